@@ -1,7 +1,8 @@
 """Sums of features by class at a hospital: what is checked before they are made, and how they are made.
 
 The feature map is public and comes with the terms, which name it by its digest. What one record can add, or
-all of one patient, is bounded here, by this hospital's own code, whatever the map and the records hold.
+all of one patient, is bounded here, by this hospital's own code, whatever the map and the records hold. That
+a record changes nothing of what others add follows of our maps from their code; of others it is their word.
 """
 
 from __future__ import annotations

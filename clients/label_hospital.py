@@ -42,7 +42,7 @@ class LabelHospital(SummingHospital[LabelTerms]):
         folder = site.state_dir / LABELS_FOLDER
         if not folder.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not site.simulated:
+            if site.durable:
                 sync_folder(site.state_dir)
         super().__init__(site, folder)
 

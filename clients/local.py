@@ -19,17 +19,10 @@ from clients.policy import Policy
 from clients.site import Site, find_site, seed_of, simulated_site
 from clients.site_files import PART, LocalSettings
 from clients.state_dir import TERMS_FILE
+from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Data, Parties
 from pate_fed.config.study import Study, read_study
-from pate_fed.data import (
-    Dataset,
-    InputSpec,
-    Rows,
-    pool_digest,
-    read_pool,
-    read_records,
-    split_by_patient,
-)
+from pate_fed.data import Dataset, InputSpec, Rows, pool_digest, read_records, split_by_patient
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import StudentSettings
@@ -228,29 +221,7 @@ def study_of(terms: Terms) -> Study:
 
 @lru_cache(maxsize=1)
 def _dataset(settings: LocalSettings, pool: Path, terms: str) -> Dataset:
-    agreed = Terms.from_json(terms)
-    kind = kind_of(agreed)
-    own = read_records(Path(settings.data), kind)
-    public = _stored(pool) if pool.name == POOL_FILE else read_pool(pool, kind).inputs
-    return Dataset(
-        name=agreed.study,
-        num_classes=agreed.num_classes,
-        class_names=agreed.classes,
-        private_images=own.inputs,
-        private_labels=own.labels,
-        public_images=public,
-        public_labels=np.full(len(public), -1, dtype=np.int64),  # a hospital has no use for them
-        num_queries=len(public),
-        pool_digest=pool_digest(public),
-        patients=own.patients,
-    )
-
-
-def _stored(path: Path) -> NDArray[np.float64]:
-    try:
-        inputs: NDArray[np.float64] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(
-            f"{path}: the public pool cannot be read; delete it, and it is sent again"
-        ) from error
-    return inputs
+    data = study_of(Terms.from_json(terms)).data
+    load = find_part(data.dataset, "dataset")
+    found: Dataset = load(replace(data, pool=str(pool), private=(settings.data,)), keep_none=True)
+    return found

@@ -21,7 +21,9 @@ from pate_fed.learning import TABLE_TEACHERS
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
 
-__all__ = ["SentStudy", "data_to_send", "play_parties"]
+__all__ = ["SentStudy", "data_to_send", "disk_of", "play_parties"]
+
+_SITE = "site.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,11 @@ def data_to_send(dataset: Dataset) -> Dataset:
     )
 
 
+def disk_of(folder: Path, number: int) -> Path:
+    """Where the disk of the party of that number lies, once its study is played in `folder`."""
+    return simulated_site(folder / _SITE, number).state_dir
+
+
 def play_parties(folder: Path, sent: SentStudy, dataset: Dataset) -> ClientApp:
     """The app of all parties of a study, whose disks lie in `folder` of this node.
 
@@ -64,7 +71,7 @@ def play_parties(folder: Path, sent: SentStudy, dataset: Dataset) -> ClientApp:
         path = own / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(path, content, durable=False)
-    study, site = folder / "study.toml", folder / "site.json"
+    study, site = folder / "study.toml", folder / _SITE
     write_private(study, sent.study.encode(), durable=False)
     SimulatedSites(
         study=study,

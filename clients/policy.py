@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pate_fed.config.assumptions import FEATURE_MAP, MECHANISM, TEACHER
 from pate_fed.config.parts import PartIdentity
 from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.disk import read_toml
@@ -51,7 +52,8 @@ class Policy:
 
     `studies` are names or digests of terms, `pools` digests, `classes` names. `teachers` names code that is
     none of ours and may run beside the records, as module:attribute, `feature_maps` such maps of records, and
-    `aggregators` mechanisms whose word for ε this hospital takes; without a line here, none may. ε are at the
+    `aggregators` mechanisms whose word for ε this hospital takes; without a line here, none may. ε rests on
+    the word of maps, too, and of teachers where a hospital has several (`Terms.assumptions`). ε are at the
     study's own δ, and the most that the study can cost; where one is limited, so is δ, by `delta`: the
     coordinator names it, and at a large one any ε is small. The totals limit what all of this hospital's
     studies can cost together, at `delta`.
@@ -72,8 +74,13 @@ class Policy:
     studies: tuple[str, ...] = setting((), help="names of studies, or digests of terms; none: any study")
     pools: tuple[str, ...] = setting((), help="SHA-256 of public pools; none: any pool")
     classes: tuple[str, ...] = setting((), help="names of classes that are voted on; none: any")
-    teachers: tuple[str, ...] = setting((), help="code of others that may run here, as module:attribute")
-    feature_maps: tuple[str, ...] = setting((), help="the same, for features of class sums")
+    teachers: tuple[str, ...] = setting(
+        (), help="code of others that may run here, as module:attribute; of several teachers ε takes its word"
+    )
+    feature_maps: tuple[str, ...] = setting(
+        (),
+        help="the same, for features of class sums; ε takes its word that they follow from one input alone",
+    )
     aggregators: tuple[str, ...] = setting((), help="mechanisms of others whose word for ε is taken")
     most_queries: int | None = setting(None, low=0, help="public inputs answered in all")
     most_queries_a_day: int | None = setting(None, low=0, help="public inputs answered in a day")
@@ -192,18 +199,20 @@ class Policy:
             (
                 Refusal.POLICY_TEACHER,
                 part is None or part.name in self.teachers,
-                f"the line teachers = {[part.name] if part else []} in {POLICY_FILE} would allow it",
+                f"{_word(terms, TEACHER)}the line teachers = {[part.name] if part else []} in {POLICY_FILE} "
+                "would allow it",
             ),
             (
                 Refusal.POLICY_AGGREGATOR,
                 claim is None or claim in self.aggregators,
-                f"ε would rest on what a mechanism says of itself; the line aggregators = "
-                f"{[claim] if claim else []} in {POLICY_FILE} would allow it",
+                f"{_word(terms, MECHANISM)}the line aggregators = {[claim] if claim else []} in "
+                f"{POLICY_FILE} would allow it",
             ),
             (
                 Refusal.POLICY_FEATURE_MAP,
                 features is None or features in self.feature_maps,
-                f"the line feature_maps = {[features] if features else []} in {POLICY_FILE} would allow it",
+                f"{_word(terms, FEATURE_MAP)}the line feature_maps = {[features] if features else []} in "
+                f"{POLICY_FILE} would allow it",
             ),
             (Refusal.POLICY_CLASSES, not foreign, f"the classes {', '.join(foreign)} are not listed"),
             (
@@ -279,6 +288,12 @@ def _code_of(terms: Agreement) -> tuple[PartIdentity | None, str | None, str | N
     claim = None if terms.claim is None else terms.claim.part.name
     features = None if terms.sums is None or terms.sums.part is None else terms.sums.part.name
     return terms.teacher_part, claim, features
+
+
+def _word(terms: Agreement, kind: str) -> str:
+    """Whose word every ε would rest on, before what would allow it; nothing where it would on nobody's."""
+    assumed = terms.assumptions().each if isinstance(terms, Terms) else ()
+    return "".join(f"{each.warning}; " for each in assumed if each.kind == kind)
 
 
 def find_policy(given: str | None, identity: str | None) -> Path | None:

@@ -24,7 +24,7 @@ from pate_fed.config.registry import find_part
 from pate_fed.data import release_pages
 from pate_fed.disk import write_private
 from pate_fed.errors import PateFedError
-from pate_fed.learning import TABLE_TEACHERS
+from pate_fed.learning import TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.settings import STACKED
 from pate_fed.learning.teachers.own import FittedTeacher, fit_own_teacher, is_network, make_own
 
@@ -71,7 +71,7 @@ def train_missing(
     train = _train_own if is_part_name(site.study.teacher.name) else _train_built_in
     for number, path, part in _missing(site, anew):
         teacher = train(site, number, part, encoder)
-        teacher.save(path, durable=not site.simulated)
+        teacher.save(path, durable=site.durable)
         if site.simulated and encoder is not None:
             _TAUGHT.keep(path, teacher)  # type: ignore[arg-type]  # an encoder is for networks alone
         taught(number)
@@ -147,8 +147,8 @@ def _train_group(group: list[Site], asked: Site, anew: Callable[[int], None], *,
                 seeds=[study.seed_for("teacher", each.seeding, number) for each, number, *_ in wanted],
                 device=group[0].device,
             )
-        for (_, _, path, _), teacher in zip(wanted, teachers, strict=True):
-            teacher.save(path, durable=False)
+        for (each, _, path, _), teacher in zip(wanted, teachers, strict=True):
+            teacher.save(path, durable=each.durable)
     except PateFedError:
         # Of one of them; each trains alone, and says so itself where it is its own.
         return True
@@ -170,7 +170,7 @@ def _keep_apart(site: Site, parts: list[Ints], anew: Callable[[int], None]) -> N
         path.unlink()
     if old:
         anew(len(old))
-    write_private(note, digest.digest(), durable=not site.simulated)
+    write_private(note, digest.digest(), durable=site.durable)
 
 
 def _train_built_in(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher | Forest:
@@ -209,11 +209,9 @@ def _make_own(site: Site) -> Any:
 def _train_own(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher | _Fitted:
     made = _make_own(site)
     if is_network(made):
-        from pate_fed.learning.teachers.network import train_teacher
-
-        make = {"make": lambda: _make_own(site)}
+        train, make = find_part(TEACHERS[0], "teacher"), {"make": lambda: _make_own(site)}
         with _one_thread():
-            network: Teacher = _trained(train_teacher, site, number, part, device=site.device, **make)
+            network: Teacher = _trained(train, site, number, part, device=site.device, **make)
         return network
     dataset = site.dataset
     fitted = fit_own_teacher(
@@ -327,7 +325,7 @@ def _predict_own(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:
             return Teacher.load(path, device=site.device, network=made).predict(inputs)
     number = teacher_paths(site).index(path)
     again = _train_own(site, number, site.teacher_parts()[number], None)
-    again.save(path, durable=False)
+    again.save(path, durable=site.durable)
     return _FITTED[path].predict(inputs)
 
 

@@ -1,4 +1,7 @@
-"""A feature map of one's own for class sums of six hospitals: nearness to prototypes of public inputs."""
+"""A feature map of one's own for class sums of six hospitals: nearness to prototypes of public inputs.
+
+ε rests on its word that features follow from one input alone; what the run prints says so.
+"""
 
 from collections.abc import Callable
 from typing import Any

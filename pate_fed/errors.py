@@ -23,6 +23,7 @@ __all__ = [
     "PolicyError",
     "QuorumError",
     "naming_extras",
+    "naming_mismatch",
     "require_libraries",
 ]
 
@@ -30,6 +31,7 @@ __all__ = [
 EXTRA_OF: dict[str, str] = {
     "PIL": "images",
     "fontTools": "images",
+    "fsspec": "cluster",
     "matplotlib": "images",
     "onnx": "onnx",
     "pydicom": "dicom",
@@ -100,6 +102,22 @@ def naming_extras(what: str) -> Iterator[None]:
         if module not in EXTRA_OF:
             raise
         raise _lacking(module, what) from error
+
+
+@contextmanager
+def naming_mismatch() -> Iterator[None]:
+    """Let a torchvision that fails as it is imported inside, made for another torch, be a sentence.
+
+    Raises:
+        InputError: it does; the message says what to install.
+    """
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        raise InputError(
+            f"torchvision does not load beside this torch ({str(error).partition(chr(10))[0]}): install both "
+            "from the same index, as docs/install.md has it"
+        ) from error
 
 
 def _lacking(module: str, what: str) -> InputError:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pate_fed.config.data import load_study_data, records_digest
 from pate_fed.config.libraries import require_study_libraries
-from pate_fed.config.parts import is_part_name
+from pate_fed.config.parts import is_part_name, part_identity
 from pate_fed.config.sections import INTERACTIVE
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
@@ -34,7 +34,7 @@ from pate_fed.protocol.make_terms import check_against_data, make_terms
 from pate_fed.protocol.terms import Terms
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
-from pate_fed.report.log import PartyWork, RunLog, read_result
+from pate_fed.report.log import PartyWork, RunLog, Waiting, read_result
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
@@ -103,7 +103,10 @@ class Coordinator(BaseCoordinator):
         self._state = CoordinatorState(private, run_dir=run_dir)
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
         self._ledger_terms = make_ledger_terms(
-            self._terms, noise=self._noise.kind, private=self._noise.private
+            self._terms,
+            noise=self._noise.kind,
+            private=self._noise.private,
+            together=not self._setup.apart,
         )
         if not resume:  # what was begun is on the ledger
             require_meaningful(self._terms, self._ledger_terms)
@@ -177,6 +180,10 @@ class Coordinator(BaseCoordinator):
             with suppress(OSError):  # a full disk; the outcome is printed all the same
                 self._log.write(self._ended)
 
+    def note_waiting(self, event: Waiting) -> None:
+        """Write in the run's log which hospitals are waited for."""
+        self._log.write(event)
+
     def _party_work(self, worked: float, engine_ran: float) -> PartyWork:
         """What is left of the engine's time without the coordinator's own work and the parties'."""
         phases = self._seconds
@@ -184,7 +191,8 @@ class Coordinator(BaseCoordinator):
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
     def _summary(self) -> str:
-        claimed = "" if self._terms.claim is None else f" ({self._terms.claim.short})"
+        assumed = self._ledger_terms.assumptions
+        claimed = f" ({assumed.short})" if assumed else ""
         return (
             f"ε={epsilon_text(self._privacy.student)} δ={delta_text(self._terms.delta)}{claimed} "
             f"labels={self._labels}"
@@ -303,6 +311,7 @@ class Coordinator(BaseCoordinator):
             dataset=study.data.dataset,
             queries=study.queries,
             student=study.student.name,
+            student_part=None if study.student.code is None else part_identity(study.student.code, "student"),
             partition=study.parties.partition if self._dataset.owners is None else None,
             backend=study.engine.played_on,
             inputs="rows" if self._dataset.public_images.ndim == 2 else "images",

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.protocol.messages import EndRequest
+from pate_fed.report.log import Waiting
 from pate_fed.runtime.signals import INTERRUPTED
 from server.exchange import Stopped
 from server.federation import AdmittedKeys, Agreement
@@ -65,6 +66,10 @@ class BaseCoordinator(ABC):
         if keys is None or keys.receipts is None or node not in keys.names:
             return ""
         return keys.receipts.of(keys.names[node])
+
+    @abstractmethod
+    def note_waiting(self, event: Waiting) -> None:
+        """Write in the study's log which hospitals are waited for."""
 
     @property
     def status(self) -> str:

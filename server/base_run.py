@@ -26,6 +26,7 @@ from pate_fed.data import Dataset
 from pate_fed.format import epsilon_text
 from pate_fed.learning import RIDGE, TABLE_STUDENTS
 from pate_fed.privacy import Ledger
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.protocol.make_terms import encoder_file, features_file
 from pate_fed.protocol.messages import (
     SUM,
@@ -159,6 +160,7 @@ class BaseRun(ABC):
         def again(refusal: RefusalReply) -> Record | None:
             return with_pool.to_record() if apart and refusal.refusal is Refusal.NO_POOL else None
 
+        self._tell_epsilon()
         with self._timed("teach"):
             federation.admit(
                 Invitation(
@@ -214,8 +216,12 @@ class BaseRun(ABC):
     def _log_release(self, batch: int, *, asked: int, answered: int) -> None:
         epsilon = self._ledger.epsilon()
         self._log.write(ReleasedBatch(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
-        most = epsilon_text(self._ledger.guaranteed())
-        self._progress.status(f"ε {epsilon_text(epsilon)} of {most}")
+        self._tell_epsilon()
+
+    def _tell_epsilon(self) -> None:
+        """Show what is spent so far beside what never is passed."""
+        most = guaranteed_epsilon(self._ledger.terms)
+        self._progress.status(f"ε {epsilon_text(self._ledger.epsilon())} of {epsilon_text(most)}")
 
     # Learn.
 
@@ -226,11 +232,12 @@ class BaseRun(ABC):
         asked: Ints,
         index: Ints,
         label: Ints,
+        probabilities: NDArray[np.float32] | None = None,
     ) -> None:
         """The student's accuracy by the rule of `server.testing`.
 
         `asked` are the places of whose inputs it may know a label; it learnt
-        from `label` of `index`. All int64 (n,).
+        from `label` of `index`, all int64 (n,), or their `probabilities` (n, classes).
         """
         tested = measure_student(
             self._study,
@@ -238,7 +245,7 @@ class BaseRun(ABC):
             asked=asked,
             predict=student.predict,
             predict_proba=student.predict_proba,
-            predict_left_out=lambda parts: self._learner.predict_left_out(index, label, parts),
+            predict_left_out=lambda parts: self._learner.predict_left_out(index, label, parts, probabilities),
         )
         self.accuracy = self.accuracy.with_student(tested)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -121,6 +121,7 @@ def exchange(
     stop: threading.Event,
     window: int | None = None,
     presence: Presence | None = None,
+    idle: Callable[[], None] = lambda: None,
 ) -> Iterator[Answer]:
     """Send every node its request, and yield one answer a node, in the order in which they arrive.
 
@@ -128,7 +129,8 @@ def exchange(
     the messages under way at once (None: all): Flower's simulation engine looks through all of them for every
     node, ten times a second, which with 250 nodes would cost more than half a core. `presence` knows over all
     exchanges who is away, who has come back as another node (answers bear the node that was asked for), and
-    who is revoked: such a node gets nothing more, and nothing of it is taken.
+    who is revoked: such a node gets nothing more, and nothing of it is taken. `idle` is called while nothing
+    comes.
 
     Raises:
         Stopped: the user asked to stop.
@@ -147,7 +149,9 @@ def exchange(
             for node in nodes
         ]
         unanswered.pending.update(zip(grid.push_messages(messages), nodes, strict=True))
+        asked = time.monotonic()
         arrived = list(grid.pull_messages(list(unanswered.pending)))
+        waited = time.monotonic() - asked
         yield from _answers(arrived, unanswered, watch, timeout_s)
         gone, back = watch.look({*unanswered.pending.values(), *unanswered.absent})
         # Flower delivers a message once: to a node that was away it is sent again, or never comes.
@@ -156,7 +160,9 @@ def exchange(
         yield from (Answer(node, None, _GONE) for node in sorted(gone))
         heard = time.monotonic() if arrived else heard
         if not arrived or stop.is_set():
-            _pause(stop, _poll_s(time.monotonic() - heard))
+            idle()
+            # A grid that waits by itself hears of a reply at once; it would not while this does.
+            _pause(stop, max(0.0, _poll_s(time.monotonic() - heard) - waited))
     yield from (Answer(node, None, f"no answer within {timeout_s:.0f} s") for node in unanswered.nodes)
 
 

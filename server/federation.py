@@ -31,7 +31,7 @@ from pate_fed.protocol.messages import (
 )
 from pate_fed.protocol.terms import Terms
 from pate_fed.protocol.votes import check_votes
-from pate_fed.report.log import Waiting
+from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
@@ -57,7 +57,6 @@ Agreement = Terms | LabelTerms
 E = TypeVar("E", TeachReply, LabelReply)
 
 _TELL_EVERY_S = 2.0
-_MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +179,16 @@ class Federation:
                 # Without keys a hospital that was started again comes back as another node.
                 new = [node for node in channel.grid.get_node_ids() if node not in self._asked]
                 requests = repeated or dict.fromkeys(new, invitation.request)
+            self._tell_absent()
             self._require_quorum(len(self.participants), invitation.done, reasons)
             if self._masked is not None:
                 self._masked.close()
+
+    def _tell_absent(self) -> None:
+        """Who was admitted by name and never came."""
+        absent = {} if self._keys is None else dict(self._keys.names)
+        for name in sorted(name for node, name in absent.items() if node not in self._asked):
+            self._left_out(LeftOut(party=name, phase=CONNECT, reason="did not connect in time"))
 
     def _take_in(
         self,
@@ -330,8 +336,15 @@ class Federation:
     ) -> Counter[str]:
         """Send, and take each answer; whose is missing or wrong is left out. The reasons, counted."""
         channel, reasons = self._channel, Counter[str]()
-        missing, told_at = set(requests), time.monotonic()
-        self._tell_waiting(phase, requests, missing, answer_s)
+        missing, told, told_at = set(requests), -1, -_TELL_EVERY_S
+
+        def tell() -> None:
+            nonlocal told, told_at
+            if missing and len(missing) != told and time.monotonic() - told_at >= _TELL_EVERY_S:
+                told, told_at = len(missing), time.monotonic()
+                self._tell_waiting(phase, requests, missing, answer_s)
+
+        tell()
         for answer in exchange(
             channel.grid,
             requests,
@@ -340,26 +353,29 @@ class Federation:
             stop=channel.stop,
             window=channel.window if channel.cluster else window_for(channel.backend) or channel.window,
             presence=self._presence,
+            idle=tell,
         ):
             self._note_received(answer)
             missing.discard(answer.node)
-            if missing and time.monotonic() - told_at >= _TELL_EVERY_S:
-                told_at = time.monotonic()
-                self._tell_waiting(phase, requests, missing, answer_s)
+            tell()
             try:
                 take(answer)
             except IntegrityError as error:
                 reasons[str(error)] += 1
-                party = self.participants.get(answer.node, answer.sender)
+                party = self._known().get(answer.node, answer.sender)
                 self._left_out(LeftOut(party=party, phase=phase, reason=str(error)))
         return reasons
+
+    def _known(self) -> Mapping[int, str]:
+        """Names by nodes: of those that take part, and of the admitted hospitals."""
+        return self.participants if self._keys is None else {**dict(self._keys.names), **self.participants}
 
     def _tell_waiting(
         self, phase: str, requests: Mapping[int, Record], missing: set[int], answer_s: float
     ) -> None:
         """Who has not answered yet: by name where they are few and their names are known."""
-        known = self.participants if self._keys is None else dict(self._keys.names)
-        few = missing if len(missing) <= _MOST_NAMED else ()
+        known = self._known()
+        few = missing if len(missing) <= MOST_NAMED else ()
         self._waiting(
             Waiting(
                 phase=phase,

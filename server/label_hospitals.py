@@ -36,6 +36,7 @@ from pate_fed.protocol.label_terms import (
     PublicPool,
     label_terms,
 )
+from pate_fed.report.log import Waiting
 from pate_fed.report.terminal import Progress, make_progress
 from pate_fed.runtime.run_dir import simulated_disks
 from pate_fed.runtime.signals import interruptible, raise_if
@@ -151,9 +152,10 @@ class HospitalLabels:
     """Labels of a public pool that are at hospitals; a `LabelSource`.
 
     At least the share `quorum` of the hospitals must answer. With a `seed` simulated hospitals' noise is
-    seeded and protects nobody. `terms`, `answered` and `left_out` are of the last study: who was left out of
-    it, and why. `restored`: its counts were there already; `spent`: something may have left them;
-    `answered` is None where its release was on record already, and nobody was asked.
+    seeded and protects nobody. `waiting` is told who has not answered yet. `terms`, `answered` and `left_out`
+    are of the last study: who was left out of it, and why. `restored`: its counts were there already;
+    `spent`: something may have left them; `answered` is None where its release was on record already, and
+    nobody was asked.
 
     Raises:
         InputError: a share that is none.
@@ -165,6 +167,7 @@ class HospitalLabels:
     seed: int | None = None
     progress: Progress = field(default_factory=lambda: make_progress(quiet=True))
     record: Record = field(default_factory=Record)
+    waiting: Callable[[Waiting], None] = lambda event: None
     terms: LabelTerms | None = None
     answered: int | None = None
     left_out: tuple[tuple[str, str], ...] = ()
@@ -280,6 +283,7 @@ class HospitalLabels:
             progress=self.progress,
             stop=stop,
             folder=self.place.state_dir,
+            waiting=self.waiting,
         )
         with interruptible(stop, note="labels or counts that have come count as spent"):
             try:

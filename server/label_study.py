@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays, write_private, write_result
 from pate_fed.errors import IntegrityError, PateFedError
-from pate_fed.format import accuracy_text, share_text
+from pate_fed.format import accuracy_text, epsilon_text, share_text
 from pate_fed.label_dp.methods import LabelDpResult
 from pate_fed.label_dp.options import LabelOptions
 from pate_fed.label_dp.source import Record, Released
@@ -32,7 +32,7 @@ from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
-from pate_fed.report.log import LOG_NAME, Event, RunLog, read_log, read_result
+from pate_fed.report.log import LOG_NAME, Event, RunLog, Waiting, read_log, read_result
 from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line
 from pate_fed.report.result import (
     LabelStudyRecord,
@@ -42,7 +42,7 @@ from pate_fed.report.result import (
     ReleasedBatch,
     Seconds,
 )
-from pate_fed.report.terminal import accuracy_rows
+from pate_fed.report.terminal import Progress, print_summary
 from pate_fed.runtime.command import nothing_spent
 from pate_fed.runtime.run_dir import claim_run_dir
 from server.label_hospitals import HospitalLabels
@@ -71,7 +71,7 @@ class LabelStudy(Record):
 
     `hospitals` are those that have the labels, None where one place has all. `test` are public images, uint8
     (m, H, W, C), and their classes, int64 (m,). `started` is the reading of `time.perf_counter` from which
-    the total time counts.
+    the total time counts. What goes on is told to `progress`.
     """
 
     def __init__(
@@ -82,8 +82,9 @@ class LabelStudy(Record):
         hospitals: HospitalLabels | None,
         test: tuple[NDArray[np.uint8], Ints] | None,
         started: float,
+        progress: Progress,
     ) -> None:
-        self.run_dir, self._options, self._hospitals = run_dir, options, hospitals
+        self.run_dir, self._options, self._hospitals, self._progress = run_dir, options, hospitals, progress
         self._test, self._started = test, started
         self._ledger: Ledger | None = None
         self._log: RunLog | None = None
@@ -160,6 +161,12 @@ class LabelStudy(Record):
         event = entry.event
         counts = {"asked": event.asked, "answered": event.answered}
         self._write_log(ReleasedBatch(batch=entry.seq - 1, epsilon=entry.epsilon, **counts))
+        most = None if self._ledger is None else self._ledger.guaranteed()
+        self._progress.status(f"ε {epsilon_text(entry.epsilon)} of {epsilon_text(most)}")
+
+    def note_waiting(self, event: Waiting) -> None:
+        """Write in the log which hospitals are waited for."""
+        self._write_log(event)
 
     def _write_log(self, event: Any) -> None:
         if self._log is not None:
@@ -212,7 +219,7 @@ class LabelStudy(Record):
         tested = Accuracy()
         if self._test is not None:
             images, labels = self._test
-            tested = Accuracy.of_student(outcome.classify(images), labels)
+            tested = Accuracy.of_probabilities(outcome.predict_proba(images), labels)
         self._conclude("success", tested=tested)
         self._print(as_json=as_json)
 
@@ -302,10 +309,9 @@ class LabelStudy(Record):
     def _print(self, *, as_json: bool) -> None:
         result, report = read_result(self.run_dir), self.run_dir / "report.html"
         if not as_json:
-            known = result.outcome.accuracy.student is not None
-            rows = accuracy_rows(result) if known else []
-            lines = [*self._lines, *(": ".join(filter(None, row)) for row in rows)]
-            print("\n".join(lines) + "\n" * bool(lines), end="")
+            print("\n".join(self._lines) + "\n" * bool(self._lines), end="", flush=True)
+            if result.outcome.status == "success":
+                print_summary(result)
         print(outcome_json(result, report) if as_json else outcome_line(result, report), flush=True)
 
 

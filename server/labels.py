@@ -22,6 +22,7 @@ from pate_fed.format import delta_text, epsilon_text
 from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import COUNTS, LABELS, RELEASE, LabelReply, LabelRequest, VoteRequest
+from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Progress
 from server.base import BaseCoordinator
@@ -56,6 +57,7 @@ class LabelCoordinator(BaseCoordinator):
     """Asks each hospital once, over one Grid. `clusters` int64 (pool_size,) where counts are asked for.
 
     `folder` is where a coordinator of counts keeps what another process goes on from; None: nowhere.
+    `waiting` is told now and then who has not answered yet.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class LabelCoordinator(BaseCoordinator):
         progress: Progress,
         stop: threading.Event,
         folder: Path | None = None,
+        waiting: Callable[[Waiting], None] = lambda event: None,
     ) -> None:
         super().__init__(terms, stop, private=folder)
+        self._waiting = waiting
         self._terms, self._clusters = terms, _NO_CLUSTERS if clusters is None else clusters
         self._progress, self._backend = progress, backend
         own = None if folder is None or not terms.secure_sum else folder / terms.digest[:16]
@@ -103,6 +107,10 @@ class LabelCoordinator(BaseCoordinator):
         """
         last = self._state.last_batch
         return self._saved_sum() is None and not (last is not None and last.void)
+
+    def note_waiting(self, event: Waiting) -> None:
+        """Tell which hospitals are waited for."""
+        self._waiting(event)
 
     def _summary(self) -> str:
         return f"{self._cost()} unit=label"
@@ -161,7 +169,13 @@ class LabelCoordinator(BaseCoordinator):
             window=_AT_ONCE,
         )
         self._federation = federation = Federation(
-            self._terms, channel, self._state, sum_type=COUNTS, keys=self._keys, left_out=self._leave_out
+            self._terms,
+            channel,
+            self._state,
+            sum_type=COUNTS,
+            keys=self._keys,
+            left_out=self._leave_out,
+            waiting=self._waiting,
         )
         request = LabelRequest(
             terms=self._terms.to_json(), clusters=self._clusters, enrol=federation.enrol_request

@@ -14,7 +14,7 @@ from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
-from pate_fed.learning import TABLE_STUDENTS
+from pate_fed.learning import STUDENTS, TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.learning.teachers.own import is_network, make_own
 from pate_fed.protocol.make_terms import public_encoder
@@ -56,7 +56,8 @@ class Learner:
     ) -> Student | Forest | FittedStudent:
         """The study's student; its epochs are in the log, its TorchScript beside `path` if the code is ours.
 
-        Networks and heads learn from `probabilities` (m, classes) where labels come with them.
+        It learns from `probabilities` (m, classes) where labels come with them; an estimator of the user's
+        own if its `fit` takes them.
 
         Raises:
             InputError: a student of the user's own fails.
@@ -72,12 +73,14 @@ class Learner:
     def _learn(
         self, index: Ints, label: Ints, probabilities: NDArray[np.float32] | None
     ) -> Student | Forest | FittedStudent:
-        plain = self._plain(index, label, None)
+        plain = self._plain(index, label, None, probabilities)
         if plain is not None:
             return plain
         student = self._network(index, label, None, probabilities)
         student.class_names = self._dataset.class_names
-        if not self._study.student.own:  # tracing what is not ours may fail, and nothing may after the votes
+        if (
+            self._study.student.code is None
+        ):  # tracing what is not ours may fail, and nothing may after the votes
             student.export(self._path.with_suffix(".ts"))
         images = student.generate(48)
         if images is not None:
@@ -105,10 +108,16 @@ class Learner:
             )
         return StudentPredictions(probabilities=probabilities, scores=scores)
 
-    def predict_left_out(self, index: Ints, label: Ints, parts: Sequence[Ints]) -> tuple[Ints, ...]:
+    def predict_left_out(
+        self,
+        index: Ints,
+        label: Ints,
+        parts: Sequence[Ints],
+        probabilities: NDArray[np.float32] | None = None,
+    ) -> tuple[Ints, ...]:
         """Classes of the inputs in each of `parts`, int64 places, by a student of the labels outside it.
 
-        -1 where no label is outside. For students that learn within seconds.
+        -1 where no label is outside. For students that learn within seconds, as `learn` has it.
 
         Raises:
             Stopped: the user asked to stop.
@@ -122,23 +131,37 @@ class Learner:
                 others = ~np.isin(index, part)
                 if others.any():
                     train = self._train_forest if table else self._train_head
-                    student = train(index[others], label[others])
+                    told = None if probabilities is None else probabilities[others]
+                    student = train(index[others], label[others], None, told)
                     found.append(student.predict(self._dataset.public_images[part]))
                 else:
                     found.append(np.full(len(part), -1, dtype=np.int64))
                 bar.advance()
         return tuple(found)
 
-    def _plain(self, index: Ints, label: Ints, number: int | None) -> Forest | FittedStudent | None:
+    def _plain(
+        self,
+        index: Ints,
+        label: Ints,
+        number: int | None,
+        probabilities: NDArray[np.float32] | None = None,
+    ) -> Forest | FittedStudent | None:
         """A student without epochs; None where a network learns."""
-        if self._study.student.name in TABLE_STUDENTS:
-            return self._forest(index, label, number)
         made = self._make_own() if self._study.student.own else None
-        return None if made is None or is_network(made) else self._estimator(made, index, label, number)
+        if self._study.student.name not in TABLE_STUDENTS and (made is None or is_network(made)):
+            return None
+        with self._progress.phase(_name(number), 1) as bar:
+            student: Forest | FittedStudent
+            if made is None:
+                student = self._train_forest(index, label, number, probabilities)
+            else:
+                student = self._estimator(made, index, label, number, probabilities)
+            bar.advance()
+        return student
 
     def _make_own(self) -> Any:
         """A fresh network or estimator of the user's own."""
-        dataset, name = self._dataset, self._study.student.name
+        dataset, name = self._dataset, self._study.student.code or ""
         return make_own(
             find_part(name, "student"),
             what=f"student {name!r}",
@@ -146,31 +169,33 @@ class Learner:
             num_classes=dataset.num_classes,
         )
 
-    def _estimator(self, made: Any, index: Ints, label: Ints, number: int | None) -> FittedStudent:
+    def _estimator(
+        self,
+        made: Any,
+        index: Ints,
+        label: Ints,
+        number: int | None,
+        probabilities: NDArray[np.float32] | None,
+    ) -> FittedStudent:
         from pate_fed.learning.students.own import fit_own_student
 
         dataset = self._dataset
-        with self._progress.phase(_name(number), 1) as bar:
-            student = fit_own_student(
-                made,
-                dataset.public_images[: dataset.num_queries],
-                index,
-                label,
-                what=f"student {self._study.student.name!r}",
-                num_classes=dataset.num_classes,
-                seed=self._seed(number),
-            )
-            student.kept = student.predict_proba(dataset.public_images)
-            bar.advance()
+        student = fit_own_student(
+            made,
+            dataset.public_images[: dataset.num_queries],
+            index,
+            label,
+            what=f"student {self._study.student.name!r}",
+            num_classes=dataset.num_classes,
+            seed=self._seed(number),
+            probabilities=probabilities,
+        )
+        student.kept = student.predict_proba(dataset.public_images)
         return student
 
-    def _forest(self, index: Ints, label: Ints, number: int | None) -> Forest:
-        with self._progress.phase(_name(number), 1) as bar:
-            forest = self._train_forest(index, label, number)
-            bar.advance()
-        return forest
-
-    def _train_forest(self, index: Ints, label: Ints, number: int | None = None) -> Forest:
+    def _train_forest(
+        self, index: Ints, label: Ints, number: int | None, probabilities: NDArray[np.float32] | None
+    ) -> Forest:
         train = find_part(self._study.student.name, "student")
         forest: Forest = train(
             self._dataset.public_images[index],
@@ -178,10 +203,13 @@ class Learner:
             num_classes=self._dataset.num_classes,
             trees=self._study.student.trees,
             seed=self._seed(number),
+            probabilities=probabilities,
         )
         return forest
 
-    def _train_head(self, index: Ints, label: Ints) -> Student:
+    def _train_head(
+        self, index: Ints, label: Ints, number: int | None, probabilities: NDArray[np.float32] | None
+    ) -> Student:
         """A student in closed form, which has no epochs to tell of."""
         from pate_fed.learning.students.data import LabelledPool
 
@@ -191,11 +219,12 @@ class Learner:
             labelled_index=index,
             labels=label,
             num_classes=dataset.num_classes,
+            probabilities=probabilities,
         )
         student: Student = train(
             labelled,
             self._study.student,
-            seed=self._seed(None),
+            seed=self._seed(number),
             device=self._study.engine.device,
             encoder=public_encoder(self._study, dataset),
         )
@@ -209,10 +238,9 @@ class Learner:
         probabilities: NDArray[np.float32] | None = None,
     ) -> Student:
         from pate_fed.learning.students.data import LabelledPool
-        from pate_fed.learning.students.train import train_student
 
         study, dataset = self._study, self._dataset
-        train = train_student if study.student.own else find_part(study.student.name, "student")
+        train = find_part(STUDENTS[0] if study.student.own else study.student.name, "student")
         pool, truth = dataset.num_queries, dataset.public_labels[index]
         with self._progress.phase(_name(number), study.student.total_epochs) as bar:
             done = 0
@@ -245,7 +273,7 @@ class Learner:
                 encoder=public_encoder(study, dataset),
                 checkpoint=self._state.checkpoint(index, label),
                 on_epoch=on_epoch,
-                make=self._make_own if study.student.own else None,
+                make=self._make_own if study.student.code else None,
             )
             if len(student.history) < study.student.total_epochs:
                 bar.advance(0, "ended early: no more of the held-out labels were met")

@@ -16,8 +16,9 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from pate_fed.config.registry import find_part
 from pate_fed.errors import BudgetError, IntegrityError, PateFedError
-from pate_fed.label_dp.class_sums import fit_sums_student, noisy_sums
+from pate_fed.label_dp.class_sums import noisy_sums
 from pate_fed.learning import RIDGE
 from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.privacy import Ledger, NoiseSource
@@ -91,11 +92,12 @@ class SumRun(BaseRun):
 
     def _release(self, totals: Totals) -> Ints:
         """The noisy sums, int64 (dimension, classes), once they and their labels are charged for."""
-        with self._timed("aggregate"):
+        with self._timed("aggregate"), self._progress.phase("fitting the sums", 1) as bar:
             noisy = self._noisy(totals)
             # The labels exist in this process alone until the row is on the disk; if that fails, nowhere.
             self._ridge = self._fit(noisy)
             self._charge(self._ridge.predict(self._pool))
+            bar.advance()
         return noisy
 
     def _noisy(self, totals: Totals) -> Ints:
@@ -156,7 +158,7 @@ class SumRun(BaseRun):
         return self._dataset.public_images[: self._dataset.num_queries]
 
     def _fit(self, noisy: Ints) -> SumsStudent:
-        student = fit_sums_student(
+        student: SumsStudent = find_part(RIDGE, "student")(
             noisy,
             self._features,
             self._pool,
@@ -178,16 +180,17 @@ class SumRun(BaseRun):
         """The student of the sums themselves, or one of what they say of the public inputs."""
         with self._timed("student"):
             asked, _, label = self._ledger.released()
-            index = asked
+            index, shares = asked, None
             ridge = self._ridge or self._fit(noisy)
             student: SumsStudent | Student | Forest | FittedStudent = ridge
             if self._study.student.name == RIDGE:
                 asked = asked[:0]  # no public input's label taught it
             else:
-                student = self._learner.learn(index, label, ridge.predict_proba(self._pool[index]))
+                shares = ridge.predict_proba(self._pool[index])
+                student = self._learner.learn(index, label, shares)
         student.save(self._setup.student_path)
         self.student = student
-        self._measure_student(student, asked=asked, index=index, label=label)
+        self._measure_student(student, asked=asked, index=index, label=label, probabilities=shares)
 
 
 _LOST = (

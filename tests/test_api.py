@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 import threading
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import own_parts
 import pytest
+from builders import SMALL_STUDY
+from sklearn.linear_model import LogisticRegression
 
 import pate_fed
 from pate_fed import Run, Step, Study, simulate
+from pate_fed.config.parts import GROUPS
 from pate_fed.config.study import study_from_dict
 from pate_fed.errors import InputError, QuorumError
 
-SMALL: dict[str, Any] = {
-    "study": {"seed": 1},
-    "parties": {"num_clients": 6},
-    "data": {"glyph": {"classes": 3, "private": 120, "public": 60}},
-    "teacher": {"name": "hog-linear"},
-    "aggregation": {"aggregator": "gnmax", "sigma2": 2.0},
-    "queries": {"labels": 40, "max_queries": 40},
-    "privacy": {"allow_weak": True},
-    "student": {"name": "encoder-head"},
-    "engine": {"backend": "inline"},
-}
-FEW = {**SMALL, "queries": {"labels": 4, "max_queries": 4}}
+FEW: dict[str, Any] = {"study": {"seed": 1}, **tomllib.loads(SMALL_STUDY)}
+MORE = {**FEW, "queries": {"labels": 40, "max_queries": 40}}
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[Step]]:
     steps: list[Step] = []
-    run = simulate(SMALL, run_dir=tmp_path_factory.mktemp("api") / "run", on_progress=steps.append)
+    run = simulate(MORE, run_dir=tmp_path_factory.mktemp("api") / "run", on_progress=steps.append)
     return run, steps
 
 
@@ -82,14 +77,9 @@ def test_progress_is_told_step_by_step(
     assert any("ε" in step.note for step in steps if not step.phase)
 
 
-def test_nothing_is_printed_with_a_callback_or_when_quiet(
+def test_a_quiet_study_from_a_thread_prints_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    simulate(FEW, run_dir=tmp_path / "run", quiet=True)
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_study_from_a_thread(tmp_path: Path) -> None:
     found: list[Run] = []
     thread = threading.Thread(
         target=lambda: found.append(simulate(FEW, run_dir=tmp_path / "run", quiet=True))
@@ -97,16 +87,18 @@ def test_a_study_from_a_thread(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     assert found[0].result.outcome.status == "success"
+    assert capfd.readouterr() == ("", "")
 
 
-def test_errors_are_exceptions_that_say_what_would_be_right(tmp_path: Path) -> None:
+def test_errors_are_exceptions_that_say_what_would_be_right(
+    ran: tuple[Run, list[Step]], tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match=r"parties\.num_clients in the study"):
         simulate({"parties": {"num_clients": 0}})
-    with pytest.raises(InputError, match=r"log\.jsonl"):
+    with pytest.raises(InputError, match="holds no run"):
         Run.load(tmp_path)
-    simulate(FEW, run_dir=tmp_path / "run", quiet=True)
     with pytest.raises(InputError, match="already holds a run"):
-        simulate(Study(), run_dir=tmp_path / "run")
+        simulate(Study(), run_dir=ran[0].path)
 
 
 def test_what_ended_a_study_is_raised_and_its_run_stays(
@@ -118,276 +110,53 @@ def test_what_ended_a_study_is_raised_and_its_run_stays(
     monkeypatch.setattr("clients.teaching.train_missing", absent)
     monkeypatch.setattr("clients.hospital.train_missing", absent, raising=False)
     with pytest.raises(QuorumError):
-        simulate(SMALL, run_dir=tmp_path / "run", quiet=True)
+        simulate(MORE, run_dir=tmp_path / "run", quiet=True)
     run = Run.load(tmp_path / "run")
     assert run.result.outcome.status == "failed" and run.epsilon == 0.0
 
 
-def blank(image_shape: tuple[int, ...], num_classes: int) -> Any:
-    from torch import nn
-
-    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(image_shape)), num_classes))
-
-
-def test_a_teacher_of_one_s_own_by_object_and_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from sklearn.tree import DecisionTreeClassifier
-
-    fitted: list[int] = []
-
-    class Counted(DecisionTreeClassifier):  # type: ignore[misc]
-        def fit(self, x: Any, y: Any) -> Any:
-            fitted.append(len(x))
-            return super().fit(x, y)
-
-    run = simulate(FEW, teacher=Counted(), run_dir=tmp_path / "object", quiet=True)
-    assert fitted[1:] == [20] * 6  # one trial, then each party's own records
-    assert run.result.study.terms.teacher.name.startswith("in_memory:teacher_")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend("")  # undone afterwards, with what the study appends
-    (tmp_path / "their_models.py").write_text("from sklearn.tree import DecisionTreeClassifier as Tree\n")
-    named = {**FEW, "teacher": {"name": "their_models:Tree"}}
-    run = simulate(named, run_dir=tmp_path / "name", quiet=True)
-    part = run.result.study.terms.teacher_part
-    assert part is not None and part.name == "their_models:Tree" and len(part.digest) == 64
-    network = simulate(FEW, teacher=blank, run_dir=tmp_path / "network", quiet=True)
-    assert network.result.study.terms.teacher.name == f"{__name__}:blank"
-    with pytest.raises(InputError, match="their_models has no Tre"):
-        simulate({**FEW, "teacher": {"name": "their_models:Tre"}}, run_dir=tmp_path / "none", quiet=True)
-    assert not (tmp_path / "none").exists()
-
-
-def test_a_student_of_one_s_own(tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    from sklearn.neighbors import KNeighborsClassifier
-
-    from pate_fed.cli.main import main
-
-    run = simulate(FEW, student=KNeighborsClassifier(1), run_dir=tmp_path / "estimator", quiet=True)
-    images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
-    assert run.student.predict_proba(images).shape == (2, 3)
-    assert run.result.study.student.startswith("in_memory:student_")
-    again = Run.load(run.path)
-    with pytest.raises(InputError, match=r"predictions\.npz: all that is kept of in_memory:student_"):
-        _ = again.student
-    with np.load(run.path / "predictions.npz", allow_pickle=False) as held:
-        assert held["probabilities"].shape == (60, 3)
-    study = {**FEW, "student": {"epochs": 1}}
-    run = simulate(study, student=blank, run_dir=tmp_path / "network", quiet=True)
-    assert run.student.predict(images).shape == (2,) and not (run.path / "student.ts").exists()
-    with pytest.raises(InputError, match=f"weights of {__name__}:blank, code of the user's own"):
-        _ = Run.load(run.path).student
-    exported = tmp_path / "student.onnx"
-    export = ["export", str(run.path), "--onnx", str(exported)]
-    assert main([*export, "--student", "os:system"]) == 2 and main(export) == 2
-    assert not exported.exists()
-    assert main([*export, "--student", f"{__name__}:blank"]) == 0
-    found = onnxruntime.InferenceSession(exported).run(None, {"images": images})[0]
-    assert np.allclose(found, run.student.predict_proba(images), atol=1e-4)
-    with pytest.raises(InputError, match=r"student 'in_memory:student_\d+\.int': is a int"):
-        simulate(FEW, student=3, quiet=True)
-
-
-def halves(labels: Any, num_parties: int, seed: int) -> list[Any]:
-    return np.array_split(np.random.default_rng(seed).permutation(len(labels)), num_parties)
-
-
-def test_data_and_a_partition_of_one_s_own(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 2, 150)
-    rows = labels[:, None] + rng.normal(0, 0.1, (150, 2))
-    arrays = {"private_images": rows[:90], "private_labels": labels[:90], "public_images": rows[90:]}
-    study = {**{key: FEW[key] for key in FEW if key not in ("data", "teacher", "student")}}
-    study["parties"] = {"num_clients": 6}
-    given = {"dataset": {**arrays, "public_labels": labels[90:]}, "partitioner": halves}
-    run = simulate(study, **given, run_dir=tmp_path / "rows", quiet=True)
-    told = run.result.study
-    assert told.inputs == "rows" and told.partition == f"{__name__}:halves" and told.backend == "inline"
-    assert told.terms.teacher.name == "random-forest" and told.terms.table is None
-    assert run.student.predict(np.array([[0.0, 0.0], [1.0, 1.0]])).tolist() == [0, 1]
-    assert (run.metrics["accuracy"]["student"] or 0) > 0.9
-    with pytest.raises(InputError, match=r"dataset 'in_memory:dataset_\d+\.dict': lacks public_images"):
-        simulate(study, dataset={key: arrays[key] for key in arrays if key != "public_images"})
-    with pytest.raises(InputError, match="record 0 is not dealt out"):
-        simulate(study, dataset=arrays, partitioner=lambda *_: [[1 + k] for k in range(6)], quiet=True)
-
-
-def test_a_mechanism_of_one_s_own_by_object_and_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from pate_fed.cli.main import main
-
-    study = {key: FEW[key] for key in FEW if key != "aggregation"}
-    steps: list[Step] = []
-    run = simulate(
-        study, aggregator=own_parts.GeometricMax(2.0), run_dir=tmp_path / "object", on_progress=steps.append
-    )
-    terms, name = run.result.study.terms, "own_parts:GeometricMax"
-    assert terms.aggregation.aggregator == name and terms.aggregation.parameters == (("scale", 2.0),)
-    run.ledger.require_checked()
-    assert run.epsilon == pytest.approx(run.ledger.guaranteed, rel=1e-6)
-    assert f"claimed by {name}, not proven" in repr(run)
-    assert any("has not proven them" in step.note for step in steps)
-    again = Run.load(run.path)
-    assert again.epsilon == run.epsilon and np.array_equal(again.labels.label, run.labels.label)
-    with pytest.raises(InputError, match="only if you name it"):
-        again.ledger.require_checked()
-    capsys.readouterr()
-    assert main(["ledger", "verify", str(run.path), "--aggregator", name]) == 0
-    assert "claims no more than was charged" in capsys.readouterr().out
-    assert main(["ledger", "verify", str(run.path)]) == 2
-    told = capsys.readouterr()
-    assert "NOT CHECKED: the curve of own_parts:GeometricMax" in told.out and "--aggregator" in told.err
-    assert main(["ledger", "verify", str(run.path), "--format", "json", "--aggregator", "no_such:part"]) == 2
-    assert main(["ledger", "show", str(run.path)]) == 0
-    assert "NOT PROVEN" in capsys.readouterr().out
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend("")
-    source = Path(own_parts.__file__).read_text(encoding="utf-8")
-    (tmp_path / "their_mech.py").write_text(source, encoding="utf-8")
-    named = {**study, "aggregation": {"aggregator": "their_mech:make", "parameters": {"scale": 2.0}}}
-    second = simulate(named, run_dir=tmp_path / "name", quiet=True)
-    assert np.array_equal(second.labels.label, run.labels.label) and second.epsilon == run.epsilon
-    (tmp_path / "their_mech.py").write_text(source + "# another\n", encoding="utf-8")
-    assert main(["ledger", "verify", "name", "--aggregator", "their_mech:make"]) == 6
-    assert "differs from the study's" in capsys.readouterr().err
-
-    class Local(own_parts.GeometricMax):
-        """Of this process alone."""
-
-    third = simulate(study, aggregator=Local(2.0), run_dir=tmp_path / "local", quiet=True)
-    assert third.ledger.claims and "in_memory:aggregator_" in repr(third)
-    assert Run.load(third.path).ledger.unchecked
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"aggregation": {"aggregator": "own_parts:nothing"}}, "own_parts has no nothing"),
-        ({"aggregation": {"aggregator": "own_parts:Free"}}, "'own_parts:Free': claims an RDP of 0.0"),
-        ({"aggregation": {"aggregator": "own_parts:make", "sigma2": 3.0}}, r"aggregation\.sigma2"),
-        ({"aggregation": {"aggregator": "gnmax", "parameters": {"a": 1}}}, r"aggregation\.parameters"),
-        ({"aggregation": {"aggregator": "own_parts:make", "parameters": {"a": [1]}}}, r"\.parameters"),
-        ({"aggregation": {"aggregator": "own_parts:make", "parameters": {"a": 1}}}, "fails when it is made"),
-        ({"aggregation": {"aggregator": "own_parts:make"}, "privacy": {"sanitise": True}}, "--sanitise"),
-        (
-            {
-                "aggregation": {"aggregator": "own_parts:make"},
-                "secrecy": {"secure_sum": True, "noise_at": "hospitals"},
-            },
-            "--noise-at hospitals: hospitals add shares of Gaussian noise",
-        ),
-        ({"queries": {"strategy": "own_parts:make"}}, "query strategy 'own_parts:make': gives object"),
-        ({"queries": {"strategy": "own_parts:nothing"}}, "own_parts has no nothing"),
-        ({"queries": {"strategy": "leastconfident"}}, "did you mean least-confident"),
-    ],
-)
-def test_a_wrong_part_is_refused_before_anything_is_asked(
-    tmp_path: Path, changes: dict[str, Any], said: str
-) -> None:
-    study = {**{key: FEW[key] for key in FEW if key not in ("aggregation", "study")}, **changes}
-    with pytest.raises(InputError, match=said):
-        simulate(study, run_dir=tmp_path / "run", quiet=True)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_mechanism_of_one_s_own_weakens_no_alarm(tmp_path: Path) -> None:
-    study = {**FEW, "aggregation": {"aggregator": "own_parts:make", "parameters": {"scale": 0.1}}}
-    with pytest.raises(InputError, match=r"promises almost nothing.*aggregation\.parameters"):
-        simulate({**study, "privacy": {}}, run_dir=tmp_path / "run", quiet=True)
-    with pytest.raises(InputError, match="not even one query fits"):
-        simulate({**study, "privacy": {"epsilon": 0.1}}, run_dir=tmp_path / "run", quiet=True)
-
-
-def test_a_query_strategy_and_a_feature_map_of_one_s_own(tmp_path: Path) -> None:
-    run = simulate(FEW, query_strategy=own_parts.backwards, run_dir=tmp_path / "asked", quiet=True)
-    assert run.labels.index.tolist() == [53, 52, 51, 50]
-    study = {key: FEW[key] for key in ("study", "parties", "data", "engine", "privacy")}
-    study["aggregation"] = {"aggregator": "class-sums"}
-    study["secrecy"] = {"secure_sum": True, "noise_at": "hospitals"}
-    run = simulate(study, feature_map=own_parts.brightness, run_dir=tmp_path / "sums", quiet=True)
-    sums = run.result.study.terms.sums
-    assert sums is not None and sums.part is not None and sums.part.name == "own_parts:brightness"
-    images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
-    assert run.student.predict_proba(images).shape == (2, 3)
-    with pytest.raises(InputError, match="a file may not name any; the run that `simulate` gave"):
-        _ = Run.load(run.path).student
-
-
-def test_an_unknown_part_is_a_mistake_in_the_call() -> None:
-    with pytest.raises(
-        TypeError, match=r"unexpected keyword argument 'aggregater'; did you mean aggregator\?"
-    ):
-        simulate(FEW, aggregater=3)  # type: ignore[call-arg]
-
-
-PARTS = """
-import numpy as np
-from sklearn.tree import DecisionTreeClassifier as Tree
-
-def load():
-    rng = np.random.default_rng(3)
-    labels = rng.integers(0, 2, 400)
-    images = (labels[:, None, None] * 100 + rng.integers(0, 100, (400, 8, 8))).astype(np.uint8)
-    private = {"private_images": images[:300], "private_labels": labels[:300]}
-    return {**private, "public_images": images[300:], "public_labels": labels[300:]}
-
-def deal(labels, num_parties, seed):
-    return np.array_split(np.argsort(labels, kind="stable")[::-1], num_parties)
-"""
-
-
-@pytest.mark.slow
-def test_parts_are_found_by_name_in_ray_s_processes(tmp_path: Path) -> None:
-    (tmp_path / "their_parts.py").write_text(PARTS)
-    small = {**FEW, "data": {}, "engine": {"device": "cpu"}, "student": {"name": "supervised"}}
-    small["teacher"], small["parties"] = {}, {"num_clients": 3}
-    (tmp_path / "study.toml").write_text(study_from_dict(small).to_toml())
-    parts = [
-        "--dataset",
-        "their_parts:load",
-        "--partition",
-        "their_parts:deal",
-        "--teacher",
-        "their_parts:Tree",
-    ]
-    code = "import sys; from pate_fed.simulation import main; sys.exit(main())"
-    labels = []
-    for backend in ("inline", "ray"):
-        given = ["--config", "study.toml", *parts, "--backend", backend, "--run-dir", backend, "--quiet"]
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", code, *given],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
-        assert done.returncode == 0, done.stderr
-        labels.append(Run.load(tmp_path / backend).labels.label.tolist())
-    assert labels[0] == labels[1]
-
-
-def test_the_page_s_code_runs(ran: tuple[Run, list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_code_runs(ran: tuple[Run, list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block of Python, but each study is the small one: its settings and its arguments are checked."""
     run, steps = ran
-    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
-    first, second = (block.split("```")[0] for block in page.split("```python\n")[1:])
-    asked: list[Any] = []
+    root = Path(__file__).parents[1]
+    pages = (root / "docs" / "python.md", root / "docs" / "how-to" / "plug-in.md")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    blocks = [block.split("```")[0] for block in text.split("```python\n")[1:]]
+    signature, asked = inspect.signature(simulate), list[dict[str, Any]]()
 
-    def told(study: Any, on_progress: Any = None) -> Run:
-        asked.append(study)
-        for step in steps if on_progress is not None else ():
-            on_progress(step)
+    def told(*given: Any, **named: Any) -> Run:
+        asked.append(signature.bind(*given, **named).arguments)
+        if isinstance(study := asked[-1]["study"], dict):
+            study_from_dict(study)
+        for step in steps if "on_progress" in named else ():
+            named["on_progress"](step)
         return run
 
     monkeypatch.setattr("pate_fed.cli.simulate.simulate", told)
     images = np.zeros((2, *run.student.image_shape), dtype=np.uint8)
-    names: dict[str, Any] = {"images": images, "study": "study.toml"}
-    exec(first, names)
-    exec(second, names | {"simulate": told})
-    assert asked == [{"parties": {"num_clients": 250}}, "study.toml"]
+    names: dict[str, Any] = {
+        "images": images,
+        "study": "study.toml",
+        "LogisticRegression": LogisticRegression,
+    }
+    names |= dict.fromkeys(("make", "x", "y", "pool", "truth", "Spreading"), object)
+    for block in blocks:
+        exec(block, names)
+    assert len(asked) == len(re.findall(r"(?m)^(?:run = )?simulate\(", text)) > 7
     assert names["chances"].shape == (2, 3) and names["again"].epsilon == run.epsilon
+    assert callable(names["load"]) and names["strategy"](Seen()) == (1,)
+
+
+class Seen:
+    """What a strategy is shown before the first round."""
+
+    left, probabilities = (1,), None
+
+
+def test_the_page_s_entry_points_are_groups_that_are_looked_at() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    named = re.findall(r'^\[project\.entry-points\."(.+)"\]', page, re.M)
+    assert named and set(named) <= set(GROUPS.values())
 
 
 def test_importing_is_light() -> None:

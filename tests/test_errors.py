@@ -27,3 +27,11 @@ def test_an_errors_exit_code_is_the_promised_one(name: str, code: int) -> None:
 
 def test_wrong_input_is_a_value_error_for_those_who_call_the_library() -> None:
     assert issubclass(errors.InputError, ValueError)
+
+
+def test_a_torchvision_of_another_torch_is_a_sentence() -> None:
+    with pytest.raises(errors.InputError, match=r"operator gone\): install both from the same index"):
+        with errors.naming_mismatch():
+            raise RuntimeError("operator gone\nand a long trace")
+    with pytest.raises(errors.InputError, match="the user's own"), errors.naming_mismatch():
+        raise errors.InputError("the user's own")

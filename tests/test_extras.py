@@ -71,43 +71,15 @@ def _plainly(*commands: str, folder: Path) -> Told:
     return [tuple(each) for each in json.loads(found.stdout.splitlines()[-1])]
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with four hospitals' tables, and a study of them in one process."""
-    folder = tmp_path_factory.mktemp("plain")
-    write_tables_study(folder)
-    return folder
-
-
-def test_a_study_of_tables_needs_neither_torch_nor_ray(demo: Path) -> None:
-    simulated = "flower-simulation --config simulated.toml --backend inline --run-dir run --format json"
-    ran, shown, verified, written, predicted, terms = _plainly(
-        f"{simulated} --quiet",
-        "ledger show run",
-        "ledger verify run",
-        "report run",
-        "predict run/student.npz pool.csv --format json",
-        "hospital terms identity-north",
-        folder=demo,
-    )
-    assert ran[0] == 0, ran[2]
-    assert json.loads(ran[1])["status"] == "success"
-    for code, _, errors in (shown, verified, written, predicted, terms):
-        assert code == 0, errors
-    assert "gnmax: 10 asked" in shown[1]
-
-
-def test_accounting_and_planning_need_no_extra(tmp_path: Path) -> None:
-    helped, planned, audited = _plainly("--help", "plan --help", "audit --help", folder=tmp_path)
-    assert (helped[0], planned[0], audited[0]) == (0, 0, 0)
-    code = f"import sys; {_blocking()}; import pate_fed; print(sorted(pate_fed.__all__))"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
-
-
-def _blocking() -> str:
-    return f"sys.modules.update(dict.fromkeys({sorted(EXTRA_OF)!r}))"
-
-
+HELPS = ("--help", "plan --help", "audit --help")
+STUDY = (
+    "flower-simulation --config simulated.toml --backend inline --run-dir run --format json --quiet",
+    "ledger show run",
+    "ledger verify run",
+    "report run",
+    "predict run/student.npz pool.csv --format json",
+    "hospital terms identity-north",
+)
 LACKING = {
     "flower-simulation --num-clients 20": ("torch", "images"),
     "flower-simulation --config simulated.toml --backend ray": ("ray", "simulation"),
@@ -117,9 +89,36 @@ LACKING = {
 }
 
 
-def test_a_command_says_which_extra_it_lacks(demo: Path) -> None:
-    told = _plainly(*LACKING, folder=demo)
-    for (command, (module, extra)), (code, _, errors) in zip(LACKING.items(), told, strict=True):
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
+    """Each command beside four hospitals' tables, all in one process: its imports take most of the time."""
+    folder = tmp_path_factory.mktemp("plain")
+    write_tables_study(folder)
+    commands = (*HELPS, *STUDY, *LACKING)
+    return dict(zip(commands, _plainly(*commands, folder=folder), strict=True))
+
+
+def test_a_study_of_tables_needs_neither_torch_nor_ray(told: dict[str, tuple[int, str, str]]) -> None:
+    for command in STUDY:
+        code, _, errors = told[command]
+        assert code == 0, errors
+    assert json.loads(told[STUDY[0]][1])["status"] == "success"
+    assert "gnmax: 10 asked" in told[STUDY[1]][1]
+
+
+def test_accounting_and_planning_need_no_extra(told: dict[str, tuple[int, str, str]], tmp_path: Path) -> None:
+    assert [told[command][0] for command in HELPS] == [0, 0, 0]
+    code = f"import sys; {_blocking()}; import pate_fed; print(sorted(pate_fed.__all__))"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+
+
+def _blocking() -> str:
+    return f"sys.modules.update(dict.fromkeys({sorted(EXTRA_OF)!r}))"
+
+
+def test_a_command_says_which_extra_it_lacks(told: dict[str, tuple[int, str, str]]) -> None:
+    for command, (module, extra) in LACKING.items():
+        code, _, errors = told[command]
         assert code == 2, command
         assert errors.startswith("error: ") and len(errors.splitlines()) == 1, errors
         assert errors.endswith(f" needs {module}: pip install 'pate-fed[{extra}]'\n"), errors

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import SMALL_STUDY
 from tables_study import write_tables_study
 
 from pate_fed.errors import EXTRA_OF
@@ -24,32 +25,11 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 UV = str(Path(sys.executable).parent / "uv")  # which Flower brings
 
-# A study of pictures that takes seconds.
-PICTURES = """
-[parties]
-num_clients = 6
-[data.glyph]
-classes = 3
-private = 120
-public = 60
-[teacher]
-name = "hog-linear"
-[aggregation]
-aggregator = "gnmax"
-sigma2 = 2.0
-[queries]
-labels = 4
-max_queries = 4
-[privacy]
-allow_weak = true
-[student]
-name = "encoder-head"
-"""
 # Libraries of extras that an environment has; the others it must not have.
 BRINGS: dict[str, set[str]] = {
     "": set(),
     "simulation": {"ray"},
-    "images": {"torch", "torchvision", "matplotlib", "PIL", "fontTools"},
+    "images": {"torch", "torchvision", "matplotlib", "PIL", "fontTools", "fsspec"},  # torch takes it along
 }
 BRINGS["hospital"] = BRINGS["images"] | {"pydicom"}
 BRINGS["all"] = set(EXTRA_OF)
@@ -110,6 +90,21 @@ print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name
 """
 
 
+SIZES = """
+from importlib.metadata import distributions
+
+found = []
+for each in distributions():
+    files = [each.locate_file(path) for path in each.files or ()]
+    held = sum(path.lstat().st_blocks * 512 for path in files if path.is_file())
+    found.append((held / 2**20, each.name))
+found.sort(reverse=True)
+for size, name in found[:12]:
+    print(f"{size:6.1f} MB  {name}")
+print(f"{sum(size for size, _ in found[12:]):6.1f} MB  {len(found) - 12} others")
+"""
+
+
 @pytest.mark.parametrize("extra", BRINGS)
 def test_an_extra_brings_what_it_says_and_its_commands_run(
     source: Path, installed: Installed, extra: str
@@ -117,12 +112,18 @@ def test_an_extra_brings_what_it_says_and_its_commands_run(
     installed.install(str(source) + (f"[{extra}]" if extra else ""))
     size = installed.megabytes
     print(f"[{extra}]: {size:.0f} MB")
+    if not extra:
+        print(installed.run("python", "-c", SIZES).stdout)
     found = installed.run("python", "-c", FOUND, *EXTRA_OF)
     assert set(json.loads(found.stdout)) == BRINGS[extra]
     if not extra:
         assert size <= 400
+    if extra in ("", "simulation"):
+        assert abs(size / _told(f"[{extra}]" if extra else "pate-fed") - 1) < 0.05, (
+            "another is in docs/results"
+        )
     write_tables_study(installed.place)
-    (installed.place / "pictures.toml").write_text(PICTURES, encoding="utf-8")
+    (installed.place / "pictures.toml").write_text(SMALL_STUDY, encoding="utf-8")
     study = ("flower-simulation", "--quiet", "--config")
     ray, torch = "ray" in BRINGS[extra], "torch" in BRINGS[extra]
     backend = "ray" if extra == "simulation" else "inline"  # which takes long to start
@@ -130,7 +131,7 @@ def test_an_extra_brings_what_it_says_and_its_commands_run(
     assert ran.returncode == 0, ran.stderr
     verified = installed.run("pate-fed", "ledger", "verify", "tables")
     assert verified.returncode == 0, verified.stderr
-    ran = installed.run(*study, "pictures.toml", "--backend", "inline", "--run-dir", "pictures")
+    ran = installed.run(*study, "pictures.toml", "--run-dir", "pictures")
     assert ran.returncode == (0 if torch else 2), ran.stderr
     assert torch or ran.stderr.endswith("pip install 'pate-fed[images]'\n")
     if not ray:
@@ -143,21 +144,79 @@ def test_an_extra_brings_what_it_says_and_its_commands_run(
         assert onnx or "pip install 'pate-fed[onnx]'" in exported.stderr
 
 
-def test_torch_for_the_cpu_that_is_there_is_kept(source: Path, installed: Installed) -> None:
-    """What docs/install.md says of pip: torch and torchvision from an index for the CPU first."""
+def _index(wheels: Path, folder: Path) -> str:
+    """The address of an index on the disk, as PyTorch's own for the CPU is: of torch and what it needs."""
+    for wheel in sorted(wheels.glob("*.whl")):
+        name = re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        link = f'<a href="{wheel.resolve().as_uri()}">{wheel.name}</a>\n'.replace("+", "%2B", 1)
+        with (folder / name / "index.html").open("a", encoding="utf-8") as page:
+            page.write(link)
+    return folder.as_uri()
+
+
+def _told(what: str) -> float:
+    """What docs/results says that an environment takes, in MB."""
+    held = json.loads((ROOT / "docs/results/install-sizes.json").read_text(encoding="utf-8"))
+    return next(float(each["mean"]["memory_mb"]) for each in held["figures"] if each["of"]["what"] == what)
+
+
+@pytest.mark.parametrize("libraries", [["flwr"], ["flwr", "scipy"]])
+def test_flower_and_scipy_alone_are_what_the_page_says(installed: Installed, libraries: list[str]) -> None:
+    """With pip and bytecode they are above what the base may take, so nothing of ours decides that."""
+    asked = [f"{name}>=1.39,<1.40" if name == "flwr" else name for name in libraries]
+    name = " and ".join(libraries).replace("scipy", "SciPy")
+    installed.install(*asked)
+    found = {name: installed.megabytes}
+    for beside, options in ((" with pip", []), (" with pip --no-compile", ["--no-compile"])):
+        shutil.rmtree(installed.folder / "venv")
+        subprocess.run([sys.executable, "-m", "venv", str(installed.folder / "venv")], check=True)
+        pip = str(installed.folder / "venv/bin/pip")
+        subprocess.run([pip, "install", "-q", *options, *asked], check=True)
+        found[name + beside] = installed.megabytes
+    print({what: round(size) for what, size in found.items()})
+    assert all(abs(size / _told(what) - 1) < 0.05 for what, size in found.items())
+    assert (found[name + " with pip"] > 400) == ("scipy" in libraries)
+
+
+@pytest.mark.parametrize("tool", ["uv", "pip"])
+def test_the_options_for_an_index_give_torch_for_the_cpu(
+    source: Path, installed: Installed, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    """The commands of docs/install.md, with an index of wheels in a folder in place of PyTorch's."""
     wheels = os.environ.get("PATE_FED_CPU_WHEELS")
     if wheels is None:
-        pytest.skip("PATE_FED_CPU_WHEELS names no folder with PyTorch's wheels for the CPU")
-    found = [str(path) for path in sorted(Path(wheels).glob("torch*+cpu*.whl"))]
-    installed.install(*found)
-    installed.install(f"{source}[images]")
+        pytest.skip(
+            "PATE_FED_CPU_WHEELS names no folder with PyTorch's wheels for the CPU, and what they need"
+        )
+    address = _index(Path(wheels), installed.folder / "index")
+    if tool == "uv":
+        installed.install("torch", "--index-url", address)
+        installed.install(f"{source}[images]")
+    else:
+        python = str(installed.folder / "venv/bin/python")
+        install = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-compile"]
+        alone = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+        subprocess.run([*install, "torch", "--index-url", address], check=True, env=alone)
+        frozen = subprocess.run([*install[:5], "freeze"], check=True, capture_output=True, text=True).stdout
+        kept = installed.place / "torch.txt"
+        kept.write_text("".join(line + "\n" for line in frozen.splitlines() if line.startswith("torch")))
+        subprocess.run([*install, f"{source}[images]", "-c", str(kept)], check=True)
     version = installed.run("python", "-c", "import torch; print(torch.__version__, torch.version.cuda)")
     assert version.stdout.split()[0].endswith("+cpu") and version.stdout.split()[1] == "None"
-    print(f"[images] for the CPU: {installed.megabytes:.0f} MB")
+    print(f"[images] for the CPU by {tool}: {installed.megabytes:.0f} MB")
     assert installed.megabytes <= 1500
-    (installed.place / "pictures.toml").write_text(PICTURES, encoding="utf-8")
+    (installed.place / "pictures.toml").write_text(SMALL_STUDY, encoding="utf-8")
     ran = installed.run("flower-simulation", "--quiet", "--config", "pictures.toml", "--run-dir", "run")
     assert ran.returncode == 0, ran.stderr
+    # The index in the folder has no torchvision, so this one is made for CUDA.
+    (installed.place / "svhn").mkdir()
+    for name in ("train_32x32.mat", "test_32x32.mat"):
+        (installed.place / "svhn" / name).write_bytes(b"0")
+    shown = installed.run("pate-fed", "data", "svhn", "--data-dir", "svhn")
+    assert shown.returncode == 2 and "torchvision does not load beside this torch" in shown.stderr, (
+        shown.stderr
+    )
 
 
 PARTITIONS = """

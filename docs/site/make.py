@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from estimate_table import estimate_table
 from pictures import PICTURES
 from reference_code import exit_codes, protocol_messages, python_api
 from reference_files import commands, policy_toml, study_toml
 from results_page import results_page
 
-__all__ = ["generated", "main"]
+__all__ = ["PARTS", "generated", "main"]
 
 PAGES = {
     "commands.md": commands,
@@ -20,6 +22,8 @@ PAGES = {
     "exit-codes.md": exit_codes,
     "messages.md": protocol_messages,
 }
+PARTS = {"estimate": ("plan.md", estimate_table)}
+"""Lines that are made inside of a page, by the name of the marks around them."""
 DOCS = Path(__file__).resolve().parents[1]
 
 
@@ -30,6 +34,11 @@ def generated() -> Iterator[tuple[Path, str]]:
     for name, page in PAGES.items():
         yield DOCS / "reference" / name, page()
     yield DOCS / "results.md", results_page()
+    for name, (page, lines) in PARTS.items():
+        begin, end = f"<!-- made: {name} -->\n", f"\n<!-- end of {name} -->"
+        made = begin + "\n".join(lines()) + end
+        text = (DOCS / page).read_text(encoding="utf-8")
+        yield DOCS / page, re.sub(f"(?s){begin}.*{end}", lambda _, made=made: made, text)
 
 
 def main() -> None:

@@ -49,6 +49,7 @@ _MEASURES = {
     "times": ("times", 1, 1),
     "core_share": ("of a core, %", 100, 2),
     "memory_mb": ("MB", 1, 0),
+    "gigabytes": ("GB", 1, 1),
     "kilobytes": ("KB", 1, 0),
     "answered": ("labels", 1, 0),
     "asked": ("asked", 1, 0),

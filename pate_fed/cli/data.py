@@ -9,6 +9,7 @@ from pathlib import Path
 from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.data import DATASETS
 from pate_fed.disk import check_file_path
+from pate_fed.errors import InputError
 
 __all__ = ["add_data_command"]
 
@@ -16,7 +17,7 @@ __all__ = ["add_data_command"]
 def add_data_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `data`."""
     data = add_command(commands, "data", "draw or read a data set, and show it")
-    data.add_argument("dataset", metavar="NAME", help=", ".join(DATASETS))
+    data.add_argument("dataset", metavar="NAME", help=f"{', '.join(DATASETS)}, or module:attribute")
     add_option(data, "--preview FILE.png", "write a contact sheet: images of each class")
     add_option(data, "--data-dir DIR", "folder of the data files (default $PATE_FED_DATA)")
     add_option(data, "--download", "let torchvision fetch missing files")
@@ -28,7 +29,11 @@ def add_data_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _data(arguments: argparse.Namespace) -> int:
-    from pate_fed.data import GlyphSettings, contact_sheet, load_dataset
+    from pate_fed.config.data import load_study_data
+    from pate_fed.config.parts import search_folder
+    from pate_fed.config.sections import Data
+    from pate_fed.config.study import Study
+    from pate_fed.data import GlyphSettings, contact_sheet
     from pate_fed.report.terminal import counted_phase, make_progress
 
     if arguments.preview:
@@ -39,15 +44,17 @@ def _data(arguments: argparse.Namespace) -> int:
         for entry in fields(glyph)
         if getattr(arguments, entry.name, None) is not None
     }
-    folder = None if arguments.data_dir is None else Path(arguments.data_dir)
+    data = Data(
+        dataset=arguments.dataset,
+        data_dir=arguments.data_dir,
+        download=arguments.download,
+        glyph=replace(glyph, **chosen),
+    )
+    search_folder(Path.cwd())
     with counted_phase(make_progress(quiet=False), "drawing, once") as drawn:
-        dataset = load_dataset(
-            arguments.dataset,
-            glyph=replace(glyph, **chosen),
-            data_dir=folder,
-            download=arguments.download,
-            on_progress=drawn,
-        )
+        dataset = load_study_data(Study(data=data), drawn)
+    if arguments.preview and dataset.public_images.ndim == 2:
+        raise InputError(f"--preview {arguments.preview}: {dataset.name} has rows, and no images to show")
     print(
         f"{dataset.name}: {len(dataset.private_labels)} private, {len(dataset.public_labels)} public "
         f"({dataset.num_queries} to ask about), {dataset.num_classes} classes, "

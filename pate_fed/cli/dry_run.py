@@ -60,7 +60,7 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
                 "student": epsilon_json(guaranteed_epsilon(fixed)),
                 "coordinator": epsilon_json(guaranteed_coordinator_epsilon(fixed)),
             },
-            "claimed_by": None if terms.claim is None else terms.claim.source,
+            "claimed_by": fixed.assumptions.sources,
             "coordinator_sees": fixed.coordinator.text(),
             "largest_message_bytes": most,
             "teaching_seconds": seconds,

@@ -75,6 +75,7 @@ def _make_folder(path: Path, *, option: str) -> None:
 
 
 def _write_onnx(run: Run, path: Path, *, own: str | None) -> None:
+    from pate_fed.config.parts import search_folder
     from pate_fed.disk import check_file_path
     from pate_fed.format import VERSION, delta_text, epsilon_text
 
@@ -84,41 +85,20 @@ def _write_onnx(run: Run, path: Path, *, own: str | None) -> None:
             f"{run.path}: holds no student of images (student.pt); others are not written as ONNX"
         )
     study = run.result.study
-    student = run.student if own is None else _own_student(run, own)
+    if own is not None:
+        search_folder(Path.cwd())
+    student: Student = run.student if own is None else run.student_from(own)
     about = {
         "epsilon": epsilon_text(run.epsilon),
         "delta": delta_text(run.delta),
         "protects": study.protects,
         "pate_fed": VERSION,
     }
-    if study.claim is not None:
-        about["claimed"] = study.claim.warning
+    if study.assumptions:
+        about["claimed"] = study.assumptions.warning
     if not study.noise_private:
         about["warning"] = study.noise
     student.export_onnx(path, about=about)
     print(
         f"wrote {path}: images uint8 (n, H, W, C) to probabilities float32 (n, classes), ε={about['epsilon']}"
     )
-
-
-def _own_student(run: Run, name: str) -> Student:
-    """The student of a network of the user's own, whose code the user names: a run's files may be anybody's.
-
-    Raises:
-        InputError: the run's student is another, or its code makes no such network.
-    """
-    from pate_fed.config.parts import load_part, search_folder
-    from pate_fed.learning.students.student import Student
-    from pate_fed.learning.teachers.own import is_network, make_own
-    from pate_fed.report.result import StudyRecord
-
-    study = run.result.study
-    if not isinstance(study, StudyRecord) or study.student != name:
-        raise InputError(f"--student {name}: the student of {run.path} is {study.student}")
-    search_folder(Path.cwd())
-    shape, classes = study.terms.image_shape, study.terms.num_classes
-    what = f"student {name!r}"
-    network = make_own(load_part(name, "student"), what=what, input_shape=shape, num_classes=classes)
-    if not is_network(network):
-        raise InputError(f"{what}: makes no network, and nothing else is written as ONNX")
-    return Student.load(run.path / "student.pt", network=network)

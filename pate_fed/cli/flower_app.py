@@ -8,6 +8,7 @@ from a bundle and knows neither.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from pate_fed.cli.simulate import study_values
 from pate_fed.config.backend import RAY
 from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.errors import InputError
+from pate_fed.report.terminal import make_progress
 from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
 from pate_fed.runtime.state_home import state_home
 
@@ -35,6 +37,11 @@ __all__ = ["make_client_app", "make_server_app", "the_client_app", "the_server_a
 _SITE = "site.json"
 # Keys of the run config that are no study's.
 _CONFIG, _RUN_DIR = "config", "run_dir"
+_OPEN_RAY = (
+    "warning: this Ray lets in whoever reaches its ports, and runs their code: Flower started it without a "
+    "token. Export RAY_AUTH_MODE=token and RAY_AUTH_TOKEN=$(openssl rand -hex 32) before flwr starts its "
+    "SuperLink"
+)
 
 
 def make_client_app(mods: Sequence[Mod] = ()) -> ClientApp:
@@ -95,6 +102,7 @@ def _coordinate(given: Study | Mapping[str, Any] | str | Path | None, grid: Grid
         PateFedError: it did not come to its end.
     """
     from pate_fed.flower.apps import count_nodes
+    from pate_fed.flower.compat import token_mode
     from pate_fed.flower.environment import rest_idle_threads
 
     rest_idle_threads()
@@ -103,10 +111,14 @@ def _coordinate(given: Study | Mapping[str, Any] | str | Path | None, grid: Grid
     started = time.perf_counter()
     shared = _folder_of(context)
     study, run_dir = _study(given, context.run_config, num_nodes=count_nodes(grid))
+    progress = make_progress(quiet=False)
+    if "ray" in sys.modules and not token_mode():
+        progress.log(_OPEN_RAY)
     coordinator = Coordinator(
         study,
         run_dir=fresh_run_dir(run_dir or str(shared), study.name),
         quiet=False,
+        progress=progress,
         stop=threading.Event(),
         started=started,
     )

@@ -126,7 +126,7 @@ def _study(booked: Booking, delta: float) -> dict[str, Any]:
         "public": epsilon_json(total_epsilon(counted, stated, PUBLIC, delta=delta)),
         "coordinator": epsilon_json(total_epsilon(counted, stated, COORDINATOR, delta=delta)),
         "seeded_noise": seeded,
-        "claimed": cost.terms[stated].claims,
+        "claimed": [each.warning for each in cost.terms[stated].assumptions.each],
         "asked": booked.asked,
     }
 
@@ -148,7 +148,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     for total in found["totals"]:
         yield f"all together: {_both(total)}; protects one {total['protects']}"
         if any(study["asked"] and study["claimed"] for study in found["studies"]):
-            yield "  NOT PROVEN: it holds if the mechanisms that are none of ours keep what they claim"
+            yield "  NOT PROVEN: it holds if the code that is none of ours keeps its word"
         if total["not_in_this_sum"]:
             listed = ", ".join(total["not_in_this_sum"])
             yield f"  not in this sum, as features count as public there: {listed}"

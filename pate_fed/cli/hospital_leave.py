@@ -175,8 +175,8 @@ def _statement(hospital: str, agreed: Agreement | None, given: Given) -> _Statem
         both = (agreed.spent, agreed.spent) if isinstance(agreed, LabelTerms) else worst_epsilon(agreed)
         public, coordinator = both if answered else (0.0, 0.0)
     delta = None if agreed is None else agreed.delta
-    claim = agreed.claim if isinstance(agreed, Terms) else None
-    claimed = () if claim is None else (f"That ε is not proven: {claim.warning}.",)
+    assumed = agreed.assumptions().each if isinstance(agreed, Terms) else ()
+    claimed = (f"That ε is not proven: {each.warning}." for each in assumed)
     return _Statement(
         hospital=hospital,
         left=datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M:%S"),

@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pate_fed.cli.label_records import Records
     from pate_fed.label_dp.methods import LabelDpResult, MethodSettings
     from pate_fed.label_dp.public import PublicInputs
+    from pate_fed.report.terminal import Progress
     from server.label_hospitals import HospitalLabels, Place
     from server.label_study import LabelStudy
 
@@ -147,6 +149,7 @@ def _make_study(
     from pate_fed.label_dp.options import LabelOptions, fill_defaults
     from pate_fed.label_dp.source import LabelsInOnePlace, LabelSource
     from pate_fed.privacy import noise_from_seed
+    from pate_fed.report.terminal import make_progress
     from pate_fed.runtime.run_dir import choose_run_dir
     from server.label_study import LabelStudy
 
@@ -165,12 +168,15 @@ def _make_study(
         options.name,
         lambda held: held.read_text(encoding="utf-8") == options.to_toml(),
     )
-    hospitals = _hospitals(arguments, records, run_dir)
-    public = _public_inputs(arguments, records)
-    study = LabelStudy(options, run_dir=run_dir, hospitals=hospitals, test=records.test, started=started)
+    progress = make_progress(quiet=False)
+    hospitals = _hospitals(arguments, records, run_dir, progress)
+    public = _public_inputs(arguments, records, progress)
+    study = LabelStudy(
+        options, run_dir=run_dir, hospitals=hospitals, test=records.test, started=started, progress=progress
+    )
     source: LabelSource
     if hospitals is not None:
-        hospitals.record, source = study, hospitals
+        hospitals.record, hospitals.waiting, source = study, study.note_waiting, hospitals
     elif records.labels is not None:
         source = LabelsInOnePlace(
             truth=records.labels,
@@ -212,8 +218,13 @@ def _settings(arguments: argparse.Namespace) -> MethodSettings:
     )
 
 
-def _public_inputs(arguments: argparse.Namespace, records: Records) -> PublicInputs:
+def _public_inputs(arguments: argparse.Namespace, records: Records, progress: Progress) -> PublicInputs:
     from pate_fed.label_dp.public import PublicInputs
+
+    @contextmanager
+    def phase(name: str, total: int) -> Iterator[Callable[[], None]]:
+        with progress.phase(name, total) as bar:
+            yield bar.advance
 
     return PublicInputs(
         records.images,
@@ -222,7 +233,8 @@ def _public_inputs(arguments: argparse.Namespace, records: Records) -> PublicInp
         device=arguments.device,
         seed=arguments.seed or 0,
         flip=arguments.dataset.startswith("ci"),
-        log=lambda line: print(line, file=sys.stderr),
+        log=progress.log,
+        phase=phase,
     )
 
 
@@ -232,13 +244,15 @@ def _init(arguments: argparse.Namespace) -> int:
     from pate_fed.identity import Authority
     from pate_fed.label_dp.methods import clusters_to_name
     from pate_fed.protocol.label_terms import PublicClusters
+    from pate_fed.report.terminal import make_progress
 
     settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
-    hospitals, clusters = _hospitals(arguments, records, Path()), None
+    progress = make_progress(quiet=False)
+    hospitals, clusters = _hospitals(arguments, records, Path(), progress), None
     if hospitals is None:
         raise InputError(f"--init {arguments.init}: goes with --num-clients")
     if arguments.method == "noise-cluster":
-        public = _public_inputs(arguments, records)
+        public = _public_inputs(arguments, records, progress)
         place, count = clusters_to_name(public, settings, hospitals, arguments.epsilon)
         clusters = PublicClusters(place=place, count=count, delta=settings.delta)
     terms = hospitals.make_terms(epsilon=arguments.epsilon, clusters=clusters)
@@ -251,13 +265,14 @@ def _init(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _hospitals(arguments: argparse.Namespace, records: Records, run_dir: Path) -> HospitalLabels | None:
+def _hospitals(
+    arguments: argparse.Namespace, records: Records, run_dir: Path, progress: Progress
+) -> HospitalLabels | None:
     """Those that have the labels; None where one place has all."""
     if arguments.hospitals is None:
         return None
     from pate_fed.data import pool_digest
     from pate_fed.protocol.label_terms import PublicPool
-    from pate_fed.report.terminal import make_progress
     from server.label_hospitals import HospitalLabels
 
     count = len(records.images)
@@ -269,7 +284,7 @@ def _hospitals(arguments: argparse.Namespace, records: Records, run_dir: Path) -
         pool=pool,
         quorum=QUORUM if arguments.quorum is None else arguments.quorum,
         seed=arguments.seed,
-        progress=make_progress(quiet=False),
+        progress=progress,
     )
     if arguments.method == "noise-cluster":
         found.spendable(arguments.epsilon, arguments.delta)  # refuses, before any work, too few for a sum

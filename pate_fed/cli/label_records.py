@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.registry import find_part
+from pate_fed.config.sections import Data
 from pate_fed.errors import InputError
 from pate_fed.label_dp.options import FILES
 from pate_fed.label_dp.release import check_labels
@@ -129,13 +131,8 @@ def _of_files(arguments: argparse.Namespace, *, apart: bool) -> Records:
 
 
 def _named(arguments: argparse.Namespace, *, apart: bool) -> Records:
-    from pate_fed.data import load_dataset
-
-    found = load_dataset(
-        arguments.dataset,
-        data_dir=None if arguments.data_dir is None else Path(arguments.data_dir),
-        download=arguments.download,
-    )
+    data = Data(dataset=arguments.dataset, data_dir=arguments.data_dir, download=arguments.download)
+    found = find_part(data.dataset, "dataset")(data)
     count = len(found.private_labels) if arguments.records is None else arguments.records
     if not 1 <= count <= len(found.private_labels):
         raise InputError(f"--records {count}: 1 to {len(found.private_labels)} is meant")

@@ -49,7 +49,10 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "all teachers of a hospital)",
     )
     add_option(
-        plan, "--aggregator NAME", "confident-gnmax, gnmax or lnmax (default: the better of the first two)"
+        plan,
+        "--aggregator NAME",
+        "confident-gnmax, gnmax or lnmax (default: the better of the first two), or your own as "
+        "module:attribute, at the parameters that it has",
     )
     add_option(plan, "--picture FILE.png", "draw labels against ε")
     add_format_option(plan)
@@ -161,7 +164,7 @@ def _sites(arguments: argparse.Namespace) -> Sites | None:
 
 
 def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
-    from pate_fed.privacy import plan
+    from pate_fed.privacy import Pool, plan
     from pate_fed.privacy.planning.vote_model import past_votes_from_file
 
     known = arguments.agreement
@@ -172,12 +175,31 @@ def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
         num_classes=arguments.classes,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
-        votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
-        max_queries=arguments.max_queries,
+        pool=Pool(
+            votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
+            max_queries=arguments.max_queries,
+        ),
         num_hospitals=arguments.hospitals,
-        aggregator=arguments.aggregator,
+        aggregator=_aggregator(arguments),
         protection=_protection(arguments),
     )
+
+
+def _aggregator(arguments: argparse.Namespace) -> Any:
+    """The aggregator that is named; one of the user's own made of the parameters in the study's file."""
+    from pate_fed.config.parts import is_part, load_part, search_folder
+    from pate_fed.privacy.mechanisms.own import KIND, make_aggregator
+
+    search_folder(Path.cwd())
+    name, given = arguments.aggregator, {}
+    if arguments.config:
+        from pate_fed.config.study import load_study
+
+        given = load_study(Path(arguments.config)).get("aggregation", {})
+        name = name or (given.get("aggregator") if is_part(str(given.get("aggregator")), KIND) else None)
+    if name is None or not is_part(name, KIND) or not given.get("parameters"):
+        return name
+    return make_aggregator(load_part(name, KIND), given["parameters"], what=f"{KIND} {name!r}")
 
 
 def _agreement(given: str) -> float | Path:

@@ -31,7 +31,7 @@ def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
     predict.add_argument(
         "student",
         metavar="STUDENT",
-        help="a run's student.pt, an exported .ts, or a table's student.npz",
+        help="a run's directory, its student.pt, an exported .ts, or a table's student.npz",
     )
     predict.add_argument(
         "files",
@@ -44,13 +44,15 @@ def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
         predict, "--format", "of the output, json: an object a line", choices=("text", "json"), default="text"
     )
     add_option(predict, "--device NAME", "cpu, cuda or auto", default="cpu")
+    own = "of a run's directory: the code of your own student, which is run"
+    add_option(predict, "--student MODULE:MAKE", own, dest="own")
     predict.set_defaults(run=_predict)
 
 
 def _predict(arguments: argparse.Namespace) -> int:
     files = [Path(name) for name in arguments.files]
-    student = Path(arguments.student)
-    for line in predict_files(student, files, output=arguments.format, device=arguments.device):
+    how = {"output": arguments.format, "device": arguments.device, "own": arguments.own}
+    for line in predict_files(Path(arguments.student), files, **how):
         print(line)
     return 0
 
@@ -71,7 +73,7 @@ class _Predictor:
 
 
 def predict_files(
-    student: Path, files: Sequence[Path], *, output: str = "text", device: str = "cpu"
+    student: Path, files: Sequence[Path], *, output: str = "text", device: str = "cpu", own: str | None = None
 ) -> Iterator[str]:
     """One line an image or row: its file, its number in the file, class and probability; or a JSON object.
 
@@ -79,19 +81,23 @@ def predict_files(
     .npz, a picture's folder of a class's name) the student's accuracy follows, as text or as one JSON object
     with the key "evaluation".
 
-    `student` is a student.pt or a table's student.npz, which are read without running code, or a TorchScript
-    file, which is a program: take one only from those you trust.
+    `student` is a student.pt or a table's student.npz, which are read without running code, or the directory
+    of a run with one of them; or a TorchScript file, which is a program: take one only from those you trust.
+    `own` names the code of a student of the user's own, module:attribute, in a run's directory.
 
     Raises:
         InputError: a file is not there, `student` is another kind of file, or a file holds nothing that fits
             the student.
         IntegrityError: the student fails its checksums.
     """
+    student = _file_in(student) if student.is_dir() and own is None else student
+    if own is not None and not student.is_dir():
+        raise InputError(f"--student {own}: goes with the directory of its run, and not with a file")
     if device not in ("cpu", "auto") and student.suffix in (".npz", ".ts"):
         raise InputError(
             f"--device {device} would have no effect: {student.name} runs on the CPU; leave it out"
         )
-    model = _load(student, device)
+    model = _load(student, device) if own is None else _load_own(student, own)
     unit = model.unit
     evaluation, beside = AccuracyTally(model.class_names), dict[Path, tuple[str, Any]]()
     for path in files if unit == "row" else _with_pictures(files):
@@ -153,6 +159,42 @@ def _load(path: Path, device: str) -> _Predictor:
             f"{path}: not a student of this version of pate_fed; a run's student.pt, its exported student.ts "
             "or a table's student.npz is meant"
         ) from error
+
+
+def _file_in(run_dir: Path) -> Path:
+    """The file of the student in a run's directory."""
+    from pate_fed.learning.students.own import PREDICTIONS
+
+    for name in ("student.npz", "student.pt"):
+        if (run_dir / name).is_file():
+            return run_dir / name
+    if (run_dir / PREDICTIONS).is_file():
+        raise InputError(f"{run_dir}: its student is your own code; name it with --student MODULE:MAKE")
+    raise InputError(f"{run_dir}: holds no student; the --run-dir of a run is meant")
+
+
+def _load_own(run_dir: Path, name: str) -> _Predictor:
+    from pate_fed.config.parts import search_folder
+    from pate_fed.report.result import StudyRecord
+    from pate_fed.report.run import Run
+
+    search_folder(Path.cwd())
+    run = Run.load(run_dir)
+    student, record = run.student_from(name), run.result.study
+    assert isinstance(record, StudyRecord)  # or it has no such student
+    terms = record.terms
+    if len(terms.image_shape) == 1:
+        sizes = {"num_features": terms.image_shape[0], "num_classes": terms.num_classes}
+        return _of_table(run_dir / "student", student.predict_proba, **sizes)
+    shape = terms.image_shape
+
+    def predict_proba(images: NDArray[Any]) -> NDArray[np.float32]:
+        if images.shape[1:] != shape:
+            raise InputError(f"images are {images.shape[1:]} each: the student takes {shape}")
+        found: NDArray[np.float32] = student.predict_proba(images)
+        return found
+
+    return _of_images(predict_proba, shape[2], terms.classes)
 
 
 def _load_sums(path: Path) -> _Predictor:

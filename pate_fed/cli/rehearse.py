@@ -109,7 +109,7 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
 
 def _rehearse_sums(arguments: argparse.Namespace, terms: Terms, name: str) -> None:
     """The same for class sums, which nothing is trained for."""
-    from pate_fed.learning.features.build import build_feature_map
+    from pate_fed.protocol.make_terms import feature_map_of
 
     own_terminal, sums = sys.stdout.isatty(), terms.sums
     assert sums is not None
@@ -118,7 +118,7 @@ def _rehearse_sums(arguments: argparse.Namespace, terms: Terms, name: str) -> No
     inputs, of = rows.inputs, "your own records, for want of a copy of the pool (--pool FILE)"
     if arguments.pool is not None:
         inputs, of = open_pool(Path(arguments.pool), terms)[: terms.max_queries], "the pool"
-    features = build_feature_map(sums.settings, inputs)
+    features = feature_map_of(sums.settings, inputs)
     if arguments.pool is not None and features.digest != sums.features:
         raise InputError(
             f"{arguments.pool}: the feature map that follows from it is not the one in the terms; do not "

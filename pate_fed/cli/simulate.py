@@ -67,7 +67,7 @@ def simulate(
 
     `study` is a `Study`, nested dictionaries as in `study.toml`, or such a file; None is the default study.
     What it leaves open is filled in. `run_dir` is a new directory (default: runs/NAME-TIME). `on_progress`
-    hears of every step in place of the terminal, which `quiet` keeps silent. Studies of one process run one
+    hears of every step that the terminal shows, which `quiet` keeps silent. Studies of one process run one
     after another, whichever threads they are started in.
 
     Parts of your own take the place of those that the study names: a `teacher`
@@ -86,7 +86,9 @@ def simulate(
         if name not in Parts.__annotations__:
             hint = nearest(name, Parts.__annotations__)
             raise TypeError(f"simulate() got an unexpected keyword argument {name!r}{hint}")
-    progress = make_progress(quiet) if on_progress is None else tell_progress(on_progress)
+    progress = make_progress(quiet)
+    if on_progress is not None:
+        progress = tell_progress(on_progress, progress)
     with _ONE_AT_A_TIME:
         try:
             resolved = _with_parts(study, parts).resolve()
@@ -103,7 +105,7 @@ def simulate(
     if coordinator.error is not None:
         raise coordinator.error
     run = Run.load(folder)
-    if resolved.student.own or resolved.own_features:  # no file of it is safe to read
+    if resolved.student.code or resolved.own_features:  # no file of it is safe to read
         vars(run)["student"] = coordinator.student
     if resolved.aggregation.own:  # whose code the caller has named
         name = resolved.aggregation.aggregator
@@ -208,7 +210,7 @@ def _run_apps(server_app: Any, study: Study, folder: Path, dataset: Dataset) -> 
 
 def _run_on_cluster(server_app: Any, study: Study, dataset: Dataset, address: str) -> float:
     """As `_run_apps`, with the parties on a cluster's nodes, to which all they need is sent."""
-    from clients.node import SentStudy, data_to_send, play_parties
+    from clients.node import SentStudy, data_to_send, disk_of, play_parties
     from clients.teaching import trained_together
     from pate_fed.flower.cluster import ClusterSettings, PartyKit, run_on_cluster
 
@@ -230,14 +232,15 @@ def _run_on_cluster(server_app: Any, study: Study, dataset: Dataset, address: st
             together=together(device, processes),
         )
 
-    shared = None if engine.shared_dir is None else Path(engine.shared_dir)
     seconds, processes = run_on_cluster(
         server_app,
-        PartyKit(enter=play_parties, things=sent, data=data_to_send(dataset), together=together),
+        PartyKit(
+            enter=play_parties, disk=disk_of, things=sent, data=data_to_send(dataset), together=together
+        ),
         ClusterSettings(
             address=address,
             insecure=engine.insecure_cluster,
-            shared_dir=shared,
+            shared_dir=engine.shared_dir,
             device=engine.device,
             gpus_per_client=engine.gpus_per_client,
         ),

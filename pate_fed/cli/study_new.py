@@ -21,6 +21,8 @@ def add_new_action(actions: Any) -> None:
     text = "the parties' records, or a hospital's own: the columns are read from them"
     new.add_argument("--csv", metavar="FILE", nargs="+", default=[], help=text)
     add_option(new, "--pool FILE", "the public inputs (default pool.csv beside the study)")
+    deal = "try it with one file: its rows go at random to N parties, a third of them into the pool"
+    add_option(new, "--deal N", deal)
     add_option(new, "--label COLUMN", "the column of the class (default: found by its name, else the last)")
     add_option(
         new,
@@ -38,7 +40,7 @@ def _study_new(arguments: argparse.Namespace) -> int:
     if out.exists():
         raise InputError(f"--out {out}: is there already; give another name")
     if not arguments.csv:
-        for option in ("pool", "label", "patient"):
+        for option in ("pool", "deal", "label", "patient"):
             if getattr(arguments, option) is not None:
                 raise InputError(f"--{option} {getattr(arguments, option)}: goes with --csv FILE")
         _write(out, study_template(name=out.stem))
@@ -54,6 +56,8 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     files = [Path(name) for name in arguments.csv]
     found = infer_schema(files, label=arguments.label, patient=arguments.patient)
     schema, pool = found.schema, Path(arguments.pool or out.parent / "pool.csv")
+    if arguments.deal is not None:
+        files, pool = _deal(arguments, out, patient=schema.patient)
     data: dict[str, Any] = {"dataset": "table", "pool": _beside(pool, out)}
     if len(files) > 1:
         data["private"] = [_beside(path, out) for path in files]
@@ -69,6 +73,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         print(f"left out: {name} {why}")
     if clients is None:
         print("say in [parties] how many hospitals there are: num_clients")
+        print(f"or try it on this file alone: pate-fed study new --csv {files[0]} --deal 4 --out try.toml")
     if not pool.is_file():
         print(f"put the public inputs there: {pool}, the same columns, the label may be missing")
     if categories:
@@ -76,6 +81,18 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     if clients is not None:
         print(f"try it on these files: flower-simulation --config {out}")
     return 0
+
+
+def _deal(arguments: argparse.Namespace, out: Path, *, patient: str | None) -> tuple[list[Path], Path]:
+    """The files of `--deal`, in a folder beside the study."""
+    from pate_fed.data.deal import deal_csv
+
+    if len(arguments.csv) != 1 or arguments.pool is not None:
+        raise InputError(f"--deal {arguments.deal}: goes with one --csv FILE, and makes the pool of it")
+    folder = out.parent / f"{out.stem}-files"
+    private, pool = deal_csv(Path(arguments.csv[0]), folder, parties=arguments.deal, patient=patient)
+    print(f"dealt out the rows of {arguments.csv[0]}: {counted(len(private), 'file')} of parties and {pool}")
+    return private, pool
 
 
 def _notes(categories: Sequence[str], left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:

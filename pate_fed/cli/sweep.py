@@ -285,7 +285,7 @@ def _total(runs: Sequence[RunToCompare], folder: Path) -> tuple[str, ...]:
     known = [cost for cost in costs if cost is not None]
     total = epsilon_text(_sum(known)) if len(known) == len(costs) else "unbounded"
     delta = delta_text(_sum([result.study.terms.delta for result in real]))
-    claimed = " Some of it is claimed, not proven." if any(each.study.claim for each in real) else ""
+    claimed = " Some of it is claimed, not proven." if any(each.study.assumptions for each in real) else ""
     return (f"Together these {len(real)} runs cost at most ε = {total} at δ = {delta} (the sums).{claimed}",)
 
 

@@ -31,12 +31,14 @@ def cost_text(terms_json: str) -> str:
     public, coordinator = (
         "no bound" if epsilon is None else f"ε={epsilon_text(epsilon)}" for epsilon in worst_epsilon(terms)
     )
+    assumed = terms.assumptions()
+    claimed = f"; {assumed.warning}" if assumed else ""
     if terms.sums is not None:
         return (
             f"{terms.study!r}: sums of {terms.sums.dimension} features by class, once; at δ={delta} {public} "
-            f"against the public, {coordinator} against the coordinator, for one {terms.privacy.unit}"
+            f"against the public, {coordinator} against the coordinator, for one "
+            f"{terms.privacy.unit}{claimed}"
         )
-    claimed = "" if terms.claim is None else f"; {terms.claim.warning}"
     return (
         f"{terms.study!r}: up to {terms.max_queries} queries, {terms.labels} labels; at δ={delta} "
         f"{public} against the public, {coordinator} against the coordinator, for one "

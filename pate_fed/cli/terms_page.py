@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pate_fed.config.about import About
+from pate_fed.config.assumptions import Assumptions
 from pate_fed.data import Schema
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.identity import Admission
@@ -270,11 +271,15 @@ def _cost(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
     ]
     if public is not None:
         found.append(("in words", _in_words(public, terms.delta)))
-    if isinstance(terms, Terms) and terms.claim is not None:
-        found.append(("claimed", f"NOT PROVEN: {terms.claim.warning}."))
+    if assumed := _assumptions(terms):
+        found.append(("claimed", f"NOT PROVEN: {assumed.warning}."))
     if terms.seed is not None:
         found.append(("seeded", "NOT PRIVATE: the noise is seeded. Who knows the seed takes it away again."))
     return tuple(found)
+
+
+def _assumptions(terms: Terms | LabelTerms) -> Assumptions:
+    return terms.assumptions() if isinstance(terms, Terms) else Assumptions()
 
 
 def _protects(terms: Terms | LabelTerms) -> str:
@@ -360,7 +365,7 @@ def _values(
             "delta": terms.delta,
             "protects": _protects(terms),
             "seeded": terms.seed is not None,
-            "claimed_by": terms.claim.source if isinstance(terms, Terms) and terms.claim else None,
+            "claimed_by": _assumptions(terms).sources,
         },
         "limits": {
             "max_queries": terms.max_queries,

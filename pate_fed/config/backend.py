@@ -26,6 +26,8 @@ __all__ = [
 AUTO, RAY, INLINE = "auto", "ray", "inline"
 CLUSTER = "cluster"
 PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
+# Stores that can put an object only where none is; credentials are where their libraries look for them.
+_OBJECTS = re.compile(r"(s3|gs)://[\w.-]+(/[\w./-]*)?")
 BACKENDS = (AUTO, RAY, INLINE)
 
 # Seconds of one core, measured (tests/benchmarks/test_backend_benchmark.py prints them).
@@ -71,7 +73,7 @@ class Engine:
     shared_dir: str | None = setting(
         None,
         flags=("--shared-dir",),
-        help="folder that all nodes of the cluster share: parties of a lost node go on elsewhere",
+        help="folder or s3:// or gs:// that all nodes share: parties of a lost node go on elsewhere",
     )
     insecure_cluster: bool = setting(
         False,
@@ -95,6 +97,12 @@ class Engine:
         check(self)
         if self.ray_address is not None and self.backend == INLINE:
             raise refusal(self, "ray_address", "no --backend inline, which is one process,")
+        shared = self.shared_dir
+        if shared is not None and "://" in shared and not _OBJECTS.fullmatch(shared):
+            raise InputError(  # without the value: there may be a key in it
+                "--shared-dir: a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER is meant, without a key; "
+                "other stores are not known to put an object only where none is, on which journals rest"
+            )
 
 
 def cores() -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from pate_fed.config.assumptions import MECHANISM, Assumption
 from pate_fed.config.parts import PartIdentity
 from pate_fed.errors import InputError
 from pate_fed.structure import check, setting
@@ -50,28 +51,9 @@ class Claim:
         return f"Claim({self.part.name}{own}, RDP at {len(self.rdp)} orders)"
 
     @property
-    def text(self) -> str:
-        """Whose word it is: name, version and digest."""
-        version = f" {self.part.version}" if self.part.version else ""
-        return f"{self.part.name}{version} (source SHA-256 {self.part.digest})"
-
-    @property
-    def short(self) -> str:
-        """The same beside a single ε."""
-        return f"claimed by {self.part.name}, not proven"
-
-    @property
-    def source(self) -> dict[str, str | None]:
-        """Name, version and digest, for JSON."""
-        return asdict(self.part)
-
-    @property
-    def warning(self) -> str:
-        """What every ε of such a study must be read with, as a sentence without its full stop."""
-        return (
-            f"every ε rests on the privacy curve that {self.text} claims for one query, and on its noise: "
-            "pate_fed has not proven them"
-        )
+    def assumption(self) -> Assumption:
+        """On whose word every ε rests then."""
+        return Assumption(kind=MECHANISM, part=self.part)
 
 
 def check_curve(rdp: tuple[float, ...], what: str) -> None:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.parts import is_part_name, load_part
+from pate_fed.config.parts import is_part_name
 from pate_fed.config.registry import find_part
 from pate_fed.config.study import Study
-from pate_fed.data import (
-    Dataset,
-    as_dataset,
-    check_dataset,
-    check_parts,
-    partition,
-)
+from pate_fed.data import Dataset, as_dataset, check_dataset, check_parts
 from pate_fed.errors import InputError
 
 __all__ = ["data_digest", "deal_records", "load_study_data", "records_digest"]
@@ -37,19 +30,7 @@ def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None
     part = find_part(data.dataset, "dataset")
     if data.own:
         return as_dataset(part, what=what, name=data.dataset, num_queries=data.num_queries)
-    if data.from_files and data.pool is not None:
-        found = part(
-            Path(data.pool).stem,
-            pool=Path(data.pool),
-            private=[Path(name) for name in data.private],
-            spec=data.kind(),
-            num_queries=data.num_queries,
-            keep_more=not study.cross_validates,
-        )
-    else:
-        folder = None if data.data_dir is None else Path(data.data_dir)
-        found = part(glyph=data.glyph, data_dir=folder, download=data.download, on_progress=on_progress)
-    dataset: Dataset = found
+    dataset: Dataset = part(data, keep_more=not study.cross_validates, on_progress=on_progress)
     check_dataset(dataset, what=what)
     return dataset
 
@@ -61,15 +42,17 @@ def deal_records(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
         InputError: a partition that is not that, or one where the data say already whose a record is.
     """
     parties, scheme, seed = study.parties.num_clients, study.parties.partition, study.seed_for("partition")
-    own, labels = is_part_name(scheme), dataset.private_labels
-    if not own:
-        parts = partition(labels, num_parties=parties, scheme=scheme, seed=seed, owners=dataset.owners)
-        what = f"dataset {study.data.dataset!r}: owners"
-        return check_parts(parts, num_records=len(labels), num_parties=parties, what=what)
+    own, labels, sizes = is_part_name(scheme), dataset.private_labels, {"num_parties": parties}
     what = f"partitioner {scheme!r}"
     if dataset.owners is not None:
-        raise InputError(f"{what}: would have no effect, as the data set says whose each record is")
-    deal = load_part(scheme, "partitioner")
+        if own:
+            raise InputError(f"{what}: would have no effect, as the data set says whose each record is")
+        parts = [np.flatnonzero(dataset.owners == party) for party in range(parties)]
+        whose = f"dataset {study.data.dataset!r}: owners"
+        return check_parts(parts, num_records=len(labels), what=whose, **sizes)
+    deal = find_part(scheme, "partitioner")
+    if not own:
+        return check_parts(deal(labels, parties, seed), num_records=len(labels), what=what, **sizes)
     if not callable(deal):
         raise InputError(f"{what}: is a {type(deal).__name__}; a function is meant")
     found = []
@@ -78,7 +61,7 @@ def deal_records(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
             parts = deal(labels, parties, seed)
         except Exception as error:
             raise InputError(f"{what}: fails ({type(error).__name__}: {error})") from error
-        found.append(check_parts(parts, num_records=len(labels), num_parties=parties, what=what))
+        found.append(check_parts(parts, num_records=len(labels), what=what, **sizes))
     if not all(map(np.array_equal, *found)):
         raise InputError(f"{what}: gives other parts each time; draw what is random in it from its seed")
     return found[0]

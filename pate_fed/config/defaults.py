@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.config.registry import find_part
 from pate_fed.config.sections import AUTO, INTERACTIVE, VOTES, Aggregation, Data, Parties, Privacy, Queries
 from pate_fed.config.trust import Shares
 
@@ -123,7 +124,7 @@ def with_defaults(
 @lru_cache(maxsize=64)
 def keeps_in_proportion(ensemble: Ensemble) -> bool:
     """Whether the usual noise and counts keep to the budget, nearly: by an estimate, on the safe side."""
-    from pate_fed.privacy import ConfidentGNMax, GNMax, LNMax, epsilon_of
+    from pate_fed.privacy import epsilon_of
     from pate_fed.privacy.bounds.cost import Cost
     from pate_fed.privacy.mechanisms.events import Mechanism
     from pate_fed.privacy.planning.search import about_rho, gaussian_room
@@ -134,17 +135,13 @@ def keeps_in_proportion(ensemble: Ensemble) -> bool:
     asked = min(
         _MOST_QUERIES, math.ceil(labels * usual.queries_a_label(teachers, noise_at_hospitals=bool(shares)))
     )
-    threshold, sigma1, sigma2 = usual.fixed()
+    sigma2 = usual.fixed()[2]
     budget, delta, protection = ensemble.budget, ensemble.privacy.delta, ensemble.protection
     if shares is not None:
         totals = Cost(rho=Fraction(protection.l2_squared * asked) / (2 * Fraction(sigma2) ** 2))
         return epsilon_of(totals, delta) <= _WITHIN * budget
     size: dict[str, Any] = {"num_teachers": teachers, "num_classes": 2}
-    mechanism: Mechanism = GNMax(**size, sigma=sigma2)
-    if ensemble.planned_as == "lnmax":
-        mechanism = LNMax(**size, scale=sigma2)
-    elif usual.has_threshold:
-        mechanism = ConfidentGNMax(**size, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
+    mechanism: Mechanism = find_part(usual.aggregator, "aggregator")(size, usual)
     asked = labels if mechanism.answers_all else asked
     return about_rho(mechanism.cost(asked, labels, protection)) <= gaussian_room(_WITHIN * budget, delta)
 

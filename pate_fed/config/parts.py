@@ -12,9 +12,11 @@ import importlib
 import importlib.util
 import inspect
 import itertools
+import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -84,6 +86,12 @@ class PartIdentity:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def text(self) -> str:
+        """Name, version and digest, as whoever reads an ε compares them."""
+        version = f" {self.version}" if self.version else ""
+        return f"{self.name}{version} (source SHA-256 {self.digest})"
 
 
 def is_part_name(name: str) -> bool:
@@ -288,6 +296,22 @@ def _import(module: str, what: str) -> ModuleType:
 
 @lru_cache(maxsize=256)
 def _version(top: str, source: Path) -> str | None:
-    """The version of what brought that file; once for each, as all that is installed is looked through."""
-    names = metadata.packages_distributions().get(top, [])
+    """The version of what brought that file; once for each."""
+    names = _distributions(_installations()).get(top, [])
     return metadata.version(names[0]) if names else None
+
+
+@lru_cache(maxsize=4)
+def _distributions(installations: tuple[tuple[str, int], ...]) -> Mapping[str, list[str]]:
+    """What is installed by module; a quarter of a second, so once for each state of these folders."""
+    return metadata.packages_distributions()
+
+
+def _installations() -> tuple[tuple[str, int], ...]:
+    """Folders that something is installed in, with the time of their last change."""
+    found = []
+    for place in dict.fromkeys(sys.path):
+        with suppress(OSError):
+            if any(name.endswith((".dist-info", ".egg-info")) for name in os.listdir(place or ".")):
+                found.append((place, os.stat(place or ".").st_mtime_ns))
+    return tuple(found)

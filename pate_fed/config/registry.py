@@ -7,17 +7,33 @@ then module:attribute. What is built in is imported when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.config.parts import entry_points, full_name, is_part, load_part
-from pate_fed.config.sections import AUTO, CLASS_SUMS, INTERACTIVE, VOTES
-from pate_fed.data import DATASETS
+from pate_fed.config.sections import (
+    AUTO,
+    CLASS_SUMS,
+    FROM_FILES,
+    INTERACTIVE,
+    VOTES,
+    Aggregation,
+    Data,
+)
+from pate_fed.data import DATASETS, Dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import RIDGE, STRATEGIES, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.features.settings import FEATURE_MAPS
 from pate_fed.structure import nearest
+
+if TYPE_CHECKING:
+    from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums
+    from pate_fed.privacy.mechanisms.events import Mechanism
 
 __all__ = ["KINDS", "Kind", "find_part", "own_names"]
 
@@ -26,29 +42,66 @@ Loader = Callable[[], Any]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of part: the section and key of a study that name one, and what is built in, by name."""
+    """A kind of part: the section and key of a study that name one, and what is built in, by name.
+
+    `with_value` are those that a value follows, as in dirichlet:0.5; their loaders get the whole name.
+    """
 
     section: str
     key: str
     built_in: Mapping[str, Loader]
+    with_value: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+
+    def loader(self, name: str) -> Loader | None:
+        """What loads the built-in part of that name; None where it is none."""
+        bare, colon, _ = name.partition(":")
+        if colon and bare in self.with_value:
+            return partial(self.with_value[bare], name)
+        return self.built_in.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, for people."""
+        return (*self.built_in, *(f"{name}:VALUE" for name in self.with_value))
 
 
 def _dataset(name: str) -> Any:
     from pate_fed.data import load_dataset
 
-    return partial(load_dataset, name)
+    def load(data: Data, *, on_progress: Callable[[int, int], None] | None = None, **_: bool) -> Dataset:
+        folder = None if data.data_dir is None else Path(data.data_dir)
+        return load_dataset(
+            name, glyph=data.glyph, data_dir=folder, download=data.download, on_progress=on_progress
+        )
+
+    return load
 
 
 def _files() -> Any:
     from pate_fed.data import dataset_from_files
 
-    return dataset_from_files
+    def load(data: Data, *, keep_more: bool = False, keep_none: bool = False, **_: Any) -> Dataset:
+        pool = Path(data.pool or "")  # `Data` holds that there is one
+        return dataset_from_files(
+            pool.stem,
+            pool=pool,
+            private=[Path(name) for name in data.private],
+            spec=data.kind(),
+            num_queries=data.num_queries,
+            keep_more=keep_more,
+            keep_none=keep_none,
+        )
+
+    return load
 
 
-def _iid() -> Any:
+def _deal(scheme: str) -> Any:
     from pate_fed.data import partition
 
-    return partition
+    def deal(labels: NDArray[np.int64], num_parties: int, seed: int) -> list[NDArray[np.int64]]:
+        return partition(labels, num_parties=num_parties, scheme=scheme, seed=seed)
+
+    return deal
 
 
 def _teacher_network() -> Any:
@@ -76,34 +129,54 @@ def _forest() -> Any:
 
 
 def _ridge() -> Any:
-    from pate_fed.learning.students.class_sums import SumsStudent
+    from pate_fed.label_dp.class_sums import fit_sums_student
 
-    return SumsStudent
+    return fit_sums_student
 
 
-def _gnmax() -> Any:
-    from pate_fed.privacy.mechanisms.noisy_max import GNMax
+def _gaussian(name: str) -> Any:
+    from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
+    from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
 
-    return lambda votes, given: GNMax(**votes, sigma=given.fixed()[2])
+    def make(size: Mapping[str, int], given: Aggregation, **at_hospitals: Any) -> Mechanism:
+        threshold, sigma1, sigma2 = given.fixed()
+        if at_hospitals:
+            honest = at_hospitals["survivors"] - at_hospitals["colluders"]
+            return DistributedGNMax(
+                **size,
+                threshold=threshold if given.has_threshold else None,
+                sigma_party=at_hospitals["sigma_party"],
+                least_honest=honest,
+            )
+        if name == "gnmax":
+            return GNMax(**size, sigma=sigma2)
+        return ConfidentGNMax(**size, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
+
+    return make
 
 
 def _lnmax() -> Any:
     from pate_fed.privacy.mechanisms.noisy_max import LNMax
 
-    return lambda votes, given: LNMax(**votes, scale=given.fixed()[2])
+    def make(size: Mapping[str, int], given: Aggregation) -> Mechanism:
+        return LNMax(**size, scale=given.fixed()[2])
 
-
-def _confident() -> Any:
-    from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax
-
-    names = ("threshold", "sigma1", "sigma2")
-    return lambda votes, given: ConfidentGNMax(**votes, **dict(zip(names, given.fixed(), strict=True)))
+    return make
 
 
 def _sums() -> Any:
-    from pate_fed.privacy.mechanisms.class_sums import ClassSums
+    from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums
 
-    return ClassSums
+    def make(
+        shape: Mapping[str, int], sigma: float | None, **at_hospitals: Any
+    ) -> ClassSums | SharedClassSums:
+        if at_hospitals:
+            return SharedClassSums(**shape, **at_hospitals)
+        if sigma is None:
+            raise InputError("sums.sigma: noise is meant, by the coordinator or by the hospitals")
+        return ClassSums(**shape, sigma=sigma)
+
+    return make
 
 
 def _strategy(name: str) -> Any:
@@ -127,8 +200,8 @@ def _each(names: tuple[str, ...], loader: Callable[[str], Any]) -> dict[str, Loa
 
 
 KINDS: Mapping[str, Kind] = {
-    "dataset": Kind("data", "dataset", _each(DATASETS, _dataset) | _all(("table", "images"), _files)),
-    "partitioner": Kind("parties", "partition", {"iid": _iid}),
+    "dataset": Kind("data", "dataset", _each(DATASETS, _dataset) | _all(FROM_FILES, _files)),
+    "partitioner": Kind("parties", "partition", _each(("iid",), _deal), {"dirichlet": _deal}),
     "teacher": Kind(
         "teacher", "name", _all(TEACHERS, _teacher_network) | _all(TABLE_TEACHERS, _table_teacher)
     ),
@@ -138,7 +211,7 @@ KINDS: Mapping[str, Kind] = {
     "aggregator": Kind(
         "aggregation",
         "aggregator",
-        {"gnmax": _gnmax, "lnmax": _lnmax, VOTES: _confident, INTERACTIVE: _confident, CLASS_SUMS: _sums},
+        _each(("gnmax", VOTES, INTERACTIVE), _gaussian) | {"lnmax": _lnmax, CLASS_SUMS: _sums},
     ),
     "query strategy": Kind("queries", "strategy", _each(STRATEGIES, _strategy)),
     "feature map": Kind("sums", "features", _all(FEATURE_MAPS, _features)),
@@ -148,19 +221,21 @@ KINDS: Mapping[str, Kind] = {
 def find_part(name: str, kind: str) -> Any:
     """What a name stands for: what is built in, or code of the user's own (`parts.load_part`).
 
-    What is built in of one kind is called in one way: a data set, a teacher's and a student's training, a
-    mechanism of votes and `Aggregation`, a query strategy, a feature map of settings and the pool.
+    What is built in of one kind is called in one way: a data set of `Data`, a partitioner as the user's own,
+    a teacher's and a student's training, a mechanism of sizes and `Aggregation` (sums: σ), a query strategy,
+    a feature map of settings and the pool. A mechanism whose noise is the hospitals' is told it by
+    `sigma_party`, `survivors` and `colluders`.
 
     Raises:
         InputError: nothing has that name, or the code cannot be loaded; the message names it.
     """
-    built_in = KINDS[kind].built_in
-    if name in built_in:
-        return built_in[name]()
+    known = KINDS[kind]
+    if (load := known.loader(name)) is not None:
+        return load()
     if not is_part(name, kind):
         raise InputError(
-            f"{kind} {name!r}: one of {', '.join(built_in)}, an installed entry point, or module:attribute "
-            f"of your own is meant{nearest(name, (*built_in, *entry_points(kind)))}"
+            f"{kind} {name!r}: one of {', '.join(known.names)}, an installed entry point, or "
+            f"module:attribute of your own is meant{nearest(name, (*known.built_in, *entry_points(kind)))}"
         )
     return load_part(name, kind)
 
@@ -173,7 +248,8 @@ def own_names(values: dict[str, Any]) -> dict[str, Any]:
     for kind, place in KINDS.items():
         table = values.get(place.section)
         name = table.get(place.key) if isinstance(table, Mapping) else None
-        taken = name in place.built_in or (kind == "aggregator" and name == AUTO)
-        if isinstance(name, str) and not taken and name in entry_points(kind):
+        if not isinstance(name, str) or place.loader(name) or (kind == "aggregator" and name == AUTO):
+            continue
+        if name in entry_points(kind):
             values[place.section] = {**values[place.section], place.key: full_name(name, kind)}
     return values

@@ -56,7 +56,7 @@ def read_records(path: Path, spec: InputSpec) -> Rows:
 
 
 def read_pool(path: Path, spec: InputSpec) -> Rows:
-    """A public pool; rows may have true labels, which only measure.
+    """A public pool; rows may have true labels, which only measure. A .npy file is one as it was sent.
 
     A folder's pictures come in an order that their pixels give: by name they would be sorted by class, and a
     study asks about the first of them and is tested on the last.
@@ -64,7 +64,17 @@ def read_pool(path: Path, spec: InputSpec) -> Rows:
     Raises:
         InputError: as `read_records`.
     """
-    return _read(path, spec, labelled=False)
+    return _read_sent(path) if path.suffix == ".npy" else _read(path, spec, labelled=False)
+
+
+def _read_sent(path: Path) -> Rows:
+    try:
+        inputs: NDArray[Any] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(
+            f"{path}: the public pool cannot be read; delete it, and it is sent again"
+        ) from error
+    return _own_patients(inputs, np.full(len(inputs), UNLABELLED))
 
 
 def dataset_from_files(
@@ -75,11 +85,12 @@ def dataset_from_files(
     spec: InputSpec,
     num_queries: int | None,
     keep_more: bool = False,
+    keep_none: bool = False,
 ) -> Dataset:
-    """A data set of a pool and, for a simulation, the parties' private records, one file a party.
+    """A data set of a pool and of private records: each party's of a simulation, or a hospital's own.
 
     Without `num_queries` a tenth of a labelled pool, its last inputs, is kept to test the student; with
-    `keep_more` at least 100, but no more than a third.
+    `keep_more` at least 100, but no more than a third; with `keep_none` nothing, as at a hospital.
 
     Raises:
         InputError: files that cannot be used, more queries than the pool holds, or a pool that is sorted by
@@ -88,7 +99,7 @@ def dataset_from_files(
     public = read_pool(pool, spec)
     spec = replace(spec, shape=public.inputs.shape[1:])
     parts = [read_records(path, spec) for path in private]
-    labelled = bool((public.labels != UNLABELLED).all())
+    labelled = not keep_none and bool((public.labels != UNLABELLED).all())
     asked = num_queries or not_kept(len(public.labels), labelled=labelled, keep_more=keep_more)
     if asked > len(public.labels):
         raise InputError(f"data.num_queries in study.toml is {asked}: {pool} has {len(public.labels)} inputs")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pate_fed.data.cinic import CLASSES, find_cinic
 from pate_fed.data.idx import read_labelled_images
 from pate_fed.data.source import DatasetSource
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_mismatch
 
 __all__ = ["FORMATS", "KnownFormat", "find_source"]
 
@@ -196,7 +196,8 @@ def _from_idx(known: KnownFormat, paths: tuple[Path, ...]) -> tuple[Labelled, La
 
 
 def _from_torchvision(known: KnownFormat, paths: tuple[Path, ...]) -> tuple[Labelled, Labelled]:
-    from torchvision import datasets
+    with naming_mismatch():
+        from torchvision import datasets
 
     folder, reader = paths[0].parent, getattr(datasets, known.torchvision)
     if known.torchvision == "SVHN":
@@ -212,7 +213,8 @@ def _from_torchvision(known: KnownFormat, paths: tuple[Path, ...]) -> tuple[Labe
 
 
 def _verify(md5: dict[str, str], paths: tuple[Path, ...]) -> None:
-    from torchvision.datasets.utils import check_integrity
+    with naming_mismatch():
+        from torchvision.datasets.utils import check_integrity
 
     for path in paths:
         if path.stat().st_size == 0:
@@ -232,7 +234,8 @@ def _cifar(part: Any) -> Labelled:
 
 
 def _download(known: KnownFormat, root: Path) -> None:
-    from torchvision import datasets
+    with naming_mismatch():
+        from torchvision import datasets
 
     fetch = getattr(datasets, known.torchvision)
     try:

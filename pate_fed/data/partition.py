@@ -27,7 +27,6 @@ def partition(
     num_parties: int,
     scheme: str = "iid",
     seed: int,
-    owners: ArrayLike | None = None,
 ) -> list[Indices]:
     """Partition private records among parties, at random or by Dirichlet shares of each class.
 
@@ -38,7 +37,6 @@ def partition(
             drawn from a symmetric Dirichlet distribution, so that a small ALPHA gives parties few classes and
             very different sizes (Yurochkin et al. 2019, section 4).
         seed: equal seeds give equal parts.
-        owners: `(records,)` each record's party, where it is known already; then nothing is dealt.
 
     Returns:
         One ascending `int64` index array a party: disjoint, together every record, none empty.
@@ -47,8 +45,6 @@ def partition(
         InputError: an unknown scheme, ALPHA not above 0, no party, or more parties than records.
     """
     values = np.asarray(labels)
-    if owners is not None:
-        return [np.flatnonzero(np.asarray(owners) == party) for party in range(num_parties)]
     alpha = _alpha(scheme)
     _check_count(num_parties, len(values), one="party", many="parties")
     order = _shuffled(len(values), f"partition/{seed}")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.engine import take_back_sigterm
 from pate_fed.flower.party_process import PROBE_FILE, PartySetup, installed_here
+from pate_fed.runtime.object_store import stored_disks
 from pate_fed.runtime.run_dir import check_writable, simulated_disks
 
 if TYPE_CHECKING:
@@ -44,12 +45,12 @@ class ClusterSettings:
     """Which cluster, and what is taken of it.
 
     `insecure` says that its network is closed and it may ask for no token. `shared_dir` is a folder that all
-    nodes share.
+    nodes share, or the URL of an object store.
     """
 
     address: str
     insecure: bool = False
-    shared_dir: Path | None = None
+    shared_dir: str | None = None
     device: str = "cpu"
     gpus_per_client: float | None = None
 
@@ -59,11 +60,13 @@ class PartyKit:
     """What makes a process of any node play parties.
 
     `enter` makes the ClientApp from the folder of the parties' disks, what `things` gives and `data`, which
-    go through Ray's object store. `things` and `together` are told the device on which parties train and how
-    many processes play them; `together` neighbours are played by one process.
+    go through Ray's object store; `disk` is a party's own folder in it. `things` and `together` are told the
+    device on which parties train and how many processes play them; `together` neighbours are played by one
+    process.
     """
 
     enter: Callable[[Path, Any, Any], ClientApp]
+    disk: Callable[[Path, int], Path]
     things: Callable[[str, int], Any]
     data: Any
     together: Callable[[str, int], int]
@@ -82,7 +85,7 @@ def run_on_cluster(
     """
     from pate_fed.flower.compat import quiet_flower
 
-    with _joined(cluster), quiet_flower(), _shared_disk(cluster.shared_dir) as (folder, probe):
+    with _joined(cluster), quiet_flower(), _shared_disk(cluster.shared_dir) as (where, probe):
         from pate_fed.flower.cluster_grid import ClusterGrid
         from pate_fed.flower.inline import run_on
         from pate_fed.flower.ray_processes import free_places
@@ -91,10 +94,12 @@ def run_on_cluster(
         device = "cuda" if share else "cpu"
         work = PartySetup(
             enter=kit.enter,
+            disk=kit.disk,
             things=kit.things(device, len(places)),
             installed=installed_here(),
             run=secrets.token_hex(8),
-            shared=folder,
+            shared=where if isinstance(where, Path) else None,
+            store=where if isinstance(where, str) else None,
             probe=probe,
         )
         together = kit.together(device, len(places))
@@ -194,14 +199,22 @@ def _join(address: str) -> None:
 
 
 @contextmanager
-def _shared_disk(parent: Path | None) -> Iterator[tuple[Path | None, str]]:
-    """A new folder in the one that all nodes share, and what its probe holds, which is locked here."""
-    if parent is None:
+def _shared_disk(shared: str | None) -> Iterator[tuple[Path | str | None, str]]:
+    """A new folder in the one that all nodes share, and what its probe holds, which is locked here.
+
+    In an object store its URL, with a probe that nobody can put again.
+    """
+    probe = secrets.token_hex(16)
+    if shared is None:
         yield None, ""
         return
+    if "://" in shared:
+        with stored_disks(shared, probe.encode()) as url:
+            yield url, probe
+        return
+    parent = Path(shared)
     check_writable(parent / "any", option="--shared-dir")
     with simulated_disks(parent.absolute()) as folder, open(folder / PROBE_FILE, "w+") as file:
-        probe = secrets.token_hex(16)
         file.write(probe)
         file.flush()
         os.fsync(file.fileno())

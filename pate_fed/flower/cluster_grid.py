@@ -44,7 +44,7 @@ class ClusterGrid(PartiesGrid):
             places,
             numbers={node: number for number, node in enumerate(self._contexts)},
             together=together,
-            shared=work.shared is not None,
+            shared=work.outlives_nodes,
         )
 
     def __enter__(self) -> Self:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ __all__ = [
     "asks_for_token",
     "find_cluster",
     "isolated_job",
+    "known_pools",
     "own_token",
     "quiet_flower",
     "set_identity",
@@ -199,6 +200,37 @@ def apart_from_signals() -> Iterator[None]:
         yield
     finally:
         room.ConsolePopen = before
+
+
+@contextmanager
+def known_pools() -> Iterator[Callable[[], None]]:
+    """Know the actors of Flower's engine; gives what ends those that are still at work, without a word.
+
+    Flower's engine waits for each of them when the ServerApp is over, however long a party would take that
+    was given up. Those that it has no part in any more are told as faults.
+    """
+    import ray
+    from flwr.simulation.ray_transport.ray_actor import BasicActorPool
+
+    pool: Any = BasicActorPool
+    add, pools = pool.add_actors_to_pool, list[Any]()
+
+    def noted(self: Any, count: int) -> None:
+        pools.append(self)
+        add(self, count)
+
+    def end() -> None:
+        busy = [actor for each in pools for actor in list(each._future_to_actor.values())]
+        if busy:
+            logging.getLogger("flwr").setLevel(logging.CRITICAL)
+        for actor in busy:
+            ray.kill(actor)
+
+    pool.add_actors_to_pool = noted
+    try:
+        yield end
+    finally:
+        pool.add_actors_to_pool = add
 
 
 def isolated_job() -> JobConfig:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.config.backend import INLINE, cores
 from pate_fed.errors import InputError, PateFedError, naming_extras
-from pate_fed.flower.compat import apart_from_signals, isolated_job, own_token, quiet_flower
+from pate_fed.flower.compat import apart_from_signals, isolated_job, known_pools, own_token, quiet_flower
 
 if TYPE_CHECKING:
+    from flwr.app import Context
     from flwr.clientapp import ClientApp
-    from flwr.serverapp import ServerApp
+    from flwr.serverapp import Grid, ServerApp
 
 __all__ = ["gpu_share", "run_apps", "take_back_sigterm"]
 
@@ -83,7 +84,13 @@ def run_apps(
     actors = min(cores(), num_nodes)
     # Ray takes seconds to start, mostly waiting: the imports go on meanwhile. The thread that starts it stays
     # to the end, as Ray's processes die with their parent thread.
-    with own_token(), ThreadPoolExecutor(1) as aside, quiet_flower(), warnings.catch_warnings():
+    with (
+        own_token(),
+        ThreadPoolExecutor(1) as aside,
+        quiet_flower(),
+        known_pools() as end_late,
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         started = aside.submit(_start_ray, actors, folder / "ray")
         try:
@@ -94,9 +101,26 @@ def run_apps(
             resources: dict[str, dict[str, Any]] = {"client_resources": {"num_cpus": 1, "num_gpus": share}}
             started.result()
             take_back_sigterm()
-            run_simulation(server_app, client_app, num_supernodes=num_nodes, backend_config=resources)
+            app = _ending(server_app, end_late)
+            run_simulation(app, client_app, num_supernodes=num_nodes, backend_config=resources)
         finally:
             ray.shutdown()
+
+
+def _ending(server_app: ServerApp, end_late: Callable[[], None]) -> ServerApp:
+    """The app, behind which parties that were given up are ended."""
+    from flwr.serverapp import ServerApp
+
+    whole = ServerApp()
+
+    @whole.main()
+    def main(grid: Grid, context: Context) -> None:
+        try:
+            server_app(grid, context)
+        finally:
+            end_late()
+
+    return whole
 
 
 def take_back_sigterm() -> None:

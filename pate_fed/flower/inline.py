@@ -13,7 +13,7 @@ from flwr.supercore.run import Run
 
 from pate_fed.flower.compat import set_identity, stamp
 
-__all__ = ["InlineGrid", "PartiesGrid", "answer_message", "run_inline", "run_on"]
+__all__ = ["InlineGrid", "PartiesGrid", "answer_message", "failed", "run_inline", "run_on"]
 
 _RUN_ID = 1
 _SERVER = 1
@@ -116,7 +116,14 @@ def answer_message(client_app: ClientApp, message: Message, context: Context) ->
     try:
         reply = client_app(message, context)
     except Exception as error:
-        reply = Message(Error(code=2, reason=type(error).__name__), reply_to=message)
+        return failed(message, reason=type(error).__name__)
+    stamp(reply)
+    return reply
+
+
+def failed(message: Message, *, reason: str) -> Message:
+    """The reply of a node whose client failed."""
+    reply = Message(Error(code=2, reason=reason), reply_to=message)
     stamp(reply)
     return reply
 

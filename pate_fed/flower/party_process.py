@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.errors import InputError
 from pate_fed.flower.environment import prepare_environment
-from pate_fed.runtime.run_dir import disk_on_node
+from pate_fed.runtime.object_store import ObjectStore, StoredFolder
+from pate_fed.runtime.run_dir import disk_on_node, simulated_disks
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -28,6 +29,7 @@ __all__ = ["PROBE_FILE", "PartyProcess", "PartySetup", "installed_here"]
 
 PROBE_FILE = "probe"  # in a shared folder: what it holds, and that it is locked, is seen from every node
 
+_MOST_TRIES = 3  # to answer for a party that another process answers for at the same time
 _COMPARED = ("pate_fed", "flwr", "numpy", "torch", "scikit-learn")
 
 
@@ -35,17 +37,25 @@ _COMPARED = ("pate_fed", "flwr", "numpy", "torch", "scikit-learn")
 class PartySetup:
     """What a process needs to play parties, wherever it runs.
 
-    `enter` makes the ClientApp from the folder of the parties' disks, `things` and the data. `installed` is
-    what the driver has. `shared` is the folder that all nodes have, with `probe` in it; None: each node has
-    its own, called after `run`.
+    `enter` makes the ClientApp from the folder of the parties' disks, `things` and the data; `disk` is where
+    in it a party's own lies, by its number. `installed` is what the driver has. `shared` is the folder that
+    all nodes have, or `store` the URL of objects, with `probe` in it; neither: each node has its own folder,
+    called after `run`.
     """
 
     enter: Callable[[Path, Any, Any], ClientApp]
     things: Any
     installed: dict[str, str]
     run: str
+    disk: Callable[[Path, int], Path]
     shared: Path | None = None
+    store: str | None = None
     probe: str = ""
+
+    @property
+    def outlives_nodes(self) -> bool:
+        """Whether parties' folders are where other nodes can go on with them."""
+        return self.shared is not None or self.store is not None
 
 
 class PartyProcess:
@@ -55,6 +65,9 @@ class PartyProcess:
         self._work, self._node = work, node
         self._held = ExitStack()
         self._app: ClientApp | None = None
+        self._folder: Path | None = None
+        self._store: ObjectStore | None = None
+        self._stored: dict[int, StoredFolder] = {}
 
     def enter(self, data: Any) -> None:
         """Get ready: the same versions as the driver's, the parties' folder, the study, its data.
@@ -68,8 +81,13 @@ class PartyProcess:
         if work.shared is not None:
             _check_shared(work.shared, work.probe, self._node)
             folder = work.shared
+        elif work.store is not None:
+            self._store = ObjectStore(work.store)
+            self._store.check(work.probe.encode())
+            folder = self._held.enter_context(simulated_disks())
         else:
             folder = self._held.enter_context(disk_on_node(f"{work.run}-{self._node[:8]}"))
+        self._folder = folder
         try:
             self._app = work.enter(folder, work.things, data)
         except InputError as error:
@@ -78,13 +96,31 @@ class PartyProcess:
     def answer(self, message: Message, context: Context) -> tuple[Message, float]:
         """A party's reply, and the seconds that it took."""
         from pate_fed.flower.compat import set_identity
-        from pate_fed.flower.inline import answer_message
 
-        if self._app is None:
-            raise RuntimeError("asked before it was ready")
         set_identity(run_id=context.run_id, node_id=context.node_id)
         start = time.perf_counter()
-        return answer_message(self._app, message, context), time.perf_counter() - start
+        return self._answer(message, context), time.perf_counter() - start
+
+    def _answer(self, message: Message, context: Context) -> Message:
+        from pate_fed.flower.inline import answer_message, failed
+
+        if self._app is None or self._folder is None:
+            raise RuntimeError("asked before it was ready")
+        if self._store is None:
+            return answer_message(self._app, message, context)
+        number = int(str(context.node_config["partition-id"]))
+        disk = self._work.disk(self._folder, number)
+        stored = self._stored.setdefault(number, StoredFolder(self._store, disk.name, disk))
+        try:
+            for _ in range(_MOST_TRIES):
+                stored.fetch()
+                reply = answer_message(self._app, message, context)
+                if stored.commit():
+                    return reply
+        except Exception as error:  # of many kinds; nobody knows whether it was put, so nothing is sent
+            stored.drop()
+            return failed(message, reason=type(error).__name__)
+        return failed(message, reason="others answer for this party")
 
     def leave(self) -> None:
         """Leave the parties' folder; the last process of a node takes it away."""

@@ -5,6 +5,7 @@ Written against flwr 1.39. `tests/flower/test_patches.py` guards every name that
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,6 +31,9 @@ _CHANNEL = (
     # The default grows to two minutes: so late a coordinator that was away would be noticed to be back.
     ("grpc.max_reconnect_backoff_ms", 10_000),
 )
+
+# Seconds after which a SuperNode that had a message, or is new, looks for the next one; then Flower's three.
+_LOOKS = (0.25, 0.5, 1.0, 2.0)
 
 
 class StudyLinkState(InMemoryLinkState):
@@ -89,11 +93,32 @@ def patch_superlink() -> None:
 
 
 def patch_supernode() -> None:
-    """Let a lost SuperNode be noticed soon, and let it notice soon that the coordinator is back."""
+    """Let a lost SuperNode be noticed soon, and let it notice soon that the coordinator is back, or asks."""
+    from flwr.supernode import start_client_internal as node
+
+    node._pull_and_store_message = _looking_soon(node._pull_and_store_message)
     for module in (connection, heartbeat):
         module.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT_S  # type: ignore[attr-defined]
     for name in ("secure_channel", "insecure_channel"):
         setattr(grpc, name, partial(_open, getattr(grpc, name)))
+
+
+def _looking_soon(pull: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Flower waits three seconds whenever there is no message, which is most of what a small batch takes."""
+    looks: tuple[float, ...] = _LOOKS
+
+    def pull_soon(**given: Any) -> int | None:
+        nonlocal looks
+        found = pull(**given)
+        for wait in looks if found is None else ():
+            time.sleep(wait)
+            found = pull(**given)
+            if found is not None:
+                break
+        looks = () if found is None else _LOOKS
+        return found
+
+    return pull_soon
 
 
 def _open(make: Callable[..., grpc.Channel], *given: Any, options: Any = (), **named: Any) -> grpc.Channel:

@@ -24,7 +24,6 @@ from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.learning.device import seeded
 from pate_fed.learning.networks.classifiers import Classifier
-from pate_fed.learning.students.fixmatch import Views
 from pate_fed.learning.students.trainer import check_finite, make_optimiser
 
 __all__ = ["DescentSettings", "aug_descent", "clean_chances"]
@@ -105,7 +104,7 @@ class _Descent:
     ) -> None:
         device = torch.device(public.device)
         self.settings, self.device, self.classes = settings, device, public.num_classes
-        self.views: Views = public.views()
+        self.public, self.views = public, public.views()
         self.pair = [network.requires_grad_(True) for network in pair]
         self.there = torch.from_numpy(there).to(device)
         self.label = torch.from_numpy(label).to(device)
@@ -120,7 +119,7 @@ class _Descent:
     def run(self) -> list[Classifier]:
         """All epochs after the warm-up; at least one."""
         epochs, before = max(1, self.settings.learn.epochs - self.settings.warm_up), self.settings.warm_up
-        for epoch in range(1, epochs + 1):
+        for epoch in self.public.epochs(epochs):
             chances = [self._chances(number, before + epoch - 1) for number in (0, 1)]
             for optimiser in self.optimisers:
                 rate = self.settings.learn.learning_rate * math.cos(1.37 * (epoch - 1) / epochs)

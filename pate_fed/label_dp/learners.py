@@ -115,7 +115,7 @@ def train(
             truth_known=False,
             unlabelled=torch.from_numpy(np.array(every, dtype=np.int64)).to(device),
         )
-        for epoch in range(1, settings.epochs + 1):
+        for epoch in public.epochs(settings.epochs):
             trained.run_epoch(epoch, sets)
     return trained.average
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,9 @@ class MethodSettings:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LabelDpResult:
-    """What a method gave: `classify` gives classes of images, `networks` what can be exported.
+    """What a method gave: `predict_proba` gives class probabilities of images, float64 (m, K).
+
+    `networks` are what can be exported, and the probabilities their mean.
 
     `labels` are of all records, images of `shape`; `released` those among them that left a mechanism, int64
     (n,) with -1 where none did: PATE-FM's student labels all others. `facts` are figures about the method for
@@ -86,9 +89,13 @@ class LabelDpResult:
     labels: PrivateLabels
     released: Ints
     shape: Shape
-    classify: Callable[[NDArray[np.uint8]], Ints]
+    predict_proba: Callable[[NDArray[np.uint8]], NDArray[np.float64]]
     networks: list[Classifier] = field(default_factory=list)
     facts: Facts = field(default_factory=dict)
+
+    def classify(self, images: NDArray[np.uint8]) -> Ints:
+        """Classes of images, int64 (m,)."""
+        return np.asarray(self.predict_proba(images).argmax(axis=1), dtype=np.int64)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -289,14 +296,11 @@ class _Run:
         return self._learnt(labels, [ldp_ssl(public, agreed, settings.learn, seed=self.seed)])
 
     def _learnt(self, labels: PrivateLabels, networks: list[Classifier]) -> LabelDpResult:
-        def classify(images: NDArray[np.uint8]) -> Ints:
-            return np.asarray(self.public.probabilities(networks, images).argmax(axis=1), dtype=np.int64)
-
         return LabelDpResult(
             labels=labels,
             released=labels.label,
             shape=self.public.shape,
-            classify=classify,
+            predict_proba=partial(self.public.probabilities, networks),
             networks=networks,
             facts=self.facts,
         )

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_mismatch
 from pate_fed.learning.networks.classifiers import (
     Classifier,
     Preprocessing,
@@ -87,7 +87,8 @@ class _Nearest(nn.Module):
 
 def _resnet(front: Preprocessing, channels: int, num_classes: int) -> Classifier:
     """3×3 stem of stride 1 and no pooling after it, as for CIFAR."""
-    from torchvision.models import resnet18
+    with naming_mismatch():
+        from torchvision.models import resnet18
 
     body: Any = resnet18(weights=None)
     body.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
@@ -97,7 +98,8 @@ def _resnet(front: Preprocessing, channels: int, num_classes: int) -> Classifier
 
 def _vgg(front: Preprocessing, shape: Shape, num_classes: int) -> Classifier:
     """With batch norm, one mean over what is left of the image, and one dense layer."""
-    from torchvision.models import vgg16_bn
+    with naming_mismatch():
+        from torchvision.models import vgg16_bn
 
     layers = list(vgg16_bn(weights=None).features.children())
     layers[0] = nn.Conv2d(shape[2], 64, 3, padding=1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -51,7 +52,8 @@ class PublicInputs:
     """The records' images, what they are shown as, and the network that looks at them.
 
     With `network` "light" the views are features of the public encoder, which is fitted to these very images
-    without a label; else they are images. `flip` mirrors views, for photographs.
+    without a label; else they are images. `flip` mirrors views, for photographs. `phase` opens a part of the
+    work by its name and number of steps, and gives what tells that one is done.
 
     Raises:
         InputError: the images are none, or the device or the network is not there.
@@ -67,6 +69,7 @@ class PublicInputs:
         seed: int = 0,
         flip: bool = False,
         log: Callable[[str], None] | None = None,
+        phase: Callable[[str, int], AbstractContextManager[Callable[[], None]]] | None = None,
     ) -> None:
         check_images(images)
         if len(images) < num_classes:
@@ -74,6 +77,7 @@ class PublicInputs:
         self.images, self.shape, self.num_classes = images, image_shape(images), num_classes
         self.network_name, self.device, self.seed = network, resolve_device(device), seed
         self.flip, self._log = flip, log or (lambda line: None)
+        self._phase = phase or (lambda name, total: nullcontext(lambda: None))
         self.encoder: Encoder = fit_encoder(images, dimensions=DIMENSIONS)
         self._front = self.encoder.preprocessing().to(self.device)
         self.linear = network == "light"
@@ -85,6 +89,13 @@ class PublicInputs:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The numbers of `count` epochs, from 1 on; each is told as done when the next one is asked for."""
+        with self._phase("learning", count) as done:
+            for epoch in range(1, count + 1):
+                yield epoch
+                done()
 
     @property
     def features(self) -> Floats:

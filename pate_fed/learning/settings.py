@@ -36,6 +36,8 @@ TABLE_TEACHERS: tuple[str, ...] = ("random-forest", "gradient-boosting")
 TABLE_STUDENTS: tuple[str, ...] = ("forest",)
 RIDGE = "ridge"  # the student of class sums, in closed form: it learns from no labels
 NETWORKS: tuple[str, ...] = ("encoder", "small-cnn", "deep-cnn", "dense", "nin-cnn", "nin-cnn-wide")
+NETWORK_STUDENTS = ("supervised", "gan", "co-teaching", "pate+", "pate++", "vat")  # of discriminators
+UNNAMED = "small-cnn"  # what networks on pixels are that nobody names
 MOST = 100_000  # epochs, trees or records in a batch: more is a slip of the hand, or an attack on a hospital
 
 
@@ -109,6 +111,7 @@ class StudentSettings:
     "fixmatch" is one network. All labels teach it, or those of small loss where `noise_rate` is given.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
     module:attribute is code of the user's own: a network learns as "supervised" does, others by themselves.
+    As `network` it makes the discriminators of "gan" and the others that have some.
     "forest", for tables, uses `trees` alone. "ridge" is fitted to class sums, not to labels.
 
     Raises:
@@ -127,6 +130,7 @@ class StudentSettings:
         None,
         help="what it is made of (default: small-cnn for supervised and vat, else encoder)",
         choices=NETWORKS,
+        part=True,
     )
     epochs: int | None = setting(
         None,
@@ -181,6 +185,8 @@ class StudentSettings:
         check(self)
         if self.own and self.network is not None:
             raise refusal(self, "network", "none beside a student of your own")
+        if self.code is not None and not self.own and self.name not in NETWORK_STUDENTS:
+            raise refusal(self, "network", f"one of ours, or one of these students: {NETWORK_STUDENTS}")
 
     @property
     def own(self) -> bool:
@@ -188,9 +194,16 @@ class StudentSettings:
         return PART_NAME.fullmatch(self.name) is not None
 
     @property
+    def code(self) -> str | None:
+        """The user's own code that it is, or whose network it is made of; None where all is ours."""
+        return next((each for each in (self.name, self.network) if each and PART_NAME.fullmatch(each)), None)
+
+    @property
     def built_on(self) -> str:
-        """The network that it is made of."""
-        plain = self.own or self.name in ("supervised", "vat")
+        """The network of ours that it is made of; beside one of the user's own, whose generator it has."""
+        if self.code is not None:
+            return UNNAMED
+        plain = self.name in ("supervised", "vat")
         return self.network or ("small-cnn" if plain else "encoder")
 
     @property

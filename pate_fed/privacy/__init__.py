@@ -19,6 +19,7 @@ from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, Interac
 from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings, sanitised_epsilon
 from pate_fed.privacy.planning.audit import audit_all
 from pate_fed.privacy.planning.planner import Plan, plan
+from pate_fed.privacy.planning.vote_model import Pool
 from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "LedgerTerms",
     "NoiseSource",
     "Plan",
+    "Pool",
     "PrivacyEvent",
     "Protection",
     "Release",

@@ -29,7 +29,7 @@ from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
 from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.mechanisms.sanitise import check_sanitisable
-from pate_fed.protocol.sum_cost import sum_ledger_terms, sum_protection, sum_view
+from pate_fed.protocol.sum_cost import noise_at_hospitals, sum_ledger_terms, sum_protection, sum_view
 from pate_fed.protocol.terms import Terms
 
 __all__ = [
@@ -62,13 +62,8 @@ def make_mechanism(terms: Terms) -> Mechanism:
         return OwnMechanism(**votes, claim=terms.claim)
     if terms.sigma_party is not None:
         _refuse_at_hospitals(aggregator)
-        return DistributedGNMax(
-            **votes,
-            threshold=None if aggregator == "gnmax" else terms.aggregation.fixed()[0],
-            sigma_party=terms.sigma_party,
-            least_honest=terms.least_clients - terms.colluders,
-        )
-    made: Mechanism = find_part(aggregator, "aggregator")(votes, terms.aggregation)
+    make = find_part(aggregator, "aggregator")
+    made: Mechanism = make(votes, terms.aggregation, **noise_at_hospitals(terms))
     return made
 
 
@@ -163,14 +158,16 @@ def coordinator_view(terms: Terms, voters: int) -> CoordinatorView:
     return hospital_noise(sigma_party=terms.sigma_party, survivors=voters, colluders=terms.colluders)
 
 
-def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms:
+def make_ledger_terms(terms: Terms, *, noise: str, private: bool, together: bool = False) -> LedgerTerms:
     """What the ledger fixes before the first vote; `noise` is the source's kind, `private` whether it is one.
+
+    `together` says that one process plays several hospitals, as in a simulation (`Terms.assumptions`).
 
     Raises:
         InputError: the budget does not even fit one query, or the terms allow no sanitised ε.
     """
     if terms.sums is not None:
-        return sum_ledger_terms(terms, noise=noise, private=private)
+        return sum_ledger_terms(terms, noise=noise, private=private, together=together)
     check_reach(terms)
     mechanism, protection, privacy = make_mechanism(terms), protection_of(terms), terms.privacy
     later = make_interactive(terms)
@@ -186,6 +183,7 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
         coordinator=coordinator_view(terms, terms.least_clients),
         most_asked=terms.max_queries,
         most_answered=terms.labels,
+        assumed=terms.assumptions(together=together).beside_records,
     )
     if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
         beside = ", beside the sanitised ε" if privacy.sanitise else ""

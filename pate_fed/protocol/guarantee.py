@@ -22,7 +22,7 @@ def guarantee_lines(fixed: LedgerTerms) -> list[str]:
         "against all who see the labels or the student",
         f"against the coordinator: {told}; it sees {fixed.coordinator.text()}",
     ]
-    found += fixed.claims
+    found += (each.warning for each in fixed.assumptions.each)
     if not fixed.private:
         found.append("not private: the noise is seeded; with private noise the same ε would hold")
     return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.data import deal_records
 from pate_fed.config.parts import PartIdentity, is_part_name, load_part, part_identity
@@ -25,11 +27,13 @@ from pate_fed.protocol.terms import Terms
 
 if TYPE_CHECKING:
     from pate_fed.learning.features.feature_map import FeatureMap
+    from pate_fed.learning.features.settings import FeatureSettings
     from pate_fed.learning.networks.encoder import Encoder
 
 __all__ = [
     "check_against_data",
     "encoder_file",
+    "feature_map_of",
     "features_file",
     "make_terms",
     "public_encoder",
@@ -123,11 +127,21 @@ def _sums_of(study: Study, dataset: Dataset) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def public_features(study: Study, dataset: Dataset) -> FeatureMap:
     """The feature map of a study of class sums, from its schema and the public inputs that get labels."""
-    from pate_fed.learning.features.build import build_feature_map
+    return feature_map_of(
+        study.sums.of_inputs(study.data.table), dataset.public_images[: dataset.num_queries]
+    )
 
-    settings = study.sums.of_inputs(study.data.table)
-    build = build_feature_map if settings.own else find_part(settings.name, "feature map")
-    found: FeatureMap = build(settings, dataset.public_images[: dataset.num_queries])
+
+def feature_map_of(settings: FeatureSettings, public: NDArray[Any]) -> FeatureMap:
+    """The feature map that settings name, ours or the user's own, made of public inputs (n, ...).
+
+    Raises:
+        InputError: a pool that does not fit the settings, or a part that fails.
+    """
+    from pate_fed.learning.features.own import own_features
+
+    build = own_features if settings.own else find_part(settings.name, "feature map")
+    found: FeatureMap = build(settings, public)
     return found
 
 
@@ -203,11 +217,17 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
         what = f"teacher {study.teacher.name!r}"
         part = load_part(study.teacher.name, "teacher")
         try_own(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
-    if study.student.own:
+    if (code := study.student.code) is not None:
         from pate_fed.learning.students.own import try_own_student
 
-        what, part = f"student {study.student.name!r}", load_part(study.student.name, "student")
-        try_own_student(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
+        try_own_student(
+            load_part(code, "student"),
+            dataset.public_images,
+            what=f"student {code!r}",
+            num_classes=dataset.num_classes,
+            network=not study.student.own,
+            with_probabilities=study.aggregation.aggregator == CLASS_SUMS,
+        )
     if is_part_name(strategy := study.queries.strategy):
         from pate_fed.learning.students.own_strategy import try_own_strategy
 

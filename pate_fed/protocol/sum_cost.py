@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS, Privacy
@@ -25,6 +26,7 @@ from pate_fed.protocol.terms import Terms
 
 __all__ = [
     "SumMechanism",
+    "noise_at_hospitals",
     "protection_by",
     "sum_ledger_terms",
     "sum_mechanism",
@@ -54,17 +56,19 @@ def sum_mechanism(terms: Terms) -> SumMechanism:
         "dimension": sums.dimension,
         "squared_norm": sums.squared_norm,
     }
-    if terms.sigma_party is not None:
-        return SharedClassSums(
-            **shape,
-            sigma_party=terms.sigma_party,
-            survivors=terms.least_clients,
-            colluders=terms.colluders,
-        )
-    if sums.sigma is None:
-        raise InputError("sums.sigma: noise is meant, by the coordinator or by the hospitals")
-    made: ClassSums = find_part(CLASS_SUMS, "aggregator")(**shape, sigma=sums.sigma)
+    made: SumMechanism = find_part(CLASS_SUMS, "aggregator")(shape, sums.sigma, **noise_at_hospitals(terms))
     return made
+
+
+def noise_at_hospitals(terms: Terms) -> dict[str, Any]:
+    """What a mechanism is told of noise that hospitals add; nothing where the coordinator does."""
+    if terms.sigma_party is None:
+        return {}
+    return {
+        "sigma_party": terms.sigma_party,
+        "survivors": terms.least_clients,
+        "colluders": terms.colluders,
+    }
 
 
 def sum_protection(terms: Terms) -> Protection:
@@ -128,7 +132,7 @@ def sum_noise(
     )
 
 
-def sum_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms:
+def sum_ledger_terms(terms: Terms, *, noise: str, private: bool, together: bool = False) -> LedgerTerms:
     """What the ledger fixes before the first message: one release, at its exact cost.
 
     Raises:
@@ -145,6 +149,7 @@ def sum_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms:
         coordinator=sum_view(terms),
         most_asked=terms.max_queries,
         most_answered=terms.labels,
+        assumed=terms.assumptions(together=together).beside_records,
     )
     epsilon = guaranteed_epsilon(made)
     if privacy.epsilon is not None and not (epsilon is not None and epsilon <= privacy.epsilon):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pate_fed.config.about import About
+from pate_fed.config.assumptions import FEATURE_MAP, TEACHER, Assumption, Assumptions
 from pate_fed.config.claim import Claim
 from pate_fed.config.parts import PartIdentity, is_part_name
 from pate_fed.config.sections import (
@@ -143,6 +144,23 @@ class Terms(Agreed):
         ):
             if not fits:
                 raise refusal(self, name, f"{wanted} is meant")
+
+    def assumptions(self, *, together: bool = False) -> Assumptions:
+        """Code of others on whose word every ε rests; `together`: one process plays several hospitals.
+
+        State that such code hides passes from record to record, or teacher to teacher, of its own process.
+        Where that is one hospital's, and the unit moves all that the hospital gives, nothing rests on it.
+        """
+        found = [] if self.claim is None else [self.claim.assumption]
+        if self.sums is not None:
+            part = self.sums.part
+            if part is not None and (together or self.privacy.unit != "hospital"):
+                found.append(Assumption(kind=FEATURE_MAP, part=part))
+        elif self.teacher_part is not None:
+            most = self.teachers_per_client
+            if together or self.privacy.votes_moved(most) < most:
+                found.append(Assumption(kind=TEACHER, part=self.teacher_part))
+        return Assumptions(tuple(found))
 
     @property
     def num_teachers(self) -> int:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +109,12 @@ class Accuracy:
             by_class=tuple((int(hit), int(count)) for hit, count in zip(right, counts, strict=True)),
             tested=HowTested(kept=len(truth)) if tested is None else tested,
         )
+
+    @classmethod
+    def of_probabilities(cls, shares: NDArray[Any], truth: Ints) -> Accuracy:
+        """The same from probabilities, float (n, classes), of kept inputs; with their calibration."""
+        found = cls.of_student(np.asarray(shares.argmax(axis=1), dtype=np.int64), truth)
+        return replace(found, calibration=Calibration.of(shares, truth))
 
     def with_student(self, other: Accuracy) -> Accuracy:
         """The same with what another says of the student."""

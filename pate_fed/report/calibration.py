@@ -33,7 +33,7 @@ class Calibration:
         None where nothing is known, or where the student tells classes alone, as all is certain to it.
         """
         shares, truth = np.asarray(probabilities, dtype=np.float64)[truth >= 0], truth[truth >= 0]
-        if not len(truth) or np.isin(shares, (0.0, 1.0)).all():
+        if not len(truth) or (shares.max(axis=1) == 1.0).all():
             return None
         named, top = shares.argmax(axis=1), shares.max(axis=1)
         place = np.minimum((top * _BINS).astype(np.int64), _BINS - 1)

@@ -53,7 +53,7 @@ class RunToCompare:
         study, outcome = self.result.study, self.result.outcome
         epsilon = outcome.privacy.student
         text = epsilon_text(epsilon, unbounded="unbounded" if outcome.status == "success" else "unknown")
-        text += "" if study.claim is None or epsilon is None else " (claimed, not proven)"
+        text += " (claimed, not proven)" if study.assumptions and epsilon is not None else ""
         return text if study.noise_private or epsilon is None else f"{text} (seeded: not private)"
 
 

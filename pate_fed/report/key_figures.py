@@ -32,11 +32,11 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
     details: tuple[str, ...] = (f"δ = {delta}", privacy.unit, privacy.adjacency)
     if outcome.privacy.spent is not None and epsilon:
         details += (f"spent {epsilon_text(outcome.privacy.spent)}",)
-    if study.claim is not None:
-        details += (study.claim.short,)
+    if study.assumptions:
+        details += (study.assumptions.short,)
     if not study.noise_private:
         details += ("not private: seeded noise",)
-    bad = not study.noise_private or epsilon is None or epsilon > EPSILON_ALARM or study.claim is not None
+    bad = not study.noise_private or epsilon is None or epsilon > EPSILON_ALARM or bool(study.assumptions)
     none = "unbounded" if outcome.status == "success" else "unknown"
     share = f"of {asked:,} queries asked" + (f" ({answered / asked:.0%})" if asked else "")
     return [

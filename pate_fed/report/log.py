@@ -34,8 +34,10 @@ from pate_fed.report.result import (
 from pate_fed.structure import from_plain, to_plain
 
 __all__ = [
+    "CONNECT",
     "EVENTS",
     "LOG_NAME",
+    "MOST_NAMED",
     "Event",
     "PartyWork",
     "RunLog",
@@ -47,6 +49,10 @@ __all__ = [
 ]
 
 LOG_NAME = "log.jsonl"
+CONNECT = "connect"
+"""The phase in which hospitals' processes are waited for."""
+MOST_NAMED = 20
+"""Of more parties that are waited for the number alone is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +77,29 @@ class Voted:
 class Waiting:
     """How many of `asked` parties have answered by now, and which are waited for, if they are few.
 
-    They have `patience_s` seconds from the question on. It is told now and then, for whoever watches.
+    They have `patience_s` seconds from the question on. It is told now and then, for whoever watches. In the
+    phase `CONNECT` those who answered are connected: `present` names them, and `not_admitted` counts the
+    seats that nobody was admitted to yet.
     """
 
     phase: str
     asked: int
     answered: int
+    present: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    not_admitted: int = 0
     patience_s: float
+
+    @property
+    def text(self) -> str:
+        """It in words, names among them."""
+        if self.phase == CONNECT:
+            told = f"{self.answered:,} of {self.asked:,} connected"
+            told += f" ({', '.join(self.present)})" if self.present else ""
+        else:
+            told = f"{self.answered:,} of {self.asked:,} hospitals answered ({self.phase})"
+        told += f"; not yet: {', '.join(self.missing)}" if self.missing else ""
+        return told + (f"; not admitted yet: {self.not_admitted:,}" if self.not_admitted else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +218,8 @@ def read_log(path: Path) -> Iterator[tuple[str, Event | None]]:
     """
     try:
         lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError as error:
+        raise InputError(f"{path.parent}: holds no run; give the --run-dir of one") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     for number, line in enumerate(lines, 1):

@@ -81,9 +81,9 @@ def _privacy(result: RunResult) -> dict[str, Any]:
 
 
 def _claimed(result: RunResult) -> dict[str, Any]:
-    """Whose word every ε is, where the mechanism is none of ours."""
-    claim = result.study.claim
-    return {} if claim is None else {"claimed_by": claim.source, "claim": claim.warning}
+    """Whose word every ε rests on, where code is none of ours."""
+    assumed = result.study.assumptions
+    return {"claimed_by": assumed.sources, "claim": assumed.warning} if assumed else {}
 
 
 def _accuracy(result: RunResult) -> dict[str, Any]:
@@ -161,14 +161,14 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
 
     Where the accuracy is known, its number of test inputs (n), its 95 % interval and the share of the most
     frequent class stand behind it. ε is the one that holds against anyone who gets the student; "unbounded"
-    where a whole run has no bound, "-" for what is unknown. Behind an ε that a mechanism of the user's own
-    claims stands `claimed-by=` and its name.
+    where a whole run has no bound, "-" for what is unknown. Behind an ε that rests on the
+    word of others' code stands `claimed-by=` and its name, or names with commas.
     """
     study, outcome = result.study, result.outcome
     none = "unbounded" if outcome.status == "success" else "-"
     parts = (
         f"ε={epsilon_text(outcome.privacy.student, unbounded=none)}",
-        *(() if study.claim is None else (f"claimed-by={study.claim.part.name}",)),
+        *((f"claimed-by={','.join(study.assumptions.names)}",) if study.assumptions else ()),
         f"δ={delta_text(study.terms.delta)}",
         f"unit={study.terms.privacy.unit}",
         f"labels={result.queries_answered}",

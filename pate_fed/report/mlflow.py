@@ -77,8 +77,9 @@ def _metrics(result: RunResult, *, analyst: bool) -> list[tuple[str, float, int]
 
 def _tags(result: RunResult) -> dict[str, str]:
     study, epsilon = result.study, result.outcome.privacy.student
+    claimed = f", {study.assumptions.short}" if study.assumptions else ""
     return {
-        "epsilon": f"{epsilon_text(epsilon)} at δ = {delta_text(study.terms.delta)}",
+        "epsilon": f"{epsilon_text(epsilon)} at δ = {delta_text(study.terms.delta)}{claimed}",
         "protects": study.protects,
         "noise": "private" if study.noise_private else "not private: seeded noise",
         "status": result.outcome.status,

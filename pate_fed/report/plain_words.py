@@ -86,11 +86,13 @@ def _learnt(result: RunResult) -> str:
     replaced = study.terms.privacy.adjacency == "replace-one"
     bet_on = f"which of two versions of {what} was used" if replaced else f"whether {what} was among the data"
     best = share_text(_best_guess(epsilon, study.terms.delta), 1000)
+    assumed = study.assumptions
+    holds = f"It is {assumed.short}: {assumed.warning}." if assumed else "It holds whatever the records are."
     return (
         f"Suppose somebody knows everything but {what}, and bets on {bet_on}, where both were equally "
         f"likely. With all that is published, that bet is right in at most {best} of cases; 50 % is a coin. "
-        f"This is what ε = {epsilon_text(epsilon)} and δ = {delta_text(study.terms.delta)} mean. It holds "
-        "whatever the records are."
+        f"This is what ε = {epsilon_text(epsilon)} and δ = {delta_text(study.terms.delta)} mean. "
+        f"{holds}"
     )
 
 

@@ -62,8 +62,8 @@ def epsilon_curve(result: RunResult) -> Figure | None:
         chart.mark_y(fixed)
     alt = f"ε grows with the queries asked, to {epsilon_text(top)} after {points[-1][0]:,} queries."
     caption = "Spent against the public whatever the data are, charged before a batch is released."
-    if result.study.claim is not None:
-        caption += f" Every ε is {result.study.claim.short}."
+    if assumed := result.study.assumptions:
+        caption += f" Every ε is {assumed.short}."
     if fixed is not None and top == fixed and points[-2][2] == fixed:
         caption += " It ends level: all queries together cost no more than what was fixed beforehand."
     if fixed is not None and not shown:

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.claim import Claim
+from pate_fed.config.assumptions import Assumptions
+from pate_fed.config.backend import PROCESSES
+from pate_fed.config.parts import PartIdentity
 from pate_fed.config.sections import Queries
 from pate_fed.errors import InputError
 from pate_fed.protocol.terms import Terms
@@ -73,12 +75,14 @@ class _Record:
 class StudyRecord(_Record):
     """What was run: the terms, and the few facts that are no terms.
 
-    `partition` says how records were dealt out; None where hospitals bring their own.
+    `partition` says how records were dealt out; None where hospitals bring their own. `student_part` is the
+    code of a student of the user's own.
     """
 
     terms: Terms
     queries: Queries
     partition: str | None = "iid"
+    student_part: PartIdentity | None = None
 
     @property
     def mechanism(self) -> str:
@@ -86,9 +90,9 @@ class StudyRecord(_Record):
         return self.terms.aggregation.aggregator
 
     @property
-    def claim(self) -> Claim | None:
-        """What a mechanism of the user's own says of itself, on which every ε rests; None with ours."""
-        return self.terms.claim
+    def assumptions(self) -> Assumptions:
+        """Code of others on whose word every ε rests."""
+        return self.terms.assumptions(together=self.backend != PROCESSES)
 
     @property
     def threshold(self) -> float | None:
@@ -131,9 +135,9 @@ class LabelStudyRecord(_Record):
         return self
 
     @property
-    def claim(self) -> None:
-        """Nothing: its mechanisms are ours."""
-        return None
+    def assumptions(self) -> Assumptions:
+        """None: its mechanisms are ours, and nothing else decides what leaves."""
+        return Assumptions()
 
     @property
     def privacy(self) -> LabelStudyRecord:

@@ -90,7 +90,7 @@ class Run:
     def __repr__(self) -> str:
         outcome, study = self.result.outcome, self.result.study
         noise = "" if study.noise_private else ", not private: seeded noise"
-        claimed = "" if study.claim is None else f" ({study.claim.short})"
+        claimed = f" ({study.assumptions.short})" if study.assumptions else ""
         return (
             f"Run({str(self.path)!r}, {outcome.status}, ε={epsilon_text(self.epsilon)} "
             f"δ={delta_text(study.terms.delta)}{claimed}, student {outcome.accuracy.student_text}{noise})"
@@ -154,8 +154,7 @@ class Run:
         """The trained student, with `predict(inputs)` and `predict_proba(inputs)`.
 
         Inputs are uint8 images (n, H, W, C), or a table's rows as float64 (n, inputs). One that is code of
-        the user's own is there on what `simulate` gave; a run that was read again has its weights
-        (`student.pt`) or its probabilities of the public inputs (`predictions.npz`), as code is never loaded.
+        the user's own is there on what `simulate` gave; of a run that was read again `student_from` gives it.
 
         Raises:
             InputError: the run has none, its code is the user's own, or it needs torch, which is not here.
@@ -169,9 +168,26 @@ class Run:
         if (kept := self.path / "predictions.npz").is_file():
             raise InputError(
                 f"{kept}: all that is kept of {self.result.study.student}, which is code of the user's own; "
-                "the run that `simulate` gave has the student itself"
+                "the run that `simulate` gave has the student itself, and student_from(CODE) makes it again"
             )
         with naming_extras("this student"):
             from pate_fed.learning.students.student import Student
 
         return Student.load(self.path / "student.pt")
+
+    def student_from(self, part: Any) -> Any:
+        """The student that is code of the user's own: `part` is it, or its name, module:attribute.
+
+        A run's files may be anybody's, so whoever runs the code says which. A network gets the weights in
+        `student.pt`. Anything else learns again from the released labels and the study's public inputs, and
+        is held against `predictions.npz`.
+
+        Raises:
+            InputError: the run's student is another, the code fails or learns something else, or the public
+                inputs are not there any more.
+            IntegrityError: the source of the named code is not the one that ran, or a file is damaged.
+        """
+        from pate_fed.report.own_student import own_student
+
+        with naming_extras("this student"):
+            return own_student(self, part)

@@ -34,6 +34,9 @@ def _flatten(values: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, 
         name = f"{above}{key}"
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{name}.")
+        elif name.endswith("claimed_by"):
+            for number, one in enumerate(value):
+                yield from _flatten(one, f"{name}.{number}.")
         elif name.endswith("interval"):
             low, high = value or (None, None)
             yield from ((f"{name}.low", low), (f"{name}.high", high))

@@ -51,5 +51,5 @@ def _privacy(result: RunResult) -> list[tuple[str, str]]:
     study, epsilon = result.study, result.outcome.privacy.student
     noise = "private" if study.noise_private else "not private: seeded noise"
     told = f"{epsilon_text(epsilon)} at δ = {delta_text(study.terms.delta)}"
-    told += "" if study.claim is None else f", {study.claim.short}"
+    told += f", {study.assumptions.short}" if study.assumptions else ""
     return [("epsilon", told), ("protects", study.protects), ("noise", noise)]

@@ -14,14 +14,13 @@ from textwrap import wrap
 from typing import Any, Protocol, TextIO
 
 from pate_fed.format import FEW_TRIALS, delta_text, duration_text, epsilon_text, printable, share_text
-from pate_fed.report.result import RunResult
+from pate_fed.report.result import LabelStudyRecord, RunResult
 from pate_fed.report.text import fewer_labels
 
 __all__ = [
     "Phase",
     "Progress",
     "Step",
-    "accuracy_rows",
     "can_draw",
     "counted_phase",
     "make_progress",
@@ -76,9 +75,9 @@ class Step:
     note: str = ""
 
 
-def tell_progress(heard: Callable[[Step], None]) -> Progress:
-    """Progress that calls a function, from whichever thread works; one call at a time."""
-    return _Told(heard)
+def tell_progress(heard: Callable[[Step], None], beside: Progress) -> Progress:
+    """Progress that also calls a function, from whichever thread works; one call at a time."""
+    return _Told(heard, beside)
 
 
 @contextmanager
@@ -116,21 +115,24 @@ class _Silent:
 
 
 class _Told:
-    """Calls a function with every step."""
+    """Calls a function with every step, and shows it beside."""
 
-    def __init__(self, heard: Callable[[Step], None]) -> None:
-        self._heard, self._lock = heard, threading.RLock()
+    def __init__(self, heard: Callable[[Step], None], beside: Progress) -> None:
+        self._heard, self._beside, self._lock = heard, beside, threading.RLock()
 
     @contextmanager
     def phase(self, name: str, total: int) -> Iterator[Phase]:
-        counted = _Counted(name, total, self._tell)
-        counted.advance(0)
-        yield counted
+        with self._beside.phase(name, total) as shown:
+            counted = _Counted(name, total, self._tell, shown)
+            counted.advance(0)
+            yield counted
 
     def log(self, text: str) -> None:
+        self._beside.log(text)
         self._tell(Step(note=text))
 
     def status(self, text: str) -> None:
+        self._beside.status(text)
         self._tell(Step(note=text))
 
     def _tell(self, step: Step) -> None:
@@ -139,8 +141,8 @@ class _Told:
 
 
 class _Counted:
-    def __init__(self, name: str, total: int, tell: Callable[[Step], None]) -> None:
-        self._name, self._total, self._tell = name, total, tell
+    def __init__(self, name: str, total: int, tell: Callable[[Step], None], shown: Phase) -> None:
+        self._name, self._total, self._tell, self._shown = name, total, tell, shown
         self._lock = threading.Lock()
         self._done = 0
 
@@ -148,6 +150,7 @@ class _Counted:
         with self._lock:
             self._done += n
             done = self._done
+        self._shown.advance(n, note)
         self._tell(Step(phase=self._name, done=done, total=self._total, note=note))
 
 
@@ -318,6 +321,9 @@ def _facts(result: RunResult, width: int) -> list[str]:
         ("hospitals", parties),
         ("queries", f"{result.queries_asked:,} asked, {result.queries_answered:,} answered"),
     ]
+    if isinstance(study, LabelStudyRecord):
+        labels = ("labels", f"{result.queries_answered:,} of {terms.pool_size:,} records")
+        rows[1:] = [("method", study.mechanism), *(rows[1:2] if study.backend else []), labels]
     if outcome.seconds.total is not None:
         rows.append(("time", duration_text(outcome.seconds.total)))
     fewer = fewer_labels(result)
@@ -362,6 +368,7 @@ def _by_class(result: RunResult) -> list[tuple[str, str, str, str, str]]:
         return []
     fewest = min(each.count for each in found.recall)
     name = printable(result.study.class_name(weakest.number))
+    least = f"least recall: {name}"
     return [
         (
             "  balanced",
@@ -371,7 +378,7 @@ def _by_class(result: RunResult) -> list[tuple[str, str, str, str, str]]:
             "",
         ),
         (
-            f"  least recall: {name}"[: _FIRST + 1],
+            f"  {least if len(least) < _FIRST - 2 else f'least: {name}'}"[: _FIRST - 1],
             _share(weakest.share, weakest.count),
             _number(weakest.count),
             _ends(weakest.interval, weakest.count),
@@ -407,24 +414,10 @@ def _privacy(result: RunResult, width: int) -> list[str]:
         ("ε against the public", f"{_epsilon(privacy.student, privacy.student_reason)} at {unit}{spent}"),
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]
-    if study.claim is not None:
-        rows.append(("claimed", study.claim.warning))
+    rows += (("claimed", each.warning) for each in study.assumptions.each)
     if not study.noise_private:
         rows.append(("noise", f"not private: {study.noise.removeprefix('not private: ')}"))
     return [line for name, text in rows for line in _row(name, text, width)]
-
-
-def accuracy_rows(result: RunResult) -> list[tuple[str, str]]:
-    """The student's accuracy, also by class, how it was tested, and what it does not say."""
-    accuracy, name = result.outcome.accuracy, result.study.class_name
-    rows, weakest = [("", f"student {accuracy.student_text}")], accuracy.weakest
-    if weakest is not None and len(accuracy.recall) > 1:
-        least = f"least recall: {name(weakest.number)}, {weakest.text}"
-        rows.append(("", f"balanced accuracy {accuracy.balanced_text}; {least}"))
-    tested = accuracy.how_tested(result.study.inputs)
-    if accuracy.tested.not_asked or accuracy.tested.left_out or accuracy.tested.seen_unlabelled:
-        rows.append(("", tested))
-    return rows + [("warning", text) for text in accuracy.warnings(name)]
 
 
 def _epsilon(value: float | None, reason: str | None = None) -> str:

@@ -58,7 +58,7 @@ def _of_votes(study: StudyRecord) -> list[tuple[str, str]]:
     ]
     if (claim := terms.claim) is not None:
         own = ", ".join(f"{name} = {value}" for name, value in claim.parameters)
-        return [*parties, ("Mechanism", claim.text), ("Its parameters", own)]
+        return [*parties, ("Mechanism", claim.part.text), ("Its parameters", own)]
     _, sigma1, sigma2 = terms.aggregation.fixed()
     checked = study.threshold is not None and not terms.adds_noise
     return [

@@ -56,8 +56,8 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
         found.append(Banner("danger", title, _sentence(outcome.reason or "no reason was recorded")))
     if not study.noise_private:
         found.append(Banner("danger", "Not private: seeded noise", _SEEDED))
-    if study.claim is not None:
-        found.append(Banner("danger", "ε is claimed, not proven", _sentence(study.claim.warning)))
+    if study.assumptions:
+        found.append(Banner("danger", "ε is claimed, not proven", _sentence(study.assumptions.warning)))
     epsilon = outcome.privacy.student
     if outcome.status == "success" and epsilon is None:
         reason = outcome.privacy.unbounded_because
@@ -236,8 +236,8 @@ def _bound(
         return none, "none"
     if not study.noise_private:
         return "None: the noise was seeded", "broken"
-    kind = "finite" if epsilon <= EPSILON_ALARM and study.claim is None else "broken"
-    claimed = "" if study.claim is None else f" ({study.claim.short})"
+    kind = "finite" if epsilon <= EPSILON_ALARM and not study.assumptions else "broken"
+    claimed = f" ({study.assumptions.short})" if study.assumptions else ""
     return f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.terms.delta)}{claimed}", kind
 
 

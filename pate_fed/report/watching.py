@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.format import counted, delta_text, duration_text, epsilon_text, share_text
-from pate_fed.report.log import LOG_NAME, Taught, Voted, Waiting, read_log, read_result
+from pate_fed.report.log import CONNECT, LOG_NAME, Taught, Voted, Waiting, read_log, read_result
 from pate_fed.report.metrics import outcome_line
 from pate_fed.report.result import (
     Epoch,
@@ -123,6 +123,7 @@ def stages_of(now: Snapshot) -> list[WatchedPhase]:
     ]
 
 
+_BEFORE = (CONNECT, "teach")  # phases before the first answer
 _READY, _ANSWER, _RELEASE, _LEARN = "get ready", "answer", "release", "learn"
 
 
@@ -144,7 +145,7 @@ def _current(now: Snapshot, names: Sequence[str]) -> int:
         return names.index(_LEARN if full else _ANSWER)
     if isinstance(last, Voted):
         return names.index(_LEARN if result.releases else _RELEASE)
-    if isinstance(last, Taught) or (isinstance(last, Waiting) and last.phase != "teach"):
+    if isinstance(last, Taught) or (isinstance(last, Waiting) and last.phase not in _BEFORE):
         return names.index(_ANSWER)
     return 0
 
@@ -165,7 +166,7 @@ def _stage_texts(now: Snapshot) -> dict[str, str]:
     if result.epochs:
         texts[_LEARN] = f"epoch {result.epochs[-1].epoch}"
     if (open_ := waited_for(now)) is not None:
-        name = _READY if open_.phase == "teach" else _ANSWER
+        name = _READY if open_.phase in _BEFORE and _READY in _course(now) else _ANSWER
         texts[name] = f"{open_.answered:,} of {open_.asked:,}"
     return texts
 
@@ -233,7 +234,7 @@ def last_epsilon(now: Snapshot) -> float:
 def _privacy(now: Snapshot) -> str:
     study, spent = now.result.study, last_epsilon(now)
     delta, cap = delta_text(study.terms.delta), study.guaranteed
-    seeded = "" if study.claim is None else f"; {study.claim.short}"
+    seeded = f"; {study.assumptions.short}" if study.assumptions else ""
     seeded += "" if study.noise_private else "; not private: seeded noise"
     if cap is None:
         return f"ε {epsilon_text(spent)} spent at δ = {delta}, without a bound beforehand{seeded}"
@@ -321,13 +322,14 @@ def describe_event(event: object, now: Snapshot) -> str | None:
         return f"answered: {_voted(event)}"
     if isinstance(event, Waiting):
         # As a line each of these would bury the others; who is late in the end is left out by name.
-        return f"waiting: {_waiting(event)}" if event.missing and event.answered else None
+        news = event.phase == CONNECT or (event.missing and event.answered)
+        return f"waiting: {_waiting(event)}" if news else None
     if isinstance(event, LeftOut):
         return f"left out: {_left_out(event)}"
     if isinstance(event, ReleasedBatch):
-        claim = now.result.study.claim
+        assumed = now.result.study.assumptions
         cost = "" if event.epsilon is None else f"; ε {epsilon_text(event.epsilon)} spent so far"
-        cost += "" if claim is None or not cost else f" ({claim.short})"
+        cost += f" ({assumed.short})" if assumed and cost else ""
         return f"released: {event.answered:,} labels of {counted(event.asked, 'query')}{cost}"
     if isinstance(event, Epoch):
         if event.test_accuracy is None:
@@ -344,7 +346,7 @@ def _outcome(now: Snapshot) -> str:
 def _guaranteed(study: _Study) -> str:
     cap = study.guaranteed
     told = "no ε is fixed beforehand" if cap is None else f"ε never above {epsilon_text(cap)}"
-    told += "" if study.claim is None else f"; {study.claim.short}"
+    told += f"; {study.assumptions.short}" if study.assumptions else ""
     return told + ("" if study.noise_private else "; not private: seeded noise")
 
 
@@ -356,9 +358,8 @@ def _voted(event: Voted) -> str:
 
 
 def _waiting(event: Waiting) -> str:
-    told = f"{event.answered:,} of {event.asked:,} hospitals answered"
-    rest = f"; not yet: {', '.join(event.missing)}" if event.missing else ""
-    return f"{told} ({event.phase}){rest}; they have {duration_text(event.patience_s)}"
+    rest = f"; they have {duration_text(event.patience_s)}" if event.answered < event.asked else ""
+    return event.text + rest
 
 
 def _left_out(event: LeftOut) -> str:

@@ -21,7 +21,7 @@ from pate_fed.reproduce.tables import reproduce_tables
 from pate_fed.reproduce.threshold import reproduce_threshold
 from pate_fed.reproduce.uncertain import reproduce_uncertain
 from pate_fed.reproduce.wide_kernels import reproduce_wide
-from pate_fed.reproduce.workers import cores
+from pate_fed.runtime.workers import cores
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "reproduce", "usual_workers"]
 

@@ -45,7 +45,8 @@ Floats = NDArray[np.float64]
 HOSPITALS = 4
 EPSILONS = (0.3, 1.0, 3.0)
 POOL, CHOICE = 9000, 50_000
-IMAGE_MAPS = (KERNEL, HOG, RANDOM)
+SCATTERING = "scattering"
+IMAGE_MAPS = (KERNEL, HOG, RANDOM, SCATTERING)
 BREAST_PRIVATE = 420
 DELTAS = {"fashion-mnist": 1e-5, "choice": 1e-5, "adult": 1e-5, "breast cancer": 1e-4}
 ALONE, CENTRAL, ADASSP = "one hospital alone", "central, no privacy", "AdaSSP"
@@ -127,7 +128,7 @@ class _Images:
         data, name, *_ = task
         if (data, name) not in self._kept:
             parts = self._parts(data)
-            self._kept = {(data, name): (parts, *_exact(parts, FeatureSettings(name=name)))}
+            self._kept = {(data, name): (parts, *_exact(parts, _map_of_images(name, parts.pool)))}
         return _measured(task, *self._kept[data, name])
 
     def _parts(self, data: str) -> SplitRecords:
@@ -156,7 +157,8 @@ class _Tables:
             return _without_privacy(task, parts)
         if method == ADASSP:
             return _adassp(task, parts)
-        return _measured(task, parts, *_exact(parts, FeatureSettings(name=method, columns=parts.columns)))
+        feature_map = build_feature_map(FeatureSettings(name=method, columns=parts.columns), parts.pool)
+        return _measured(task, parts, *_exact(parts, feature_map))
 
     def _parts(self, data: str, rng: np.random.Generator) -> SplitRecords:
         if data == self._adult.name:
@@ -174,9 +176,17 @@ class _Tables:
         return SplitRecords(rows[private], labels[private], owners, rows[public], test, (1,) * rows.shape[1])
 
 
-def _exact(parts: SplitRecords, settings: FeatureSettings) -> tuple[FeatureMap, Ints]:
+def _map_of_images(name: str, pool: NDArray[np.uint8]) -> FeatureMap:
+    """A study's map, or scattering, which stands here for the comparison alone."""
+    if name != SCATTERING:
+        return build_feature_map(FeatureSettings(name=name), pool)
+    from pate_fed.reproduce.scattering import ScatteringFeatures
+
+    return ScatteringFeatures(pool)
+
+
+def _exact(parts: SplitRecords, feature_map: FeatureMap) -> tuple[FeatureMap, Ints]:
     """The public map, and the sum over hospitals of what each adds up; int64 (dimension, classes)."""
-    feature_map = build_feature_map(settings, parts.pool)
     classes = int(parts.labels.max()) + 1
     each = (
         feature_map.contributions(
@@ -245,7 +255,7 @@ def _adassp(task: tuple[str, str, float, int], parts: SplitRecords) -> SumsRun:
     φφᵀ has length 1 too, and ⟨φφᵀ, φ'φ'ᵀ⟩ = ⟨φ, φ'⟩² >= 0, so its sensitivity is the sums' own.
     """
     data, _, epsilon, seed = task
-    feature_map, total = _exact(parts, FeatureSettings(columns=parts.columns))
+    feature_map, total = _exact(parts, build_feature_map(FeatureSettings(columns=parts.columns), parts.pool))
     unit, width = float(np.sqrt(feature_map.squared_norm)), feature_map.dimension
     shape = SumShape(num_classes=2, dimension=width, squared_norm=feature_map.squared_norm)
     sigma = np.sqrt(2) * least_sigma(epsilon, DELTAS[data], shape) / unit  # half of μ² for each of two

@@ -13,7 +13,7 @@ from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, task_of
 from pate_fed.reproduce.stored import store_result
-from pate_fed.reproduce.workers import as_ready
+from pate_fed.runtime.workers import as_ready
 
 __all__ = ["Log", "Reproduction", "Table", "Task", "run_tables"]
 

@@ -16,7 +16,7 @@ from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
 from pate_fed.reproduce.driver import Log, Reproduction
-from pate_fed.reproduce.workers import as_ready
+from pate_fed.runtime.workers import as_ready
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,13 +31,11 @@ __all__ = [
     "kept_totals",
     "read_totals",
     "teachers_totals",
-    "wide_totals",
 ]
 
 Ints = NDArray[np.int64]
 TEACHERS = 250
 PLAIN_RIDGE = 0.03  # of a plain head; flat from 0.01 to 0.1 on Fashion-MNIST
-WIDE, WIDE_RIDGE = 0.15, 0.0005  # features' squared length and strength of heads with a wider kernel
 AT_ONCE, RECORDS_AT_ONCE = 25, 6000  # heads in one batch, and their records
 
 
@@ -59,16 +57,6 @@ def ensemble_totals(plan: Reproduction, dataset: Dataset, count: int, log: Log) 
     path = plan.totals or plan.out_dir / f"totals-{dataset.name}-{count}.npz"
     votes = partial(_head_votes, dataset, device=plan.device, moved=False)
     return kept_totals(dataset, path, votes, count=count, log=log)
-
-
-def wide_totals(plan: Reproduction, dataset: Dataset, log: Log) -> Ints:
-    """As `teachers_totals`, of 250 heads of a wider kernel and less ridge, or those that `plan` names.
-
-    Each is a little worse alone than "encoder-head", and their plurality better.
-    """
-    path = plan.totals or plan.out_dir / "totals-wide.npz"
-    votes = partial(_head_votes, dataset, device=plan.device, moved=True, wide=True)
-    return kept_totals(dataset, path, votes, count=TEACHERS, log=log)
 
 
 def kept_totals(
@@ -226,9 +214,7 @@ def _batched_votes(dataset: Dataset, parts: list[Ints], device: str) -> Iterator
         yield teacher.predict(dataset.public_images[: dataset.num_queries])
 
 
-def _head_votes(
-    dataset: Dataset, parts: list[Ints], *, device: str, moved: bool, wide: bool = False
-) -> Iterator[Ints]:
+def _head_votes(dataset: Dataset, parts: list[Ints], *, device: str, moved: bool) -> Iterator[Ints]:
     """Votes of heads on the public encoder, many fitted at once; `moved` with moved copies of the records."""
     import torch
 
@@ -238,7 +224,7 @@ def _head_votes(
     from pate_fed.learning.teachers.closed_form import shifted_copies
 
     asked = dataset.public_images[: dataset.num_queries]
-    encoder = fit_encoder(asked).scaled(WIDE) if wide else fit_encoder(asked)
+    encoder = fit_encoder(asked)
     preprocess = encoder.preprocessing().to(device)
     public = torch.from_numpy(encoder.transform(asked, device)).to(device)
     labels = torch.from_numpy(np.array(dataset.private_labels)).to(device)
@@ -250,7 +236,7 @@ def _head_votes(
         copies: list[Tensor] = shifted_copies(pixels) if moved else [pixels]
         features = torch.stack([preprocess(each) for each in copies])  # (copies, heads·n, d)
         private = features.view(len(copies), *batch.shape, -1).transpose(0, 1)  # (heads, copies, n, d)
-        strength = WIDE_RIDGE if wide else TEACHER_RIDGE if moved else PLAIN_RIDGE
+        strength = TEACHER_RIDGE if moved else PLAIN_RIDGE
         classes = dataset.num_classes
         scores = head_scores(private, labels[batch], public, num_classes=classes, strength=strength)
         yield from np.asarray(scores.argmax(dim=2).cpu().numpy(), dtype=np.int64)

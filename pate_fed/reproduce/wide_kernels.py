@@ -1,9 +1,11 @@
-"""Fashion-MNIST at ε 4.05: heads of wider kernels, and questions where a student wavers between two.
+"""Fashion-MNIST at ε 4.05: wider kernels on more features, and questions where a student wavers between two.
 
-As `pate_fed.reproduce.uncertain` has it, but for three things. A teacher is a kernel head on an encoder of
-shorter features, so its kernel is wider, with less ridge: alone it is a little worse, and the plurality of
-many is better, as an average removes a head's variance and never its bias (Zhang, Duchi and Wainwright,
-"Divide and conquer kernel ridge regression", COLT 2013). The second half of the questions has the least
+As `pate_fed.reproduce.uncertain` has it, but for four things. Teachers and student have the coefficients of a
+scattering transform beside the public encoder (`pate_fed.reproduce.scattering`): worth a point to the
+plurality of 50 teachers, and nothing to a student. A teacher's features are shorter, so its kernel is wider,
+with less ridge: alone it is a little worse, and the plurality of many is better, as an average removes a
+head's variance and never its bias (Zhang, Duchi and Wainwright, "Divide and conquer kernel ridge regression",
+COLT 2013). The second half of the questions has the least
 margin between the two most probable classes, plus a random amount, so that no corner of the pool takes them
 all. The student is one head of a fixed ridge, which many wrong labels on hard inputs want. σ2 is the least at
 which optimal control, which states a study's ε, stays within it.
@@ -17,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +30,10 @@ from pate_fed.privacy import RECORD, GNMax, SeededNoise
 from pate_fed.privacy.accountant import capped_cost_epsilon
 from pate_fed.reproduce.columns import Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.votes import ensemble_size, inputs_of, wide_totals
+from pate_fed.reproduce.votes import AT_ONCE, TEACHERS, ensemble_size, inputs_of, kept_totals
+
+if TYPE_CHECKING:
+    from pate_fed.reproduce.scattering import JointFeatures
 
 __all__ = ["WideRun", "least_margin", "reproduce_wide", "stated_sigma2"]
 
@@ -35,8 +41,9 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 EPSILON, DELTA, LABELS = 4.05, 1e-5, 1500
 QUESTIONS = ("random", "least margin")
+WIDE, WIDE_RIDGE = 0.15, 0.0005  # a teacher's: features' squared length, and strength
 SPREAD = 0.5  # of the random amount that is added to a margin
-WIDTH, RIDGE = 0.5, 0.2  # the student's: features' squared length, and strength
+WIDTH, RIDGE = 0.5, 0.2  # the student's
 CHOICE_RIDGE = 0.15  # of the head between the halves
 
 
@@ -59,13 +66,19 @@ class WideRun:
 def reproduce_wide(plan: Reproduction, log: Log) -> list[str]:
     """Train the students and write wide.txt."""
     dataset = plan.load("fashion-mnist")
-    totals = wide_totals(plan, dataset, log)
+    from pate_fed.reproduce.scattering import JointFeatures
+
+    asked = dataset.public_images[: dataset.num_queries]
+    features = JointFeatures(asked)
+    path = plan.totals or plan.out_dir / "totals-wide.npz"
+    votes = partial(_votes, dataset, features)
+    totals = kept_totals(dataset, path, votes, count=TEACHERS, log=log)
     sigma2 = stated_sigma2(LABELS, epsilon=EPSILON, delta=DELTA)
     table = Table(
         path=plan.out_dir / "wide-runs.csv",
         row=WideRun,
         tasks=[(questions, seed) for questions in QUESTIONS for seed in range(plan.seeds)],
-        make=partial(_train, dataset, totals, sigma2),
+        make=partial(_train, dataset, features(dataset.public_images), totals, sigma2),
         inputs=inputs_of(plan, [dataset], {"totals": totals}),
         lines=_lines,
     )
@@ -101,44 +114,60 @@ def least_margin(scores: Floats, *, spread: float, rng: np.random.Generator) -> 
     return np.argsort(margin, kind="stable").astype(np.int64)
 
 
-def _train(dataset: Dataset, totals: Ints, sigma2: float, task: tuple[str, int]) -> WideRun:
+def _votes(dataset: Dataset, features: JointFeatures, parts: list[Ints]) -> Iterator[Ints]:
+    """Classes of the queries by a head on each part of the records, int64 (queries,) each."""
+    import torch
+
+    from pate_fed.learning.networks.heads import head_scores
+
+    classes, scale = dataset.num_classes, np.float32(WIDE**0.5)
+    asked = torch.from_numpy(scale * features(dataset.public_images[: dataset.num_queries]))
+    # A batch wants parts of one size: at most one record of each is left out.
+    rows = np.stack([part[: min(map(len, parts))] for part in parts])
+    for batch in np.split(rows, range(AT_ONCE, len(rows), AT_ONCE)):
+        own = torch.from_numpy(scale * features(dataset.private_images[batch.ravel()]))
+        labels = torch.from_numpy(dataset.private_labels[batch])
+        private = own.view(len(batch), 1, batch.shape[1], -1)  # no moved copies of the records
+        scores = head_scores(private, labels, asked, num_classes=classes, strength=WIDE_RIDGE)
+        yield from np.asarray(scores.argmax(dim=2).numpy(), dtype=np.int64)
+
+
+def _train(dataset: Dataset, features: Floats, totals: Ints, sigma2: float, task: tuple[str, int]) -> WideRun:
+    """`features` are all public images', float32 (public, d)."""
     questions, seed = task
     mechanism, noise = GNMax(**ensemble_size(totals), sigma=sigma2), SeededNoise(seed)
+    classes = dataset.num_classes
     rng = np.random.default_rng(seed)
     index, rest = np.split(rng.permutation(len(totals)).astype(np.int64), [LABELS // 2])
     label = mechanism.release(totals[index], noise).label
     if questions != "random":
-        scores = _scores(dataset, index, label, dataset.public_images[rest], ridge=CHOICE_RIDGE)
+        scores = _scores(features[index], label, features[rest], ridge=CHOICE_RIDGE, classes=classes)
         rest = rest[least_margin(scores, spread=SPREAD, rng=rng)]
     rest = rest[: LABELS - len(index)]
     label = np.concatenate([label, mechanism.release(totals[rest], noise).label])
     index = np.concatenate([index, rest])
-    tested, truth = dataset.public_images[len(totals) :], dataset.public_labels[len(totals) :]
-    right = float(np.mean(_scores(dataset, index, label, tested, ridge=RIDGE).argmax(axis=1) == truth))
-    known = dataset.public_labels[: len(totals)]
+    scores = _scores(features[index], label, features[len(totals) :], ridge=RIDGE, classes=classes)
+    known, truth = np.split(dataset.public_labels, [len(totals)])
     return WideRun(
         *task,
         sigma2=sigma2,
         plurality=float(np.mean(totals.argmax(axis=1) == known)),
         labels_wrong=float(np.mean(label != known[index])),
-        accuracy=right,
+        accuracy=float(np.mean(scores.argmax(axis=1) == truth)),
     )
 
 
-def _scores(dataset: Dataset, index: Ints, label: Ints, asked: NDArray[np.uint8], *, ridge: float) -> Floats:
-    """What a head of the released labels says of other public images (n, H, W, C): (n, classes)."""
+def _scores(own: Floats, label: Ints, asked: Floats, *, ridge: float, classes: int) -> Floats:
+    """What a head of the features (m, d) of labelled images says of others' (n, d): (n, classes)."""
     import torch
 
-    from pate_fed.learning.networks.encoder import fit_encoder
-    from pate_fed.learning.networks.heads import fit_kernel_classifier, one_hot
+    from pate_fed.learning.networks.heads import fit_kernel_head, one_hot
 
-    pool = dataset.public_images[: dataset.num_queries]
-    encoder = fit_encoder(pool).scaled(WIDTH)
-    own = torch.from_numpy(encoder.transform(pool[index]))
-    targets = one_hot(label, dataset.num_classes, "cpu")
-    model, _ = fit_kernel_classifier(encoder.preprocessing(), own, targets, centres=own, strengths=(ridge,))
+    centres = torch.from_numpy(WIDTH**0.5 * own)
+    sample = centres, one_hot(label, classes, "cpu"), torch.ones(len(own))
+    head = fit_kernel_head([sample], centres=centres, num_classes=classes, strength=ridge)
     with torch.inference_mode():
-        return np.asarray(model.output(torch.from_numpy(encoder.transform(asked))).numpy())
+        return np.asarray(head(torch.from_numpy(WIDTH**0.5 * asked)).numpy())
 
 
 def _lines(rows: list[WideRun]) -> Iterator[str]:

@@ -6,12 +6,13 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pate_fed.errors import PateFedError
+from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.runtime.security import check_security
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class HostedCoordinator(Protocol):
 
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals."""
+
+    def note_waiting(self, event: Waiting) -> None:
+        """Write in the study's log which hospitals are waited for."""
 
     def notify_hospitals(self, grid: Any, notice: EndRequest) -> None:
         """Send the notice to every hospital that is connected."""
@@ -90,7 +94,10 @@ class Host:
                     key = self.authority.ledger_key()
                     coordinator.set_admitted(admitted.names, admitted.sum_identities, key=key)
                 grid, context = link.open_run()
-                self._wait_for_hospitals(link, grid, hospitals, stop)
+                names = None if admitted is None else admitted.names
+                for event in self._wait_for_hospitals(link, grid, hospitals, names, stop):
+                    self.report(f"waiting for hospitals: {event.text}")
+                    coordinator.note_waiting(event)
                 server_app(grid, context)
                 notice = coordinator.outcome_notice()
                 completed = notice.exit_code == 0
@@ -102,19 +109,38 @@ class Host:
                 admitted.stop()
             link.stop()
 
-    def _wait_for_hospitals(self, link: SuperLink, grid: Any, wanted: int, stop: threading.Event) -> None:
-        """Return when all hospitals are connected or the time is over; the quorum decides later."""
-        seen = -1
+    def _wait_for_hospitals(
+        self, link: SuperLink, grid: Any, wanted: int, names: Mapping[int, str] | None, stop: threading.Event
+    ) -> Iterator[Waiting]:
+        """Each change of who is connected, until all are or the time is over; the quorum decides later.
+
+        `names` are those of the admitted hospitals by their nodes; None where they have no keys.
+        """
+        told = None
         self.report(f"listening on {self.address} for {wanted} hospitals")
         end = time.monotonic() + self.wait_s
-        while seen < wanted and time.monotonic() < end and not stop.is_set():
+        while (told is None or told.answered < wanted) and time.monotonic() < end and not stop.is_set():
             if not link.running:
                 raise PateFedError("Flower's SuperLink ended unexpectedly; see its log in the run directory")
-            found = len(list(grid.get_node_ids()))
-            if found != seen:
-                seen = found
-                self.report(f"waiting for hospitals: {seen} of {wanted} connected")
+            found = self._connected(set(grid.get_node_ids()), wanted, names)
+            if found != told:
+                told = found
+                yield found
             stop.wait(_POLL_S)
+
+    def _connected(self, nodes: set[int], wanted: int, names: Mapping[int, str] | None) -> Waiting:
+        """Who is connected and who is missing, by name where they have keys and are few."""
+        known = {} if names is None else dict(names)
+        few = known if len(known) <= MOST_NAMED else {}
+        return Waiting(
+            phase=CONNECT,
+            asked=wanted,
+            answered=len(nodes),
+            present=tuple(sorted(name for node, name in few.items() if node in nodes)),
+            missing=tuple(sorted(name for node, name in few.items() if node not in nodes)),
+            not_admitted=0 if names is None else max(0, wanted - len(known)),
+            patience_s=self.wait_s,
+        )
 
 
 def open_host(arguments: argparse.Namespace, *, quiet: bool) -> Host:

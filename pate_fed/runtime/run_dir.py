@@ -131,8 +131,9 @@ def simulated_disks(parent: Path | None = None) -> Iterator[Path]:
     _remove_all_unused(parent or Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=parent))
     try:
-        with open(folder / "lock", "w", encoding="ascii") as lock:
+        with open(folder / "new", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            os.rename(folder / "new", folder / "lock")  # where it is not held, others take it for left over
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

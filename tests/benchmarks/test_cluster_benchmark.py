@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ray_nodes import ray_nodes
+from ray_nodes import ray_nodes, short_folder
 
 TOKEN = "b" * 64
 ROUNDS = 1
@@ -46,10 +44,8 @@ epochs = 1
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """With a path that is short enough for Ray's sockets."""
-    path = Path(tempfile.mkdtemp(prefix="pfb-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with short_folder() as path:
+        yield path
 
 
 def _teach(folder: Path, name: str, address: str, environment: dict[str, str]) -> tuple[float, list[int]]:

@@ -100,7 +100,7 @@ def test_the_page_has_pictures_and_nothing_from_outside(runs: Path, run: Run, tm
     [
         (("sigma-2",), "one run alone"),
         (("sigma-2", "sigma-2"), "given twice"),
-        (("sigma-2", "none"), "log.jsonl"),
+        (("sigma-2", "none"), "none: holds no run"),
         (("sigma-2", "sigma-4", "--html", "."), "--html ."),
     ],
 )

@@ -79,4 +79,4 @@ def test_a_part_of_the_current_folder_is_found_in_a_simulation_alone(
     assert simulation.main(["--config", "study.toml", "--dry-run"]) == 0
     assert "every ε rests on the privacy curve that dry_mech:make" in capsys.readouterr().out
     assert simulation.main(["--config", "study.toml", "--dry-run", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["claimed_by"]["name"] == "dry_mech:make"
+    assert json.loads(capsys.readouterr().out)["claimed_by"][0]["name"] == "dry_mech:make"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -11,8 +14,10 @@ import subprocess
 import sys
 import time
 import tomllib
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +28,7 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from flwr.app import Context, Message, RecordDict
-from flwr.cli.build import build_fab_from_disk
+from flwr.common.config import flatten_dict
 from flwr.supercore import object_ref
 
 import pate_fed
@@ -35,7 +40,8 @@ from pate_fed.flower.apps import nested_settings
 from pate_fed.flower.bundle import is_the_shim
 from pate_fed.flower.inline import InlineGrid
 
-PROJECT = Path(__file__).parents[2] / "examples" / "flower_project"
+ROOT = Path(__file__).parents[2]
+PROJECT = ROOT / "examples" / "flower_project"
 SMALL: dict[str, Any] = {
     "study.seed": 1,
     "data.glyph.classes": 3,
@@ -125,9 +131,66 @@ def test_flower_finds_the_apps_by_name_without_importing_them(monkeypatch: pytes
         assert object_ref.validate(name, project_dir=PROJECT) == (True, None)
 
 
+def test_what_the_page_says_of_a_project_is_what_flower_and_a_study_take() -> None:
+    from flwr.cli.app import app as flwr_app  # it loads all of Flower's command line
+    from typer.main import get_command
+
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+    [settings] = re.findall(r"(?ms)^```\n(\[tool\.flwr.*?)^```", page)
+    app = tomllib.loads(settings)["tool"]["flwr"]["app"]
+    assert all(object_ref.validate(name) == (True, None) for name in app["components"].values())
+    lines = [shlex.split(line) for line in re.findall(r"(?m)^flwr run (.+)$", page)]
+    [words] = [line for line in lines if "--run-config" in line]
+    given = tomllib.loads(words[words.index("--run-config") + 1])
+    config = {name: value for name, value in (app["config"] | given).items() if name != "queries"}
+    study, _ = flower_app._study(
+        None, {**config, "queries.labels": given["queries"]["labels"]}, num_nodes=250
+    )
+    assert study.queries.labels == 800
+    known = {option for each in get_command(flwr_app).commands["run"].params for option in each.opts}
+    assert {word for line in lines for word in line if word.startswith("--")} <= known
+
+
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
 def test_a_project_s_bundle_is_not_what_hospitals_take() -> None:
+    from flwr.cli.build import build_fab_from_disk  # it loads all of Flower's command line
+
     assert not is_the_shim(build_fab_from_disk(PROJECT))
+
+
+@pytest.mark.processes  # Flower looks at every file of the checkout, environments included
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
+def test_the_checkout_s_bundle_holds_no_code_and_is_not_what_hospitals_take() -> None:
+    from flwr.cli.build import build_fab_from_disk
+
+    bundle = build_fab_from_disk(ROOT)
+    assert not is_the_shim(bundle)
+    with zipfile.ZipFile(BytesIO(bundle)) as found:
+        assert found.namelist() == ["pyproject.toml", "LICENSE", ".info/CONTENT"]
+
+
+def test_the_checkout_s_own_settings_are_a_study(apart: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["version"] == pate_fed.__version__  # Flower takes no dynamic one
+    app = project["tool"]["flwr"]["app"]
+    for name in app["components"].values():
+        assert object_ref.validate(name) == (True, None)
+    study, run_dir = flower_app._study(None, flatten_dict(app["config"]), num_nodes=2)
+    assert (study.parties.num_teachers, study.queries.labels, run_dir) == (250, 500, "")
+
+
+def test_a_ray_that_takes_anyone_in_is_told_of(
+    apart: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Flower starts it, before any code of ours: what is in its environment decides."""
+    monkeypatch.setitem(sys.modules, "ray", object())
+    (apart / "taken").touch()
+    settings = SMALL | {"run-dir": str(apart / "taken")}
+    for asks in (True, False):
+        monkeypatch.setattr("pate_fed.flower.compat.token_mode", lambda asks=asks: asks)
+        with pytest.raises(InputError, match="a file of that name exists"):
+            pate_fed.server_app(InlineGrid(make_client_app(), num_nodes=2), _context(**settings))
+        assert ("RAY_AUTH_MODE=token" in capfd.readouterr().err) != asks
 
 
 def _free_port() -> int:
@@ -179,9 +242,21 @@ def _end_superlink(port: str) -> None:
             psutil.wait_procs(family, timeout=10)
 
 
+def _run_to_its_end(flwr: Callable[..., str], *words: str) -> tuple[dict[str, Any], str]:
+    """What `flwr list` says of a run once it ended, and what was told; no exit code tells of a failure."""
+    told = flwr("run", *words, "--stream")
+    [run] = json.loads(flwr("list", "--format", "json"))["runs"]
+    while not run["status"].startswith("finished"):
+        time.sleep(0.5)
+        [run] = json.loads(flwr("list", "--format", "json"))["runs"]
+    assert run["status"] == "finished:completed", told
+    return run, told
+
+
 @pytest.mark.slow
-def test_flwr_run_plays_the_project_s_study(tmp_path: Path) -> None:
+def test_flwr_run_plays_the_project_s_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes: Flower's SuperLink, its simulation process, Ray and the parties' actors."""
+    monkeypatch.delenv("RAY_AUTH_MODE")  # which `prepare_environment` has set here
     shutil.copytree(PROJECT, tmp_path / "project")
     pyproject = tmp_path / "project" / "pyproject.toml"
     text = pyproject.read_text(encoding="utf-8").replace(
@@ -190,14 +265,34 @@ def test_flwr_run_plays_the_project_s_study(tmp_path: Path) -> None:
     small = {key: value for key, value in SMALL.items() if key not in ("teacher.name", "queries.labels")}
     pyproject.write_text(text + "".join(f"{key} = {json.dumps(small[key])}\n" for key in small))
     with _flower(tmp_path) as flwr:
-        told = flwr("run", ".", "--stream", "--run-config", "queries.labels=3")
-        [run] = json.loads(flwr("list", "--format", "json"))["runs"]
-        while not run["status"].startswith("finished"):
-            time.sleep(0.5)
-            [run] = json.loads(flwr("list", "--format", "json"))["runs"]
-    assert run["status"] == "finished:completed", told
+        run, told = _run_to_its_end(flwr, ".", "--run-config", "queries.labels=3")
     found = Run.load(tmp_path / "pate_fed" / "flower" / run["run-id"])
     assert found.metrics["status"] == "success" and found.metrics["num_teachers"] == 10
     assert found.metrics["queries_answered"] == 3
     assert found.result.study.terms.teacher.name == "pate_study.apps:teacher"
     assert "query.votes: " in told  # what the project's own mod says
+    assert "this Ray lets in whoever reaches its ports" in told
+
+
+@pytest.mark.slow
+def test_flwr_run_in_the_checkout_plays_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page has it: nothing is installed anew, and Ray asks for a token."""
+    monkeypatch.setenv("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    (tmp_path / "project").symlink_to(ROOT)
+    tables: dict[str, Any] = {}
+    for key, value in SMALL.items():
+        section, _, name = key.rpartition(".")
+        tables.setdefault(section, {})[name.replace("-", "_")] = value
+    text = "".join(
+        f"[{section}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in held.items())
+        for section, held in tables.items()
+    )
+    (tmp_path / "small.toml").write_text(text, encoding="utf-8")
+    settings = f'config="{tmp_path / "small.toml"}" parties.teachers-per-client=5 queries.labels=3'
+    with _flower(tmp_path) as flwr:
+        run, told = _run_to_its_end(flwr, ".", "--run-config", settings)
+    found = Run.load(tmp_path / "pate_fed" / "flower" / run["run-id"])
+    assert found.metrics["status"] == "success" and found.metrics["num_teachers"] == 10
+    assert "lets in whoever" not in told and "uv sync" not in told

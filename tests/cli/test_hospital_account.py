@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import make_label_terms, make_terms, vary
+from builders import THEIRS, make_label_terms, make_terms, own_map_terms, vary
 
 from clients.account import Account
 
@@ -50,6 +50,14 @@ def test_the_sum_is_less_than_the_parts_and_more_than_the_largest(account: Accou
     assert parts["lungs"] < of_records["public"] < parts["lungs"] + parts["hearts"]
     assert of_records["public"] < of_labels["public"] and of_labels["not_in_this_sum"] == []
     assert of_records["not_in_this_sum"] == ["labels"] and of_records["coordinator"] is None
+
+
+def test_whose_word_an_ε_rests_on_stands_beside_it(account: Account, run: Any) -> None:
+    assert "NOT PROVEN" not in run("hospital", "account").out
+    account.book(own_map_terms(study="sums"), state="here", data="records.csv", policy=None)
+    out = run("hospital", "account").out
+    assert f"NOT PROVEN: every ε rests on the word of {THEIRS.text}" in out
+    assert "NOT PROVEN: it holds if the code that is none of ours keeps its word" in out
 
 
 def test_a_studys_name_does_not_steer_the_terminal(account: Account, run: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import subprocess
 import sys
@@ -53,7 +54,8 @@ def test_a_run_prints_its_promise_and_writes_what_was_released(
     out = records / "out"
     more = ["--epsilon", "3", "--method", method, "--out", str(out), "--seed", "1"]
     assert main(_command(records, *more)) == 0
-    text = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    text, table = said.out.splitlines(), said.err.splitlines()
     delta = "1e-5" if method == "noise-cluster" else "0"
     assert text[-1].startswith(f"SUCCESS  ε=3 δ={delta} unit=label labels=240 accuracy=")
     assert text[-1].endswith(f"report={out / 'report.html'}")
@@ -61,12 +63,16 @@ def test_a_run_prints_its_promise_and_writes_what_was_released(
     (private,) = [line for line in text if "not to be published" in line]
     assert "labels: " in private and " right (n 240, " in private and "majority " in private
     figures = json.loads((out / "metrics.json").read_text())
-    (student,) = [line for line in text if line.startswith("student ")]
-    assert "right (" in student and "; majority " in student and " n=" in text[-1]
-    assert any(line.startswith("balanced accuracy ") for line in text)
+    assert {"study", "method", "labels", "student", "ε"} <= {line.split(" ")[0] for line in table}
+    assert " n=" in text[-1] and any(line.startswith("  balanced ") for line in table)
+    assert any(line.startswith("ε 3 of 3") for line in table)
     assert (
         sum(each["n"] for each in figures["accuracy"]["recall"].values()) == figures["accuracy"]["student_n"]
     )
+    # Named clusters tell classes alone.
+    report = (out / "report.html").read_text()
+    assert ("The student's calibration" in html.unescape(report)) is (method != "noise-cluster")
+    assert "The student's recall by class" in html.unescape(report)
     assert figures["privacy"]["unit"] == "label" and figures["privacy"]["private"] is False
     assert figures["accuracy"]["test"] == figures["accuracy"]["student"] > 0.5
     assert not any(name.endswith("_measured") for name in figures["figures"])
@@ -285,8 +291,8 @@ def test_advice(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["label-dp", "--advise", "--epsilon", "1", "--classes", "10", "--records", "60000"]) == 0
     text = capsys.readouterr().out
     assert "--method randres+denoise-ssl" in text and "23.20 %" in text
-    command = ["label-dp", "--advise", "--epsilon", "0.01", "--format", "json"]
-    assert main(command) == 0
+    command = ["label-dp", "--advise", "--epsilon", "1", "--format", "json"]
+    assert main([*command, "--classes", "10", "--records", "100"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == "noise-cluster"
     assert main(["label-dp", "--advise", "--epsilon", "0"]) == 2
     assert "--epsilon 0.0" in capsys.readouterr().err

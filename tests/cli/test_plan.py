@@ -162,6 +162,23 @@ def test_what_a_choice_needs_is_asked_for(
     assert named in capsys.readouterr().err
 
 
+def test_a_mechanism_of_one_s_own_is_planned_with_the_study_s_parameters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(
+        '[privacy]\nepsilon = 3.0\n[aggregation]\naggregator = "own_parts:GeometricMax"\n'
+        "[aggregation.parameters]\nscale = 40.0\n"
+    )
+    few = ["--max-queries", "400", "--format", "json"]
+    assert main(["plan", "--config", str(study), *few]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["best"]["mechanism"] == "own_parts:GeometricMax" and made["best"]["epsilon"] <= 3.0
+    assert "scale = 40.0 in [aggregation.parameters]" in made["command"]
+    assert main(["plan", "--epsilon", "3", "--aggregator", "own_parts:GeometricMax", *few]) == 0
+    assert json.loads(capsys.readouterr().out)["best"]["asked"] < 10  # its default has hardly any noise
+
+
 def test_audit_holds_a_mechanism_of_one_s_own_against_its_claim(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,7 +93,7 @@ def _weights_of(path: Path) -> int:
         (["student.pt", "none.png"], 2, "no such file"),
         (["none.pt", "three.npy"], 2, "none.pt"),
         (["none.ts", "three.npy"], 2, "none.ts"),
-        (["folder.npz", "three.npy"], 2, "folder.npz: cannot be read"),
+        (["folder.npz", "three.npy"], 2, "folder.npz: holds no student"),
         (["three.npy", "three.npy"], 2, "three.npy: not a student"),
         (["student.pt", "student.pt"], 2, "not a picture"),
         (["student.pt", "wide.npy"], 2, "wide.npy"),

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from report_page import Page
+from saved_runs import events, save_run
 
 from pate_fed.cli.main import main
 from pate_fed.privacy import ConfidentGNMax, Ledger, LedgerTerms, Protection, SeededNoise
@@ -76,7 +78,19 @@ def test_a_hash_from_elsewhere_is_looked_for(run_dir: Path, capsys: pytest.Captu
     assert "was not signed by the key" in capsys.readouterr().err
 
 
+def test_the_copy_to_hand_on_has_nothing_from_private_votes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_run(tmp_path / "run", events())
+    for options, name in (((), "report.html"), (("--publishable",), "report-publishable.html")):
+        assert main(["report", str(folder), *options]) == 0
+        assert capsys.readouterr().out == f"wrote {folder / name}\n"
+    whole, copy = (Page((folder / name).read_text(encoding="utf-8")) for name in ("report.html", name))
+    assert "12.3" in whole.words and "12.3" not in copy.words
+
+
 def test_a_directory_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["ledger", "show"], ["ledger", "verify"], ["report"]):
         assert main([*command, str(tmp_path)]) == 2
-        assert str(tmp_path) in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert str(tmp_path) in error and ("holds no run" in error or "ledger" in error)

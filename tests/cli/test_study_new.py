@@ -54,3 +54,29 @@ def test_a_file_that_cannot_be_read_writes_nothing(run: Any) -> None:
     code, _, err = run("study", "new", "--csv", "none.csv")
     assert (code, "none.csv: cannot be read" in err) == (2, True)
     assert not Path("study.toml").exists()
+
+
+def test_one_file_is_dealt_out_to_parties_and_a_pool(run: Any) -> None:
+    """Two rows a patient stay together; nothing is lost, nothing is there twice."""
+    rows = [f"p{n // 2},{n},{'fm'[n % 2]},{'ill' if n % 3 else 'well'}" for n in range(60)]
+    Path("all.csv").write_text("\n".join(["patient,age,sex,outcome", *rows]) + "\n", encoding="utf-8")
+    code, out, _ = run("study", "new", "--csv", "all.csv", "--deal", "4", "--out", "try.toml")
+    assert code == 0 and "try it on these files: flower-simulation --config try.toml" in out
+    dealt = {path.name: path.read_text().splitlines()[1:] for path in Path("try-files").iterdir()}
+    assert sorted(dealt) == ["party-1.csv", "party-2.csv", "party-3.csv", "party-4.csv", "pool.csv"]
+    assert sorted(row for part in dealt.values() for row in part) == sorted(rows)
+    patients = [{row.split(",")[0] for row in part} for part in dealt.values()]
+    assert sum(map(len, patients)) == 30 and [len(part) for part in dealt.values()].count(10) == 4
+    study = read_study(Path("try.toml"))
+    assert study.parties.num_clients == 4 and load_study_data(study).private_images.shape == (40, 3)
+
+
+def test_what_cannot_be_dealt_is_refused(run: Any) -> None:
+    for words, more in (
+        ("1 to 29 is meant, of 30 patients", ("north.csv", "--deal", "30")),
+        ("goes with one --csv FILE", ("north.csv", "east.csv", "--deal", "2")),
+        ("goes with one --csv FILE", ("north.csv", "--pool", "pool.csv", "--deal", "2")),
+    ):
+        code, _, err = run("study", "new", "--csv", *more)
+        assert (code, words in err) == (2, True) and not Path("study.toml").exists()
+    assert not Path("study-files").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import make_label_terms
+from builders import THEIRS, make_label_terms, make_sum_terms, own_map_terms
 
 from pate_fed.cli.terms import cost_text, make_terms_of
 from pate_fed.errors import IntegrityError
@@ -29,6 +29,12 @@ def test_the_cost_is_told_against_whom_it_holds(terms: Terms) -> None:
     text = cost_text(terms.to_json())
     assert text.startswith("'breast-cancer': up to 170 queries, 170 labels; at δ=0.001 ε=")
     assert text.endswith(" against the public, no bound against the coordinator, for one record")
+
+
+def test_a_feature_map_of_one_s_own_is_told_of_with_the_cost() -> None:
+    text, ours = cost_text(own_map_terms().to_json()), cost_text(make_sum_terms().to_json())
+    assert text.startswith(ours) and ours.endswith("for one record")
+    assert THEIRS.text in text and "has not proven that no record changes the features of others" in text
 
 
 def test_private_labels_cost_what_is_spent_once() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import make_label_terms, make_sum_terms, make_terms, vary
+from builders import THEIRS, make_label_terms, make_sum_terms, make_terms, own_map_terms, vary
 
 from pate_fed.cli.terms_page import make_page
 from pate_fed.config.about import About
@@ -68,6 +68,14 @@ def test_what_a_hospital_must_know_stands_there() -> None:
         "before ε = 3 against the public",
     ):
         assert words in text
+
+
+def test_whose_word_the_cost_rests_on_stands_beside_it() -> None:
+    assert f"NOT PROVEN: every ε rests on the word of {THEIRS.name}" in _text(own_map_terms())
+    [claimed] = make_page(own_map_terms()).values["epsilon"]["claimed_by"]
+    assert claimed["digest"] == THEIRS.digest
+    assert "NOT PROVEN" not in _text(make_sum_terms())
+    assert make_page(make_label_terms()).values["epsilon"]["claimed_by"] == []
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 from saved_runs import LABELS, RECORD, SUMS, events, make_outcome, make_study, save_run
 
 from pate_fed.cli import watch
-from pate_fed.privacy import GNMax, Ledger, LedgerTerms, Protection, SeededNoise
 from pate_fed.report.log import RunLog, Waiting
 from pate_fed.report.result import LeftOut
-from pate_fed.report.watching import labels_by_class, read_snapshot, snapshot_rows, sparkline
+from pate_fed.report.watching import read_snapshot, snapshot_rows
 from pate_fed.runtime.signals import INTERRUPTED
 
 Run = Callable[..., Any]
@@ -80,21 +78,6 @@ def test_the_picture_says_what_is_going_on(tmp_path: Path) -> None:
     assert "hospital-7 (vote): no answer within 600 s" in text.getvalue()
 
 
-def _phases(folder: Path) -> str:
-    now = read_snapshot(folder)
-    assert now is not None
-    return dict(snapshot_rows(now))["phases"]
-
-
-@pytest.mark.parametrize(
-    ("count", "phase"), [(1, "▶ get ready"), (3, "▶ answer"), (4, "▶ release"), (8, "▶ learn")]
-)
-def test_phases(tmp_path: Path, count: int, phase: str) -> None:
-    told = _phases(save_run(tmp_path / "run", events()[:count]))
-    assert told.count("▶") == 1 and phase in told
-    assert "▶" not in _phases(save_run(tmp_path / "over", events()))
-
-
 def test_who_has_not_answered_yet_is_told_by_name(run: Run, tmp_path: Path) -> None:
     early = Waiting(phase="vote", asked=10, answered=0, patience_s=600.0)
     late = Waiting(phase="vote", asked=10, answered=8, missing=("hospital-2", "hospital-7"), patience_s=600.0)
@@ -111,40 +94,29 @@ def test_who_has_not_answered_yet_is_told_by_name(run: Run, tmp_path: Path) -> N
     assert [line for line in lines if line.startswith("waiting")] == [f"waiting: {told}"]
 
 
-def test_labels_by_class_are_those_of_the_ledger_until_they_have_a_file(tmp_path: Path) -> None:
-    """Of inputs without a true label there is no confusion matrix to take them from."""
-    now = read_snapshot(save_run(tmp_path / "run", events()[:5]))
-    assert now is not None and labels_by_class(now) == []  # no ledger either
-    folder = save_run(tmp_path / "again", events()[:5])
-    noise, mechanism = SeededNoise(5), GNMax(num_teachers=10, num_classes=3, sigma=5.0)
-    terms = LedgerTerms(
-        study_digest="0" * 64,
-        delta=1e-5,
-        mechanisms=(mechanism,),
-        protection=Protection(),
-        noise=noise.kind,
-        private=noise.private,
+@pytest.mark.parametrize(
+    ("record", "phase"), [(RECORD, "▶ get ready (1 of 3)"), (LABELS, "▶ answer (1 of 3)")]
+)
+def test_who_is_not_connected_yet_is_told_by_name(run: Run, tmp_path: Path, record: Any, phase: str) -> None:
+    here = Waiting(
+        phase="connect",
+        asked=3,
+        answered=1,
+        present=("north",),
+        missing=("west",),
+        not_admitted=1,
+        patience_s=60.0,
     )
-    with Ledger.create(folder / "ledger.sqlite", terms) as ledger:
-        release = mechanism.release(np.array([[9, 1, 0], [0, 0, 10], [0, 9, 1]]), noise)
-        ledger.charge(
-            release.event,
-            batch_digest="0" * 64,
-            index=np.arange(3),
-            answered=release.answered,
-            label=release.label,
-        )
-        now = read_snapshot(folder)
-        assert now is not None
-        assert labels_by_class(now) == np.bincount(release.label, minlength=3).tolist()
-
-
-def test_a_study_that_goes_on_after_a_failure_is_not_over(tmp_path: Path) -> None:
-    told = [*events(), RECORD]
-    now = read_snapshot(save_run(tmp_path / "run", told))
-    assert now is not None and not now.over
-    again = read_snapshot(save_run(tmp_path / "again", [*told, make_outcome()]))
-    assert again is not None and again.over
+    folder = save_run(tmp_path / "run", [record, here])
+    now = read_snapshot(folder)
+    assert now is not None
+    rows, told = (
+        dict(snapshot_rows(now)),
+        "1 of 3 connected (north); not yet: west; not admitted yet: 1; they have 1 min 00 s",
+    )
+    assert rows["waits for"] == told and phase in rows["phases"]
+    lines = run("watch", str(save_run(tmp_path / "over", [record, here, make_outcome()]))).out.splitlines()
+    assert f"waiting: {told}" in lines
 
 
 @pytest.mark.parametrize("record", [SUMS, LABELS])
@@ -175,9 +147,3 @@ def test_what_is_no_run_is_one_sentence(run: Run, tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         done = run("watch", str(folder))
         assert done.code == 2 and "holds no run" in done.err and len(done.err.splitlines()) == 1
-
-
-def test_the_curve_keeps_its_last_value() -> None:
-    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█" and sparkline([0.3, 0.3]) == "▁▁"
-    long = sparkline([place / 100 for place in range(101)])
-    assert len(long) == 40 and long[-1] == "█"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import make_label_terms, make_lung_terms, make_sum_terms, vary
+from builders import THEIRS, make_label_terms, make_lung_terms, make_sum_terms, own_map_terms, vary
 
 from clients.policy import Policy, find_policy
 from pate_fed.config.claim import CLAIMED_ORDERS, Claim
@@ -79,6 +79,20 @@ def test_a_feature_map_runs_only_where_it_is_listed() -> None:
         InputError, match="the code of the very feature map, where it is none of ours, is meant"
     ):
         replace(sums, part=part)
+
+
+def test_a_refusal_says_what_ε_would_take_the_code_s_word_for() -> None:
+    def sentence(terms: Terms) -> str:
+        found = Policy(plain_votes=True).objection(terms)
+        assert found is not None
+        return found[1]
+
+    assert f"every ε rests on the word of {THEIRS.text}" in sentence(own_map_terms())
+    assert "claims for one query" in sentence(vary(TERMS, **OWN_MECHANISM))
+    several = vary(TERMS, **OWN_TEACHER, teachers_per_client=2)
+    assert "a teacher follows from its own records alone" in sentence(several)
+    for nobody in (vary(several, unit="hospital"), vary(TERMS, **OWN_TEACHER, teachers_per_client=1)):
+        assert sentence(nobody).startswith("the line teachers = ['theirs:make'] in policy.toml")
 
 
 def test_a_policy_that_fits_objects_to_nothing() -> None:

@@ -132,6 +132,22 @@ def test_whoever_of_a_group_is_asked_first_trains_its_neighbours_each_on_its_own
             assert all(torch.allclose(pair[0][name], pair[1][name], atol=1e-5) for name in pair[0])
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_what_another_node_goes_on_with_is_on_the_disk(
+    site: Site, alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that nodes share a teacher has to outlive the node that trained it; else nobody waits."""
+    if alone:
+        monkeypatch.setattr("clients.teaching._train_neighbours", lambda *_: [])
+    synced: list[int] = []
+    monkeypatch.setattr("pate_fed.disk.os.fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    for each in (site, replace(site, goes_on=True, state_dir=site.state_dir.parent / "shared" / site.party)):
+        each.state_dir.mkdir(parents=True)
+        train_missing(each, encoder=None, taught=lambda _: None, anew=lambda _: None)
+        written = {path.stat().st_ino for path in each.state_dir.iterdir()}
+        assert written & {*synced} == (written if each.goes_on else set())
+
+
 def test_a_real_hospital_trains_nobody_elses_teachers(site: Site) -> None:
     real = replace(site, simulated=False)
     real.state_dir.mkdir()

@@ -94,6 +94,17 @@ def test_only_auto_and_host_and_port_are_addresses(address: str) -> None:
         Engine(ray_address=address)
 
 
+@pytest.mark.parametrize(
+    "url", ["file:///disk", "memory://a", "s3://key:secret@bucket/a", "s3://", "abfs://a/b"]
+)
+def test_a_store_that_cannot_be_shared_is_refused_and_no_key_is_repeated(url: str) -> None:
+    with pytest.raises(InputError, match=r"--shared-dir: .*s3://BUCKET") as told:
+        Engine(shared_dir=url)
+    assert "secret" not in str(told.value)
+    for fine in ("/disk", "disk", "s3://bucket", "gs://bucket/some/folder"):
+        assert Engine(shared_dir=fine).shared_dir == fine
+
+
 def test_options_of_a_cluster_without_one_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for engine, option in (

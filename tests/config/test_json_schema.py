@@ -44,7 +44,8 @@ def test_every_file_of_the_documents_fits() -> None:
     policy = Draft202012Validator(json_schema(Policy, title="policy"))
     assert len(blocks) > 3
     for values in map(tomllib.loads, blocks):
-        assert not faults(values) or not list(policy.iter_errors(values)), values
+        if "tool" not in values:  # a pyproject.toml
+            assert not faults(values) or not list(policy.iter_errors(values)), values
 
 
 @pytest.mark.parametrize(

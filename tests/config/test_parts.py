@@ -134,8 +134,15 @@ def test_files_of_ones_own_are_those_that_were_imported_from_the_folder(folder: 
     assert own_files() == {}
 
 
-def test_what_is_installed_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_installed_is_looked_through_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hospital compares the source with every message; the search takes a quarter of a second."""
     part_identity("sklearn.tree:DecisionTreeClassifier", "teacher")
-    monkeypatch.setattr("importlib.metadata.packages_distributions", pytest.fail)
-    assert part_identity("sklearn.neighbors:KNeighborsClassifier", "student").version is not None
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.metadata.packages_distributions", pytest.fail)
+        assert part_identity("sklearn.neighbors:KNeighborsClassifier", "student").version is not None
+        assert part_identity("own_part:make", "teacher").version is None
+    installed = folder / "own-1.0.dist-info"  # after which it is looked through again
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    (installed / "top_level.txt").write_text("own_package\n")
+    assert part_identity("own_package.models:Nets", "teacher").version == "1.0"

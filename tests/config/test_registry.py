@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import own_parts
@@ -14,6 +17,43 @@ from pate_fed.errors import InputError
 from pate_fed.structure import entries
 
 SECTIONS = {entry.name: entry.hint for entry in entries(Study)}
+
+
+ROOT = Path(__file__).parents[2]
+# Where studies are run; below are the rooms of the parts themselves, and papers' tables, which are none.
+RUNS = (
+    "clients",
+    "server",
+    *(f"pate_fed/{room}" for room in ("cli", "config", "flower", "protocol", "report")),
+)
+
+
+def _makes(part: Any) -> set[str]:
+    """The names of ours that a built-in part is, or that its function calls."""
+    part = part.func if isinstance(part, partial) else part
+    names = {part.__name__} | {*getattr(getattr(part, "__code__", None), "co_freevars", ())}
+    return {name for name in names if name not in ("load", "deal", "make", "name", "scheme")}
+
+
+def test_nothing_that_runs_a_study_calls_a_built_in_part_but_through_the_registry() -> None:
+    built_in = {
+        name
+        for kind, place in KINDS.items()
+        for each in (*place.built_in, *(f"{bare}:1" for bare in place.with_value))
+        for name in _makes(find_part(each, kind))
+    }
+    assert {"load_dataset", "dataset_from_files", "partition", "train_teacher", "train_forest"} <= built_in
+    assert {"GNMax", "LNMax", "ConfidentGNMax", "DistributedGNMax", "SharedClassSums"} <= built_in
+    assert {"train_student", "fit_sums_student", "choose_order", "build_feature_map"} <= built_in
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.func.id}"
+        for room in RUNS
+        for path in sorted((ROOT / room).rglob("*.py"))
+        if path.name != "registry.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in built_in
+    ]
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("kind", ["dataset", "teacher", "student", "aggregator", "query strategy"])

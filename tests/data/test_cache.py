@@ -24,11 +24,11 @@ def on_progress(done, total):
     heard.append(done)
     if sys.argv[2] == "die" and done > 0:
         os.kill(os.getpid(), signal.SIGKILL)
-settings = GlyphSettings(classes=2, private=300, public=60, seed=1)
+settings = GlyphSettings(classes=2, private=100, public=60, seed=1)
 found = load_dataset("glyph", glyph=settings, cache_dir=Path(sys.argv[1]), on_progress=on_progress)
 print(len(heard) > 0, found.pool_digest, found.private_images.sum())
 """
-TWO = GlyphSettings(classes=2, private=300, public=60, seed=1)
+TWO = GlyphSettings(classes=2, private=100, public=60, seed=1)
 
 
 def start(folder: Path, mode: str) -> subprocess.Popen[str]:
@@ -54,7 +54,7 @@ def test_what_a_killed_process_left_is_never_used(tmp_path: Path) -> None:
     found = load_dataset("glyph", glyph=TWO, cache_dir=tmp_path)
     assert not left.exists()
     assert found.pool_digest == pool_digest(found.public_images)
-    assert (np.asarray(found.private_images).reshape(300, -1).max(axis=1) > 0).all()
+    assert (np.asarray(found.private_images).reshape(100, -1).max(axis=1) > 0).all()
 
 
 def build(folder: Path) -> str:

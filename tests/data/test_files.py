@@ -14,7 +14,6 @@ from pate_fed.data import (
     InputSpec,
     Schema,
     dataset_from_files,
-    partition,
     read_pool,
     read_records,
 )
@@ -156,7 +155,7 @@ def test_a_data_set_of_parties_files(tmp_path: Path) -> None:
         "t", pool=tmp_path / "pool.csv", private=private, spec=TABLE, num_queries=None
     )
     assert dataset.num_queries == 18
-    parts = partition(dataset.private_labels, num_parties=2, seed=0, owners=dataset.owners)
+    parts = [np.flatnonzero(dataset.owners == party) for party in range(2)]
     assert [part.tolist() for part in parts] == [[0, 1], [2]]
     with pytest.raises(InputError, match="has 20 inputs"):
         dataset_from_files("t", pool=tmp_path / "pool.csv", private=[], spec=TABLE, num_queries=21)

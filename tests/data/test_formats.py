@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from hashlib import md5
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +109,10 @@ def test_the_real_files_are_read_as_they_lie(shared: Path, tmp_path: Path, name:
     assert np.bincount(found.public_labels).sum() == 10_000
 
 
-datasets = pytest.importorskip("torchvision.datasets")
+@pytest.fixture(scope="module")
+def datasets() -> Any:
+    """Imported late: it takes seconds, and other workers need none of it."""
+    return pytest.importorskip("torchvision.datasets")
 
 
 def md5_of(path: Path) -> str:
@@ -116,7 +120,7 @@ def md5_of(path: Path) -> str:
 
 
 @pytest.fixture
-def svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datasets: Any) -> Path:
     from scipy.io import savemat
 
     folder = tmp_path / "data" / "SVHN"
@@ -133,7 +137,7 @@ def svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datasets: Any) -> Path:
     folder = tmp_path / "data" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
 
@@ -218,7 +222,9 @@ def test_nothing_is_fetched_unless_asked(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["mnist", "svhn"])
-def test_a_failed_download_is_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_is_told(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datasets: Any
+) -> None:
     def no_network(*_: object, **__: object) -> None:
         raise RuntimeError("no network here")
 
@@ -244,7 +250,7 @@ def test_a_download_is_read_and_kept(
 
 
 @pytest.fixture
-def cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datasets: Any) -> Path:
     folder = tmp_path / "data" / "cifar-100-python"
     folder.mkdir(parents=True)
 

@@ -11,6 +11,7 @@ from vote_study import make_vote_study
 from pate_fed.cli.demo import HOSPITALS
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.privacy import verify
+from pate_fed.report.watching import read_snapshot, snapshot_rows
 from pate_fed.server import main as server_main
 
 
@@ -68,6 +69,28 @@ def test_with_a_revoked_a_foreign_and_a_swapped_hospital_the_others_finish(rehea
         assert "PRIVATE KEY" not in party.text
     for log in folder.rglob("*.log"):
         assert "PRIVATE KEY" not in log.read_text(encoding="utf-8", errors="replace")
+
+
+@pytest.mark.processes
+def test_while_hospitals_connect_everybody_sees_who_is_missing(rehearsal: Any) -> None:
+    """On the coordinator's terminal, and for whoever watches; the one that was late takes part."""
+    folder = _small(rehearsal.folder)
+    server = rehearsal.start(
+        "server",
+        *("-m", "pate_fed.server", "--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run"),
+    )
+    hospitals = [_hospital(rehearsal, name) for name in HOSPITALS if name != "west"]
+    told = "3 of 4 connected (east, north, south); not yet: west"
+    server.wait_for(f"waiting for hospitals: {told}")
+    now = read_snapshot(folder / "run")
+    assert now is not None
+    rows = dict(snapshot_rows(now))
+    assert rows["waits for"].startswith(told) and "▶ get ready (3 of 4)" in rows["phases"]
+    hospitals.append(_hospital(rehearsal, "west"))
+    assert server.wait(400) == 0, server.text
+    assert [party.wait(60) for party in hospitals] == [0, 0, 0, 0]
+    over = read_snapshot(folder / "run")
+    assert over is not None and "waits for" not in dict(snapshot_rows(over)) and not over.result.left_out
 
 
 def test_a_study_that_changed_after_hospitals_were_admitted_is_not_started(

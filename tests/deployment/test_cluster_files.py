@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from ray_nodes import short_folder
 
 from pate_fed.config.options import study_from_arguments
 from pate_fed.simulation import make_parser
@@ -158,10 +157,8 @@ epochs = 1
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A home with a path short enough for Ray's sockets."""
-    path = Path(tempfile.mkdtemp(prefix="pfs-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with short_folder() as path:
+        yield path
 
 
 @pytest.mark.slow

@@ -2,8 +2,8 @@
 
 A block of commands is run, in its page's order, by the slow test below; examples with >>> are run by doctest,
 settings are read. Anything else, and any of these where it cannot be, has a comment on the line before, or
-below the page's title for all of its blocks: `<!-- not run: REASON -->` or `<!-- run by tests/FILE.py -->`. A
-block of the language `text` is no code.
+below the page's title for all of its blocks: `<!-- not run: REASON -->` or `<!-- run by tests/FILE.py -->`.
+Such a test reads the page, or has every command with its options. A block of the language `text` is no code.
 """
 
 from __future__ import annotations
@@ -89,6 +89,43 @@ def test_every_block_is_run_or_says_why_not() -> None:
             assert known, f"{block.name}: neither run nor marked (see this test's first lines)"
 
 
+def _read_by(tests: str, page: Path) -> bool:
+    """Whether the source of tests reads a page."""
+    folders = page.relative_to(ROOT).parts
+    named = " / ".join(f'"{part}"' for part in folders) in tests
+    return named and ("read_text" in tests or "doctest.testfile" in tests)
+
+
+def _not_in(tests: str, block: Block) -> set[str]:
+    """Words and options of a block's commands that the source of tests has not."""
+    missing = set()
+    for program, *words in _commands(block.text):
+        parser, named = PARSERS[program], list[str]()
+        for word in words:
+            choices = next(
+                (a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None
+            )
+            if choices is not None and word in choices:
+                parser = choices[word]
+                named.append(f'"{word}"')
+            elif word.startswith("--"):
+                named.append(word.split("=")[0])
+        missing |= {f"{program}: {word}" for word in named if word not in tests}
+    return missing
+
+
+@pytest.mark.parametrize(
+    "block", [each for each in BLOCKS if "run by" in each.mark], ids=lambda block: block.name
+)
+def test_the_tests_that_a_block_names_run_it(block: Block) -> None:
+    found = MARK.fullmatch(block.mark)
+    assert found is not None
+    tests = "".join((ROOT / path).read_text(encoding="utf-8") for path in found["tests"].split(", "))
+    if not _read_by(tests, block.page):
+        assert list(_commands(block.text)), f"{block.name}: {found['tests']} does not read this page"
+        assert not (missing := _not_in(tests, block)), f"{found['tests']} has no {missing}"
+
+
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if any(each.examples and not each.mark for each in _blocks(page))],
@@ -100,7 +137,9 @@ def test_examples_print_what_they_say(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "block", [each for each in BLOCKS if each.language == "toml"], ids=lambda block: block.name
+    "block",
+    [each for each in BLOCKS if each.language == "toml"],
+    ids=lambda block: block.name,
 )
 def test_settings_are_those_of_a_study_or_of_a_policy(block: Block) -> None:
     values = tomllib.loads(block.text)

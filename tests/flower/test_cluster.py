@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from ray_nodes import Node, RayNodes, ray_nodes
+from ray_nodes import Node, RayNodes, ray_nodes, short_folder
 
 PARTIES = 8
 TOKEN = "cluster-token-" + "7" * 50
@@ -78,6 +76,41 @@ class Slow:
 '''
 
 
+# In place of the library for S3, which tests have not: objects are files, and are put at once.
+OBJECTS = """
+import os, shutil, uuid
+from pathlib import Path
+
+from fsspec.spec import AbstractFileSystem
+
+__version__ = "2026.9.0"
+
+
+class S3FileSystem(AbstractFileSystem):
+    protocol = "s3"
+
+    def _file(self, path):
+        return Path({root!r}, self._strip_protocol(path))
+
+    def cat_file(self, path, **kwargs):
+        return self._file(path).read_bytes()
+
+    def pipe_file(self, path, value, mode="overwrite", **kwargs):
+        file = self._file(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_name(uuid.uuid4().hex + ".part")
+        part.write_bytes(value)
+        if mode == "create":
+            os.link(part, file)
+            part.unlink()
+        else:
+            part.replace(file)
+
+    def rm(self, path, recursive=False, maxdepth=None):
+        shutil.rmtree(self._file(path))
+"""
+
+
 @dataclass(frozen=True)
 class _Done:
     code: int
@@ -102,16 +135,18 @@ class _Done:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """With a path that is short enough for Ray's sockets."""
-    path = Path(tempfile.mkdtemp(prefix="pfc-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with short_folder() as path:
+        yield path
 
 
 @pytest.fixture(scope="module")
 def cluster(folder: Path) -> Iterator[RayNodes]:
-    with ray_nodes(folder / "t", 1, token=TOKEN) as found:
-        yield found
+    (folder / "lib").mkdir()
+    (folder / "lib" / "s3fs.py").write_text(OBJECTS.format(root=str(folder / "objects")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder / "lib"))
+        with ray_nodes(folder / "t", 1, token=TOKEN) as found:
+            yield found
 
 
 class _Runs:
@@ -291,21 +326,23 @@ def test_a_node_killed_while_voting(cluster: RayNodes, run: _Runs, quorum: float
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("objects", [False, True])
 def test_on_a_shared_disk_the_parties_of_a_killed_node_go_on(
-    cluster: RayNodes, run: _Runs, own_inline: _Done, folder: Path
+    cluster: RayNodes, run: _Runs, own_inline: _Done, folder: Path, objects: bool
 ) -> None:
     doomed = cluster.add()
     cluster.wait(2)
-    shared = folder / "shared"
+    shared = folder / ("objects" if objects else "shared")
     shared.mkdir()
 
     def kill(process: subprocess.Popen[bytes]) -> None:
-        _when(lambda: list(shared.glob("pate-fed-*/party-*/answered/*")))
-        assert not _disks(doomed)
+        voted = "bucket/pate-fed-*/party-*/00000002"  # after terms and a teacher
+        _when(lambda: list(shared.glob(voted if objects else "pate-fed-*/party-*/answered/*")))
+        assert objects or not _disks(doomed)
         doomed.kill()
 
     done = run(
-        *("--ray-address", cluster.address, "--shared-dir", str(shared)),
+        *("--ray-address", cluster.address, "--shared-dir", "s3://bucket" if objects else str(shared)),
         environment=cluster.environment,
         teacher="slow_teacher:Slow",
         predict_s=0.7,
@@ -314,7 +351,7 @@ def test_on_a_shared_disk_the_parties_of_a_killed_node_go_on(
     assert done.code == 0, done.said
     assert done.voters() == [PARTIES] * len(done.voters()) and not done.left_out("vote")
     assert done.labels == own_inline.labels
-    assert not list(shared.iterdir())
+    assert not list(shared.rglob("pate-fed-*"))
 
 
 @pytest.mark.slow

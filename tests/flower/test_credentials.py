@@ -59,4 +59,4 @@ def test_who_is_not_of_the_study_is_turned_away(
     certificate, key = _admitted(admits, tmp_path / "north")
     root = (expects.folder / "ca.crt").read_bytes()
     own = channel_credentials(root, certificate=certificate, key=load_key(key))
-    assert not is_let_in(address, own, timeout_s=1)
+    assert not is_let_in(address, own, timeout_s=0.5)

@@ -14,6 +14,7 @@ import pytest
 from pate_fed.errors import InputError
 from pate_fed.flower import prepare_environment
 from pate_fed.flower.party_process import PROBE_FILE, PartyProcess, PartySetup, installed_here
+from pate_fed.runtime.object_store import ObjectStore
 
 prepare_environment()
 
@@ -40,6 +41,7 @@ def _enter(folder: Path, things: Any, data: Any) -> ClientApp:
 
 def _work(**changes: Any) -> PartySetup:
     values: dict[str, Any] = {"enter": _enter, "things": "study", "installed": installed_here(), "run": "r1"}
+    values["disk"] = lambda folder, number: folder / f"party-{number}"
     return PartySetup(**{**values, **changes})
 
 
@@ -69,7 +71,8 @@ def _ask(process: PartyProcess) -> Message:
     set_identity(run_id=1, node_id=1)
     message = Message(RecordDict(), 2, "query.votes")
     stamp(message)
-    context = Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
+    config: dict[str, Any] = {"partition-id": 0}
+    context = Context(run_id=1, node_id=2, node_config=config, state=RecordDict(), run_config={})
     reply, seconds = process.answer(message, context)
     assert seconds >= 0 and reply.metadata.reply_to_message_id == message.metadata.message_id
     return reply
@@ -131,3 +134,47 @@ def test_a_study_that_a_node_cannot_read_names_the_node() -> None:
 
     with pytest.raises(InputError, match="node 01234567 of the cluster: teacher 'mine:make'"):
         PartyProcess(_work(enter=fail), NODE).enter("data")
+
+
+def test_on_an_object_store_another_process_goes_on_and_late_answers_are_not_sent(tmp_path: Path) -> None:
+    """The same party at two processes: what it answered stays, and one that was overtaken answers anew."""
+    store, told = ObjectStore("memory://test-party-process"), list[str]()
+
+    def enter(folder: Path, things: Any, data: Any) -> ClientApp:
+        app, disk = ClientApp(), folder / "party-0"
+
+        @app.query("votes")
+        def answer(message: Message, context: Context) -> Message:
+            disk.mkdir(exist_ok=True)
+            claims = sorted(path.name for path in disk.iterdir())
+            told.append(f"{data} saw {claims}")
+            if data == "second" and len(told) == 2:  # meanwhile the first answers once more
+                assert not _ask(first).has_error()
+            (disk / f"claim-{len(claims)}").write_text(data)
+            return Message(RecordDict(), reply_to=message)
+
+        return app
+
+    store.check(b"probe", first=True)
+    first, second = (
+        PartyProcess(_work(enter=enter, store="memory://test-party-process", probe="probe"), NODE)
+        for _ in range(2)
+    )
+    try:
+        first.enter("first")
+        second.enter("second")
+        assert not _ask(first).has_error()
+        assert not _ask(second).has_error()
+        assert told == [
+            "first saw []",
+            "second saw ['claim-0']",
+            "first saw ['claim-0']",
+            "second saw ['claim-0', 'claim-1']",
+        ]
+        store.put("party-0/00000004", b"damaged")
+        assert _ask(first).error.reason == "IntegrityError"
+    finally:
+        first.leave()
+        second.leave()
+        store.remove()
+    assert not list(tmp_path.glob("pate-fed-*"))

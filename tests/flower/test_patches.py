@@ -26,6 +26,7 @@ from flwr.supercore.date import now
 from flwr.supercore.grpc import create_channel
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
+from flwr.supernode import start_client_internal
 
 from pate_fed.flower import patches
 from pate_fed.flower.patches import patch_superlink, patch_supernode
@@ -40,6 +41,8 @@ def unpatched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             patch.setattr(module, "HEARTBEAT_DEFAULT_INTERVAL", constant.HEARTBEAT_DEFAULT_INTERVAL)
         for name in ("secure_channel", "insecure_channel"):
             patch.setattr(grpc, name, getattr(grpc, name))
+        pull = start_client_internal._pull_and_store_message
+        patch.setattr(start_client_internal, "_pull_and_store_message", pull)
         yield
 
 
@@ -162,3 +165,21 @@ def test_a_supernode_is_heard_of_often_and_hears_of_a_dead_connection(
     # A lost node's seat is free after two intervals; no shorter one is let in.
     assert constant.HEARTBEAT_PATIENCE * patches.HEARTBEAT_S == 20
     assert constant.HEARTBEAT_MIN_INTERVAL <= patches.HEARTBEAT_S
+
+
+def test_the_next_message_is_looked_for_soon_and_then_as_rarely_as_flower_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(patches.time, "sleep", waits.append)
+    found = iter([None, 7, 8, None, None, None, None, None, None, None, 9, None, 10])
+    monkeypatch.setattr(start_client_internal, "_pull_and_store_message", lambda *, state: next(found))
+    patch_supernode()
+    pull = start_client_internal._pull_and_store_message
+    taken = []
+    for _ in range(7):
+        taken.append((pull(state=None), list(waits)))
+        waits.clear()
+    rest = [0.25, 0.5, 1.0, 2.0]
+    # Where it is None Flower's loop waits its three seconds.
+    assert taken == [(7, [0.25]), (8, []), (None, rest), (None, []), (None, []), (9, []), (10, [0.25])]

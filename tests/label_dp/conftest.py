@@ -38,3 +38,9 @@ def public(easy: Callable[..., Any]) -> PublicInputs:
 @pytest.fixture(scope="session")
 def truth(easy: Callable[..., Any]) -> np.ndarray:
     return easy(600)[1]
+
+
+@pytest.fixture(scope="session")
+def few(easy: Callable[..., Any]) -> PublicInputs:
+    """Of the same kind, for what is the same of any inputs."""
+    return PublicInputs(easy(120)[0], num_classes=CLASSES)

@@ -33,7 +33,7 @@ def _source(truth: np.ndarray) -> LabelsInOnePlace:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_learns_easy_classes(
-    name: str, public: PublicInputs, truth: np.ndarray, easy: Callable[..., Any]
+    name: str, public: PublicInputs, few: PublicInputs, truth: np.ndarray, easy: Callable[..., Any]
 ) -> None:
     budget = 60.0 if name.startswith("pate-fm") else 3.0  # six teachers bear little noise
     longer = replace(QUICK.learn, epochs=12)  # the guesses of two networks take their time
@@ -46,7 +46,7 @@ def test_every_method_learns_easy_classes(
     assert not outcome.labels.private and "seeded" in outcome.labels.text()
     short = replace(QUICK, learn=replace(QUICK.learn, epochs=1))
     once, again = (
-        run_method(name, public, _source(truth), epsilon=budget, settings=short, seed=0).classify(fresh)
+        run_method(name, few, _source(easy(120)[1]), epsilon=budget, settings=short, seed=0).classify(fresh)
         for _ in range(2)
     )
     assert np.array_equal(once, again)
@@ -65,12 +65,12 @@ class _OnRecord(Record):
 
 
 def test_the_second_stage_is_the_same_after_a_death_in_a_seeded_study(
-    public: PublicInputs, truth: np.ndarray
+    few: PublicInputs, easy: Callable[..., Any]
 ) -> None:
-    whole = _OnRecord()
-    run_method("lp-2st", public, replace(_source(truth), record=whole), epsilon=3.0, settings=QUICK, seed=0)
+    private, whole = easy(120)[1], _OnRecord()
+    run_method("lp-2st", few, replace(_source(private), record=whole), epsilon=3.0, settings=QUICK, seed=0)
     cut = _OnRecord(whole.kept[0])
-    run_method("lp-2st", public, replace(_source(truth), record=cut), epsilon=3.0, settings=QUICK, seed=0)
+    run_method("lp-2st", few, replace(_source(private), record=cut), epsilon=3.0, settings=QUICK, seed=0)
     np.testing.assert_array_equal(cut.kept[1].label, whole.kept[1].label)
 
 

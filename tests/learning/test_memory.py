@@ -32,8 +32,10 @@ def test_what_only_makes_quicker_gives_way_once_and_large_arrays_go_back() -> No
     assert not gone
     release_memory(forget=True)
     assert gone == [1]
+    process = psutil.Process()
     with returning_memory():
-        held = psutil.Process().memory_info().rss
-        for _ in range(3):
-            assert int(torch.ones(2 * 2**20).sum()) == 2**21  # 8 MiB
-        assert psutil.Process().memory_info().rss < held + 4 * 2**20
+        array = torch.ones(2**22)  # 16 MiB
+        held = process.memory_info().rss
+        assert int(array[-1]) == 1
+        del array
+        assert process.memory_info().rss < held - 12 * 2**20

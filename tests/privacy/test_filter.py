@@ -8,9 +8,9 @@ from typing import Any
 
 import dp_accounting
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from mnist_events import MNIST, REST, event, mechanisms
+from mnist_events import MNIST, MUCH_NOISE, REST, event, mechanisms
 
 from pate_fed.errors import BudgetError, InputError
 from pate_fed.privacy import (
@@ -32,7 +32,7 @@ protections = st.builds(
     Protection,
     unit=st.sampled_from(["record", "hospital"]),
     adjacency=st.sampled_from(["replace-one", "add-or-remove-one"]),
-    votes_moved=st.integers(1, 20),
+    votes_moved=st.integers(1, 6),
 )
 
 
@@ -75,6 +75,8 @@ def test_no_run_passes_its_budget(
 
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(epsilons, deltas, mechanisms, protections, st.one_of(st.none(), st.integers(1, 300)))
+@example(2.0, 1e-5, MUCH_NOISE[0], Protection(), 90)
+@example(2.0, 1e-5, MUCH_NOISE[1], Protection(unit="hospital"), None)
 def test_as_much_is_let_through_as_fits(
     epsilon: float, delta: float, mechanism: Any, protection: Protection, cap: int | None
 ) -> None:

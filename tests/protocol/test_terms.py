@@ -7,12 +7,22 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from builders import make_noisy_terms, make_table_terms, make_terms, vary
+from builders import (
+    THEIRS,
+    make_noisy_terms,
+    make_sum_terms,
+    make_table_terms,
+    make_terms,
+    own_map_terms,
+    vary,
+)
 
 from pate_fed.config.parts import PartIdentity
 from pate_fed.data import Schema
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings
+from pate_fed.privacy import LedgerTerms
+from pate_fed.protocol.cost import make_ledger_terms
 from pate_fed.protocol.terms import Terms
 from pate_fed.structure import entries
 
@@ -140,3 +150,33 @@ def test_terms_survive_and_any_change_shows_in_their_digest() -> None:
 def test_malformed_terms_are_refused(text: str) -> None:
     with pytest.raises(IntegrityError):
         Terms.from_json(text)
+
+
+OWN = vary(make_terms(), teacher=TeacherSettings(name=THEIRS.name), teacher_part=THEIRS)
+HOSPITAL: dict[str, Any] = {"unit": "hospital"}
+
+
+@pytest.mark.parametrize(
+    ("terms", "apart", "together"),
+    [
+        (make_terms(), [], []),
+        (make_terms(teachers_per_client=4), [], []),
+        (make_sum_terms(), [], []),
+        (OWN, [], ["teacher"]),
+        (vary(OWN, teachers_per_client=4), ["teacher"], ["teacher"]),
+        (vary(OWN, teachers_per_client=4, **HOSPITAL), [], ["teacher"]),
+        (vary(OWN, teachers_per_client=4, adjacency="add-or-remove-one"), [], ["teacher"]),
+        (own_map_terms(), ["feature map"], ["feature map"]),
+        (own_map_terms(most_units=5, **HOSPITAL), [], ["feature map"]),
+    ],
+)
+def test_ε_rests_on_code_that_could_carry_a_record_to_what_the_unit_does_not_move(
+    terms: Terms, apart: list[str], together: list[str]
+) -> None:
+    assert [each.kind for each in terms.assumptions().each] == apart
+    assert [each.kind for each in terms.assumptions(together=True).each] == together
+    assert bool(terms.assumptions()) is bool(apart)
+    made = make_ledger_terms(terms, noise="n", private=True, together=True)
+    assert [each.kind for each in made.assumptions.each] == together
+    assert ("assumed" in made.to_dict()) is bool(together)  # ledgers of other studies are as they were
+    assert LedgerTerms.from_dict(made.to_dict()) == made

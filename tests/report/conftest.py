@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from builders import make_terms
+from saved_runs import events, make_study, save_run
 
 from pate_fed.config.sections import Queries
 from pate_fed.report.accuracy import Accuracy, HowTested
@@ -169,3 +171,9 @@ def run_result() -> RunResult:
         started="2026-03-01T08:00:00.000+00:00",
         ended="2026-03-01T08:06:01.000+00:00",
     )
+
+
+@pytest.fixture(scope="session")
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a finished run."""
+    return save_run(tmp_path_factory.mktemp("runs") / "made-up", events(), study=make_study())

@@ -170,7 +170,7 @@ def test_a_closed_log_and_an_unwritable_place_are_said(tmp_path: Path) -> None:
         log.write(LeftOut(party="a", phase="vote", reason="late"))
     with pytest.raises(InputError, match="cannot be written"):
         RunLog(tmp_path / "nowhere" / "log.jsonl")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="nowhere: holds no run"):
         read_result(tmp_path / "nowhere")
 
 

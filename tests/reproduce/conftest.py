@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,20 @@ from pate_fed.reproduce import (
 )
 
 MakeData = Callable[..., Dataset]
+
+
+@pytest.fixture(autouse=True)
+def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture that is there already is drawn, and not rendered again."""
+    from matplotlib.figure import Figure
+
+    whole = Figure.savefig
+
+    def save(figure: Figure, path: Path, **options: Any) -> None:
+        if not path.exists():
+            whole(figure, path, **options)
+
+    monkeypatch.setattr(Figure, "savefig", save)
 
 
 @pytest.fixture
@@ -67,7 +82,7 @@ def small(tmp_path: Path, loaded: dict[str, Dataset], monkeypatch: pytest.Monkey
         votes: {"TEACHERS": 5},
         frontier: {"TEACHERS": ("encoder-head",), "LABELS": {4.05: 20}, "SLOW_STUDENTS": ()},
         uncertain: {"EPSILON": 50.0, "LABELS": 40, "STRATEGIES": ("random",)},
-        wide_kernels: {"EPSILON": 50.0, "LABELS": 40, "QUESTIONS": ("random",)},
+        wide_kernels: {"TEACHERS": 5, "EPSILON": 50.0, "LABELS": 40, "QUESTIONS": ("random",)},
         threshold: {"ASKED_OF": 150, "EPSILON": 50.0, "SETTINGS": ((None, None, 40),)},
         mnist: {"LABELS": (20,), "SLOW_STUDENTS": ()},
         mnist2017: {"ENSEMBLES": (4, 250), "GAMMAS": (0.05,), "LABELS": (20,), "STUDENTS": ("encoder-head",)},

@@ -16,14 +16,23 @@ from pate_fed.reproduce import Reproduction, class_sums, reproduce
 def test_images_go_on_where_they_were_stopped(
     small: Reproduction, loaded: dict[str, Dataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"POOL": 200, "CHOICE": 200, "EPSILONS": (1e3,), "IMAGE_MAPS": ("kernel",)}.items():
+    for name, value in {
+        "POOL": 200,
+        "CHOICE": 200,
+        "EPSILONS": (1e3,),
+        "IMAGE_MAPS": ("kernel", "scattering"),
+    }.items():
         monkeypatch.setattr(class_sums, name, value)
     said: list[str] = []
     lines = reproduce("class-sums-fashion-mnist", small, on_progress=said.append)
-    assert [line.split()[0] for line in lines[2:4]] == ["choice", "fashion-mnist"]
-    assert float(lines[3].split()[3]) > 60  # ten easy classes, next to no noise
-    assert len(said) == 2
-    assert reproduce("class-sums-fashion-mnist", small, on_progress=said.append) == lines and len(said) == 2
+    assert [line.split()[:2] for line in lines[2:5]] == [
+        ["choice", "kernel"],
+        ["choice", "scattering"],
+        ["fashion-mnist", "kernel"],
+    ]
+    assert float(lines[4].split()[3]) > 60  # ten easy classes, next to no noise
+    assert len(said) == 3
+    assert reproduce("class-sums-fashion-mnist", small, on_progress=said.append) == lines and len(said) == 3
 
 
 def _percents(lines: list[str]) -> dict[tuple[str, ...], float]:

@@ -5,32 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import pytest
+from made_rows import Row, make_row
 
 from pate_fed.errors import InputError
-from pate_fed.reproduce import Reproduction, driver, stored
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    student: str
-    beta: float | None
-    seed: int
-    _: KW_ONLY
-    accuracy: float
-
+from pate_fed.reproduce import Reproduction, driver
 
 TASKS = [(student, beta, seed) for seed in (0, 1) for student, beta in (("gan", None), ("pate+", 0.2))]
 
 
-def _make(task: tuple[str, float | None, int]) -> Row:
-    return Row(*task, accuracy=0.5 + task[2] / 4)
-
-
-def _table(path: Path, make: Callable[..., Row] = _make, **changes: object) -> driver.Table[Row]:
+def _table(path: Path, make: Callable[..., Row] = make_row, **changes: object) -> driver.Table[Row]:
     return driver.Table(
         path=path,
         row=Row,
@@ -49,7 +35,7 @@ def test_a_table_is_made_once_and_shown_in_order(tmp_path: Path, workers: int) -
     table, text = _table(tmp_path / "rows.csv"), tmp_path / "t.txt"
     lines = driver.run_tables(plan, [table], text=text, log=said.append, show=shown.append)
     assert lines == ["gan 0", "pate+ 0", "gan 1", "pate+ 1"] == text.read_text(encoding="utf-8").splitlines()
-    assert shown[-1] == [_make(task) for task in TASKS]
+    assert shown[-1] == [make_row(task) for task in TASKS]
     assert len(said) == 4 and said[0].startswith("1 of 4: ")
     assert {line.partition(": ")[2] for line in said} >= {
         "gan, seed 0: 50.0 %",
@@ -73,13 +59,6 @@ def test_the_figures_are_stored_with_what_made_them(tmp_path: Path) -> None:
     assert re.fullmatch(r"[0-9a-f]{12}\+?", kept["commit"] or "0" * 12)
 
 
-def test_of_one_seed_no_spread_is_known_and_what_is_unknown_is_left_out() -> None:
-    [figure] = stored.figures_of([Row("gan", None, 0, accuracy=float("nan"))])
-    assert figure == {"of": {"student": "gan"}, "n": 1, "mean": {}, "spread": {}}
-    [figure] = stored.figures_of([Row("gan", None, 0, accuracy=0.5)])
-    assert figure["spread"] == {"accuracy": None}
-
-
 def test_a_stopped_call_goes_on_where_it_was(tmp_path: Path) -> None:
     plan, made = Reproduction(data_dir=None, out_dir=tmp_path), []
 
@@ -87,7 +66,7 @@ def test_a_stopped_call_goes_on_where_it_was(tmp_path: Path) -> None:
         made.append(task)
         if len(made) == 3:
             raise KeyboardInterrupt
-        return _make(task)
+        return make_row(task)
 
     table = _table(tmp_path / "rows.csv", failing)
     with pytest.raises(KeyboardInterrupt):

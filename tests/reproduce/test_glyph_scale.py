@@ -37,20 +37,20 @@ def test_simulated_teachers_vote_by_the_real_ones_shares() -> None:
 def test_glyph_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "CLASSES": 5,
-        "PRIVATE": 600,
+        "PRIVATE": 300,
         "ASKED": 100,
         "REAL": (10, 20, 1000),
         "SIMULATED": (100, 5000),
         "BASIS": 20,
         "SHARES": (0.02, 0.1),
-        "QUERIES": 300,
+        "QUERIES": 150,
     }.items():
         monkeypatch.setattr(glyph_scale, name, value)
     monkeypatch.setenv("PATE_FED_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(glyph_scale, "GlyphSettings", lambda **given: GlyphSettings(**given, public=400))
+    monkeypatch.setattr(glyph_scale, "GlyphSettings", lambda **given: GlyphSettings(**given, public=200))
     true = glyph_scale.ensemble_totals
     monkeypatch.setattr(
-        glyph_scale, "ensemble_totals", lambda plan, data, count, log: true(plan, data, min(count, 40), log)
+        glyph_scale, "ensemble_totals", lambda plan, data, count, log: true(plan, data, min(count, 30), log)
     )
     plan = Reproduction(data_dir=None, out_dir=tmp_path / "out")
     said: list[str] = []

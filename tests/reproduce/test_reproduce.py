@@ -31,8 +31,14 @@ TAKES_TOTALS = [name for name in ROWS if name not in ("fashion-mnist-frontier", 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_are_only_shown_to_calls_with_their_inputs(
-    name: str, small: Reproduction, loaded: dict[str, Dataset], make_data: Callable[..., Dataset]
+    name: str,
+    small: Reproduction,
+    loaded: dict[str, Dataset],
+    make_data: Callable[..., Dataset],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)  # rows alone
+
     def plan(totals: str) -> Reproduction:
         given = small.data_dir / totals if small.data_dir and name in TAKES_TOTALS else None
         return replace(small, totals=given)

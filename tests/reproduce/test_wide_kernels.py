@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pate_fed.data import Dataset
 from pate_fed.privacy.bounds.control import control_epsilon
-from pate_fed.reproduce import Reproduction, reproduce, rows, votes, wide_kernels
+from pate_fed.reproduce import Reproduction, reproduce, rows, wide_kernels
 
 
 def test_half_of_the_questions_have_the_least_margin_and_cost_the_same(
@@ -39,12 +38,3 @@ def test_the_noise_is_the_least_that_a_study_may_state() -> None:
     sigma = wide_kernels.stated_sigma2(20, epsilon=4.05, delta=1e-5)
     caps = {"sigma1": None, "max_queries": 20, "max_labels": 20, "delta": 1e-5}
     assert control_epsilon(sigma2=sigma, **caps) <= 4.05 < control_epsilon(sigma2=sigma - 0.1, **caps)
-
-
-def test_wide_heads_are_other_teachers(small: Reproduction, loaded: dict[str, Dataset]) -> None:
-    data, parts = loaded["mnist"], [np.arange(0, 100), np.arange(100, 200)]
-    usual, wide = (
-        np.stack(list(votes._head_votes(data, parts, device="cpu", moved=True, wide=each)))
-        for each in (False, True)
-    )
-    assert (usual != wide).any() and np.mean(wide == data.public_labels[:200]) > 0.5

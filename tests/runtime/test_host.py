@@ -16,6 +16,7 @@ from builders import make_terms
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.identity import Authority
 from pate_fed.protocol.sizes import largest_messages
+from pate_fed.report.log import Waiting
 from pate_fed.runtime import host
 from pate_fed.runtime.host import Host, open_host
 
@@ -73,19 +74,40 @@ class _Grid:
         return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
 
 
+def _waits(wait_s: float, grid: _Grid, names: dict[int, str] | None = None, **given: Any) -> list[Waiting]:
+    link: Any = SimpleNamespace(running=given.get("running", True))
+    stop = given.get("stop", threading.Event())
+    made = Host("a:1", None, wait_s, given.get("report", lambda text: None))
+    return list(made._wait_for_hospitals(link, grid, 2, names, stop))
+
+
 def test_it_waits_until_all_are_there_or_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_POLL_S", 0.0)
     told: list[str] = []
-    link: Any = SimpleNamespace(running=True)
-    Host("a:1", None, 60.0, told.append)._wait_for_hospitals(
-        link, _Grid([], [1], [1], [1, 2]), 2, threading.Event()
-    )
-    waits = [f"waiting for hospitals: {seen} of 2 connected" for seen in (0, 1, 2)]
-    assert told == ["listening on a:1 for 2 hospitals", *waits]
-    Host("a:1", None, 0.05, told.append)._wait_for_hospitals(link, _Grid([1]), 2, threading.Event())
+    found = _waits(60.0, _Grid([], [1], [1], [1, 2]), report=told.append)
+    assert told == ["listening on a:1 for 2 hospitals"]
+    assert [each.text for each in found] == [f"{seen} of 2 connected" for seen in (0, 1, 2)]
+    assert len(_waits(0.05, _Grid([1]))) == 1
     stop = threading.Event()
     stop.set()
-    Host("a:1", None, 60.0, told.append)._wait_for_hospitals(link, _Grid([1]), 2, stop)
-    gone: Any = SimpleNamespace(running=False)
+    assert _waits(60.0, _Grid([1]), stop=stop) == []
     with pytest.raises(PateFedError, match="ended unexpectedly"):
-        Host("a:1", None, 60.0, told.append)._wait_for_hospitals(gone, _Grid([1]), 2, threading.Event())
+        _waits(60.0, _Grid([1]), running=False)
+
+
+def test_who_is_missing_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another one leaves as it comes, and where somebody was never admitted."""
+    monkeypatch.setattr(host, "_POLL_S", 0.0)
+    found = _waits(60.0, _Grid([], [1], [2], [1, 2]), {1: "north", 2: "east"})
+    assert [each.text for each in found] == [
+        "0 of 2 connected; not yet: east, north",
+        "1 of 2 connected (north); not yet: east",
+        "1 of 2 connected (east); not yet: north",
+        "2 of 2 connected (east, north)",
+    ]
+    assert {(each.phase, each.patience_s) for each in found} == {("connect", 60.0)}
+    [alone] = _waits(0.05, _Grid([1]), {1: "north"})
+    assert alone.text == "1 of 2 connected (north); not admitted yet: 1"
+    many = {node: f"h{node}" for node in range(21)}
+    [counted] = _waits(0.05, _Grid([1]), many)
+    assert counted.text == "1 of 2 connected"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError
+from pate_fed.runtime import run_dir
 from pate_fed.runtime.run_dir import (
     check_writable,
     choose_run_dir,
@@ -70,6 +73,21 @@ def test_what_a_killed_run_left_is_removed_and_what_is_in_use_is_not(
             assert used.exists()
             assert used != other
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_begins_beside_another_does_not_take_its_disks_for_left_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+
+    def late(file: Any, how: int) -> None:
+        if how == fcntl.LOCK_EX:  # at this moment another run looks for what was left over
+            run_dir._remove_all_unused(tmp_path)
+        lock(file, how)
+
+    monkeypatch.setattr(run_dir.fcntl, "flock", late)
+    with simulated_disks(tmp_path) as folder:
+        assert (folder / "lock").exists()
 
 
 def test_the_processes_of_a_node_share_a_disk_that_the_last_one_takes_away(

@@ -9,17 +9,13 @@ import signal
 import time
 from collections.abc import Callable
 from itertools import count
-from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-from commands import simulate
+from commands import forks, simulate
 
 from pate_fed.privacy import verify
-
-LIBRARIES = ["torch._dynamo", "sklearn.linear_model", "opendp.measurements", "clients.app", "server.app"]
-
 
 Start = Callable[..., BaseProcess]
 
@@ -27,8 +23,7 @@ Start = Callable[..., BaseProcess]
 @pytest.fixture(scope="module")
 def start(cache: Path) -> Start:
     """Starts `pate_fed.simulation` in a process of its own, forked where the libraries are loaded."""
-    context, number = get_context("forkserver"), count()
-    context.set_forkserver_preload(LIBRARIES)
+    context, number = forks(), count()
 
     def start(config: Path, run_dir: Path, *options: str) -> BaseProcess:
         study = ["--config", str(config), "--run-dir", str(run_dir), "--device", "cpu", "--backend", "inline"]

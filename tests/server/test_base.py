@@ -17,6 +17,7 @@ prepare_environment()
 
 from flwr.serverapp import Grid
 
+from pate_fed.report.log import Waiting
 from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped
 from server.federation import Agreement
@@ -28,6 +29,9 @@ class _Study(BaseCoordinator):
     def __init__(self, error: Exception | None) -> None:
         super().__init__(TERMS, threading.Event())
         self.raised = error
+
+    def note_waiting(self, event: Waiting) -> None:
+        raise AssertionError("nobody is waited for")
 
     def _summary(self) -> str:
         return "ε=1 labels=2"

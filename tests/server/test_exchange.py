@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterable
 
 import pytest
 
@@ -35,13 +37,42 @@ def test_a_silent_party_is_late_and_a_stop_is_heard() -> None:
     app.query("votes")(lambda message, context: Message(to_flower(heard), reply_to=message))
     grid = _DeafGrid(app, num_nodes=5)
     sent = dict.fromkeys(grid.get_node_ids(), EndRequest(status="", exit_code=0, summary="").to_record())
-    answers = list(exchange(grid, sent, message_type="query.votes", timeout_s=1, stop=threading.Event()))
+    answers = list(exchange(grid, sent, message_type="query.votes", timeout_s=0.6, stop=threading.Event()))
     assert sorted(answer.reply is None for answer in answers) == [False] * 3 + [True] * 2
     assert "no answer within 1 s" in answers[-1].failure
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):
         list(exchange(grid, sent, message_type="query.votes", timeout_s=60, stop=stop))
+
+
+class _Waiting(InlineGrid):
+    """Has nothing at first, and waits for it so many seconds, as a Grid over processes does."""
+
+    seconds, empty = 0.0, 2
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        if self.empty:
+            self.empty -= 1
+            time.sleep(self.seconds)
+            return []
+        return super().pull_messages(message_ids)
+
+
+@pytest.mark.parametrize(("waits", "pauses"), [(0.0, True), (0.15, False)])
+def test_while_a_grid_waits_by_itself_nothing_else_does(
+    waits: float, pauses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is through with a group of parties would have nothing to do meanwhile."""
+    app, paused = ClientApp(), list[float]()
+    heard = EndReply(party="p").to_record()
+    app.query("votes")(lambda message, context: Message(to_flower(heard), reply_to=message))
+    monkeypatch.setattr("server.exchange._pause", lambda stop, seconds: paused.append(seconds))
+    grid = _Waiting(app, num_nodes=1)
+    grid.seconds = waits
+    sent = dict.fromkeys(grid.get_node_ids(), EndRequest(status="", exit_code=0, summary="").to_record())
+    list(exchange(grid, sent, message_type="query.votes", timeout_s=60, stop=threading.Event()))
+    assert len(paused) == 2 and all((each > 0.05) is pauses for each in paused)
 
 
 def test_nobody_connected_is_no_quorum() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -147,6 +147,30 @@ def test_who_has_not_answered_yet_is_told_by_name(monkeypatch: pytest.MonkeyPatc
     assert [len(each.missing) for each in teach] == list(range(PARTIES, 0, -1))
     assert set(teach[0].missing) == {f"p{number}" for number in range(PARTIES)}
     assert (teach[0].asked, teach[0].patience_s) == (PARTIES, 5)
+
+
+def test_who_alone_is_late_is_told_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All others answer before the first news are due."""
+    monkeypatch.setattr(federation, "_TELL_EVERY_S", 0.15)
+    run = _Run(_honest, keyed=True)
+    pull, late, held = run.grid.pull_messages, run.grid.get_node_ids()[3], list[Message]()
+    looks = iter(range(9))
+
+    def hold(ids: Sequence[str]) -> list[Message]:
+        found = list(pull(ids)) + held
+        held[:] = [each for each in found if each.metadata.src_node_id == late and next(looks, 9) < 7]
+        return [each for each in found if each not in held]
+
+    monkeypatch.setattr(run.grid, "pull_messages", hold)
+    assert len(run.admit()) == PARTIES
+    assert [(each.answered, each.missing) for each in run.waiting][1:] == [(PARTIES - 1, ("p3",))]
+
+
+def test_who_was_admitted_and_never_came_is_left_out_by_name() -> None:
+    run = _Run(_honest, keyed=True)
+    run.names[99] = "absent"
+    run.admit()
+    assert run.left_out == [LeftOut(party="absent", phase="connect", reason="did not connect in time")]
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ import json
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import die_learning, forks
 
 from clients.label_hospital import LabelHospital
 from pate_fed.cli.main import main
@@ -22,7 +21,6 @@ from pate_fed.privacy import Ledger, verify
 from pate_fed.privacy.ledger.report import verify_run
 from pate_fed.protocol.refusals import Refusal
 
-ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 80
 METHODS = ("randres+normal", "noise-cluster", "lp-2st", "alibi", "pate-fm")
 
@@ -67,15 +65,10 @@ def _released(run_dir: Path) -> np.ndarray:
 def test_killed_before_it_learns_a_run_goes_on_and_spends_nothing_more(records: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = _command(records, "randres+normal", run_dir)
-    code = (
-        "import os, sys\n"
-        "from pate_fed.label_dp import learners\n"
-        f"learners.train = lambda *_, **__: os.kill(os.getpid(), {signal.SIGKILL:d})\n"
-        "from pate_fed.cli.main import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    dead = subprocess.run([sys.executable, "-c", code, *command], cwd=ROOT, capture_output=True, text=True)
-    assert dead.returncode == -signal.SIGKILL, dead.stderr
+    dead = forks().Process(target=die_learning, args=(command,))
+    dead.start()
+    dead.join(120)
+    assert dead.exitcode == -signal.SIGKILL
     assert {path.name for path in run_dir.iterdir()} >= {"study.toml", "ledger.sqlite", "log.jsonl"}
     charged = verify(run_dir / "ledger.sqlite")
     assert (charged.epsilon, charged.answered) == (2.0, RECORDS) and not (run_dir / "labels.npz").exists()

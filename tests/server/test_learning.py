@@ -167,6 +167,16 @@ def test_a_left_out_part_is_told_by_a_student_of_the_other_labels() -> None:
     assert (told == dataset.public_labels[far]).all()
 
 
+def test_a_forest_learns_from_what_comes_with_the_labels() -> None:
+    """Every row is said to be of the first class, with two in three: no class alone could say that."""
+    learner, dataset = _table_learner(threading.Event())
+    index, shares = np.arange(40), np.tile(np.array([2 / 3, 1 / 3], dtype=np.float32), (40, 1))
+    forest = learner.learn(index, dataset.public_labels, shares)
+    np.testing.assert_allclose(forest.predict_proba(dataset.public_images), shares, atol=1e-6)
+    (told,) = learner.predict_left_out(index, dataset.public_labels, [index[:9]], shares)
+    assert (told == 0).all()
+
+
 def test_where_no_label_is_left_outside_nothing_is_told() -> None:
     learner, dataset = _table_learner(threading.Event())
     index = np.array([1, 2])

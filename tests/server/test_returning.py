@@ -89,7 +89,7 @@ def test_a_member_answers_from_its_new_node(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_name_whose_node_is_still_there_is_not_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = _Grid({2: "north", 3: "east", 4: "east", 5: "other"}, {3, 4, 5})
-    assert _vote(grid, monkeypatch, seconds=1) == {2: None, 3: "east"}
+    assert _vote(grid, monkeypatch, seconds=0.3) == {2: None, 3: "east"}
     assert grid.voted == [3]
 
 

@@ -189,6 +189,57 @@ def test_the_installed_package_has_all_it_needs(
     assert "wrote" in done.stdout
 
 
+LATE = """
+import os, sys, time
+from sklearn.linear_model import LogisticRegression
+
+class Late(LogisticRegression):
+    def fit(self, x, y):
+        if "default_worker" in " ".join(sys.argv):
+            try:
+                os.close(os.open(os.environ["LATE"], os.O_CREAT | os.O_EXCL))
+                time.sleep(900)
+            except FileExistsError:
+                pass
+        return super().fit(x, y)
+
+def make(shape, classes):
+    return Late()
+"""
+
+
+@pytest.mark.processes
+def test_a_party_that_never_answers_on_ray_is_left_out_in_silence(tmp_path: Path) -> None:
+    """Neither Flower nor Ray says a word, and nobody waits for it when the study is over."""
+    (tmp_path / "late_teacher.py").write_text(LATE, encoding="utf-8")
+    settings = ["--dataset", "glyph", "--num-clients", "6", "--aggregator", "gnmax", "--sigma2", "2"]
+    settings += ["--labels", "4", "--max-queries", "4", "--student", "encoder-head", "--seed", "1"]
+    (tmp_path / "study.toml").write_text(
+        "[data.glyph]\nclasses = 3\nprivate = 120\npublic = 60\n[parties]\nquorum = 0.6\n"
+        "[engine]\nteach_timeout_s = 20\n[queries]\nevaluate = false\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pate_fed.simulation", "--config", "study.toml", *settings),
+            *("--teacher", "late_teacher:make", "--backend", "ray", "--allow-weak-privacy"),
+            *("--run-dir", "run"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}", "LATE": str(tmp_path / "late")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    [left] = read_result(tmp_path / "run").left_out
+    assert (left.phase, left.reason) == ("teach", "no answer within 20 s")
+    ours = ("warning: with --seed", "not private", "drawing", "guaranteed", "against", "hospitals", "ε")
+    ours += ("every ε rests", "teaching", "voting", "learning")
+    table = done.stderr.index("\nstudy ")
+    assert all(line.startswith(ours) for line in done.stderr[:table].splitlines()), done.stderr
+
+
 @pytest.mark.processes
 def test_ray_gives_the_same_labels_and_keeps_strangers_foreign_code_and_signals_out(
     inline: tuple[Path, subprocess.CompletedProcess[str]],

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pate_fed.config.parts import PartIdentity
 from pate_fed.config.sections import Aggregation, Privacy
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import Dataset, Schema
@@ -122,6 +123,18 @@ def make_sum_terms(*, at_hospitals: bool = True, **changes: Any) -> Terms:
         sums=sums,
     )
     return vary(terms, **changes)
+
+
+THEIRS = PartIdentity(name="theirs.mech:make", version="1.2", digest="cd" * 32)
+"""Code of somebody else's."""
+
+
+def own_map_terms(**changes: Any) -> Terms:
+    """Terms of class sums whose features are those of somebody else's code."""
+    terms = make_sum_terms(**changes)
+    assert terms.sums is not None
+    theirs = replace(terms.sums, settings=FeatureSettings(name=THEIRS.name), part=THEIRS)
+    return replace(terms, sums=theirs)
 
 
 def make_label_terms() -> LabelTerms:

@@ -188,6 +188,20 @@ def brightness(public: NDArray[Any]) -> Callable[[NDArray[Any]], Floats]:
     return encode
 
 
+def on_encoder(public: NDArray[Any]) -> Callable[[NDArray[Any]], Floats]:
+    """A feature map on the public encoder: each of its numbers as a positive and a negative part."""
+    from pate_fed.learning.features.images import fit_image_embedding
+
+    embed = fit_image_embedding(public).encode
+
+    def encode(inputs: NDArray[Any]) -> Floats:
+        found = embed(inputs).astype(np.float64)
+        parts = np.concatenate([np.maximum(found, 0), np.maximum(-found, 0)], axis=1)
+        return parts / np.maximum(1.0, np.sqrt((parts**2).sum(axis=1, keepdims=True)))
+
+    return encode
+
+
 def backwards(seen: Any) -> Ints:
     """A query strategy: the last inputs first."""
     return np.asarray(seen.left[::-1])

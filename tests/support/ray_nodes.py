@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["Node", "RayNodes", "ray_nodes"]
+__all__ = ["Node", "RayNodes", "ray_nodes", "short_folder"]
 
 _UP_S = 120.0
 
@@ -127,6 +129,16 @@ def ray_nodes(folder: Path, count: int, *, token: str | None) -> Iterator[RayNod
     finally:
         for node in reversed(cluster.nodes):
             node.stop()
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder with a path that is short enough for Ray's sockets."""
+    path = Path(tempfile.mkdtemp(prefix="pft-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _free_port() -> int:

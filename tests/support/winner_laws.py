@@ -27,21 +27,17 @@ def winner_law(totals: tuple[int, ...], mass: Floats) -> Floats:
     below = np.concatenate(([0.0], np.cumsum(mass)))
     x = np.arange(min(totals) - reach, max(totals) + reach + 1)
 
-    def equal(n: int) -> Floats:
-        inside = np.abs(x - n) <= reach
-        return np.where(inside, mass[np.clip(x - n + reach, 0, 2 * reach)], 0.0)
-
-    def less(n: int) -> Floats:
-        return below[np.clip(x - n + reach, 0, 2 * reach + 1)]
-
+    place = x - np.array(totals)[:, None] + reach
+    equal = np.where((place >= 0) & (place <= 2 * reach), mass[np.clip(place, 0, 2 * reach)], 0.0)
+    less = below[np.clip(place, 0, 2 * reach + 1)]
     chances = []
-    for c, own in enumerate(totals):
-        others = [n for place, n in enumerate(totals) if place != c]
+    for c in range(len(totals)):
+        others = [each for each in range(len(totals)) if each != c]
         won = np.zeros(len(x))
         for tied in itertools.product((False, True), repeat=len(others)):
-            term = equal(own).copy()
-            for n, same in zip(others, tied, strict=True):
-                term *= equal(n) if same else less(n)
+            term = equal[c].copy()
+            for each, same in zip(others, tied, strict=True):
+                term *= equal[each] if same else less[each]
             won += term / (1 + sum(tied))
         chances.append(won.sum())
     return np.array(chances)

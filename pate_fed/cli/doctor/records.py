@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from clients.label_site import read_own_labels
 from clients.local import check_records, kind_of, study_of
 from pate_fed.cli.doctor.findings import CheckResult
+from pate_fed.config.parts import is_part_name
+from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Parties
 from pate_fed.config.study import read_study
 from pate_fed.data import InputSpec, Rows, split_by_patient
 from pate_fed.format import accuracy_text, share_text
-from pate_fed.learning import TeacherSettings
+from pate_fed.learning import TABLE_TEACHERS, TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 
@@ -140,21 +142,11 @@ def predict_by_teacher(rows: Rows, own: Ints, asked: Ints, wanted: WantedRecords
     """Classes of the records `asked` by a teacher of the records `own`, both int64 indices."""
     classes = len(wanted.spec.classes)
     if wanted.spec.schema is not None:
-        from pate_fed.learning.teachers.forests import train_forest
-
-        forest = train_forest(
-            rows.inputs[own],
-            rows.labels[own],
-            num_classes=classes,
-            method=wanted.teacher.name,
-            trees=wanted.teacher.trees,
-            seed=0,
-        )
-        return forest.predict(rows.inputs[asked])
-    from pate_fed.learning.teachers.network import train_teacher
-
-    own, settings = _some(own), TeacherSettings(name=QUICK)
-    teacher = train_teacher(
-        rows.inputs[own], rows.labels[own], num_classes=classes, settings=settings, seed=0
-    )
-    return teacher.predict(rows.inputs[asked])
+        own_code = is_part_name(wanted.teacher.name)  # none of it is run before the hospital agreed
+        settings = TeacherSettings(name=TABLE_TEACHERS[0]) if own_code else wanted.teacher
+    else:
+        own, settings = _some(own), TeacherSettings(name=QUICK)
+    train = find_part(settings.name, "teacher")
+    teacher = train(rows.inputs[own], rows.labels[own], num_classes=classes, settings=settings, seed=0)
+    found: Ints = teacher.predict(rows.inputs[asked])
+    return found

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.feature_map import Embedding, FeatureMap
 from pate_fed.learning.features.kernel import AnchorFeatures, RandomFeatures
-from pate_fed.learning.features.own import own_features
 from pate_fed.learning.features.settings import BINS, HOG, RANDOM, FeatureSettings
 from pate_fed.learning.features.tables import BinFeatures, TableEmbedding, fit_knots, fit_table_embedding
 from pate_fed.structure import from_plain
@@ -31,8 +30,6 @@ def build_feature_map(settings: FeatureSettings, public: NDArray[Any]) -> Featur
     """
     if len(public) < 2:
         raise InputError(f"a public pool of {len(public)} inputs: at least 2 are meant")
-    if settings.own:
-        return own_features(settings, public)
     if settings.columns:
         rows = np.asarray(public, dtype=np.float64)
         if settings.name == BINS:

@@ -1,4 +1,4 @@
-"""Feature maps of the user's own: public, non-negative, at most 1 long; and held to that by our code.
+"""Feature maps of the user's own: public, non-negative, at most 1 long; cut to that by our code.
 
 A part is one of
 - `make(public)`, a function or a class that gives a function, or an object with `transform(inputs)`: from
@@ -8,8 +8,11 @@ A part is one of
   scikit-learn. It is fitted to the public inputs, as float64 rows, images flattened and scaled to [0, 1].
 An input's features follow from that input alone, are finite, not negative, and no longer than 1 together.
 
-What one record adds to a sum rests on none of this. A hospital asks about one record at a time, takes for 0
-what is negative or no number, cuts what is too long, and rounds down to the lattice in its own code.
+A hospital asks about one record at a time, takes for 0 what is negative or no number, cuts what is too long,
+and rounds down to the lattice in its own code. So what a record adds by itself is bounded whatever a map
+gives. That it changes nothing of what others add is the code's word, and ε rests on it: a map may remember
+records. What remembers by accident is found, by public inputs and some records that are asked about before
+all records and after them. What hides that it remembers is not: see `Terms.assumptions`, docs/privacy.md.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ Encode = Callable[[Inputs], Any]
 KIND = "feature map"
 MOST_FEATURES = 1_000_000
 _TRIED = 24  # public inputs on which a map is tried, and looked at again after the records
+_AGAIN = 8  # of a hospital's records, asked about before all of them and after
 _NEAR = 1e-6
 
 
@@ -101,15 +105,20 @@ class OwnFeatures(FeatureMap):
         groups: NDArray[np.int64] | None = None,
         most_units: int | None = None,
     ) -> Ints:
-        """As of every map; refused where records changed what the code says of public inputs.
+        """As of every map; refused where the code says afterwards something else than before.
+
+        That is seen on public inputs and on a few records, the last of them asked about first.
 
         Raises:
             InputError: that, or inputs, labels or groups that do not fit together.
         """
+        some = np.asarray(inputs)[np.linspace(0, len(inputs) - 1, min(_AGAIN, len(inputs)), dtype=np.int64)]
+        before = self._asked(some)
         found = super().contributions(
             inputs, labels, num_classes=num_classes, groups=groups, most_units=most_units
         )
-        if not np.array_equal(self._asked(self._probes), self._expected):
+        after = self._asked(some[::-1])[::-1]
+        if not np.array_equal(after, before) or not np.array_equal(self._asked(self._probes), self._expected):
             raise InputError(f"{self._what}: remembers records; features of one input alone are meant")
         return found
 
@@ -122,7 +131,7 @@ class OwnFeatures(FeatureMap):
         found = np.zeros((len(inputs), self._dimension))
         for row in range(len(inputs)):
             try:
-                one = np.asarray(self._encode(inputs[row : row + 1]), dtype=np.float64)
+                one = np.asarray(self._encode(inputs[row : row + 1].copy()), dtype=np.float64)
             except Exception as error:  # its text may quote a record
                 raise InputError(f"{self._what}: fails on an input ({type(error).__name__})") from None
             if one.shape != (1, self._dimension):
@@ -194,7 +203,7 @@ def _tried(encode: Encode, inputs: Inputs, what: str) -> Floats:
         InputError: the code fails, or gives no features.
     """
     try:
-        found = np.asarray(encode(inputs), dtype=np.float64)
+        found = np.asarray(encode(inputs.copy()), dtype=np.float64)
     except Exception as error:
         raise InputError(f"{what}: fails on public inputs ({type(error).__name__}: {error})") from error
     if found.ndim != 2 or len(found) != len(inputs) or not 0 < found.shape[1] <= MOST_FEATURES:

@@ -27,6 +27,7 @@ from torch.nn.utils.parametrizations import weight_norm
 __all__ = [
     "Classifier",
     "GaussianNoise",
+    "OrientedGradients",
     "Preprocessing",
     "build_classifier",
     "build_discriminator",
@@ -113,7 +114,11 @@ class Standardisation(Preprocessing):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, C, H, W) in [0, 1] to the same standardised."""
-        return (self.measure(x) - self.mean) / self.std
+        return self.turn(self.measure(x))
+
+    def turn(self, measured: Tensor) -> Tensor:
+        """What `measure` gave, standardised."""
+        return (measured - self.mean) / self.std
 
 
 class PixelRange(Preprocessing):

@@ -25,11 +25,13 @@ from pate_fed.learning.networks.classifiers import Preprocessing, Shape
 from pate_fed.learning.settings import TeacherSettings
 
 __all__ = [
+    "ENOUGH",
     "Encoder",
     "HistogramFeatures",
     "encoder_for",
     "fit_encoder",
     "histogram_size",
+    "leading_directions",
     "oriented_histograms",
     "reduction",
 ]
@@ -171,7 +173,7 @@ class HistogramFeatures(Preprocessing):
             shares = [1.0] * len(CELLS) + [PIXELS]
             parts = zip(torch.split(centred, self._blocks, dim=1), shares, strict=True)
             weight = torch.cat([_even(part, share) for part, share in parts])
-            self.basis.copy_(weight[:, None] * _leading(centred * weight, self.basis.shape[1]))
+            self.basis.copy_(weight[:, None] * leading_directions(centred * weight, self.basis.shape[1]))
             centred = centred @ self.basis
         self.scale.copy_(centred.square().sum(dim=1).mean().sqrt().clamp(min=1e-6))
 
@@ -203,7 +205,7 @@ def _even(centred: Tensor, share: float) -> Tensor:
     return weight.expand(centred.shape[1])
 
 
-def _leading(centred: Tensor, count: int) -> Tensor:
+def leading_directions(centred: Tensor, count: int) -> Tensor:
     """The `count` directions of largest variance as columns, partly whitened; zeros where there are fewer.
 
     By subspace iteration from evenly spaced images, without chance. The sign of each is fixed by its largest
@@ -244,11 +246,6 @@ class Encoder:
         for array in (self.mean, self.basis):
             found.update(np.ascontiguousarray(array, dtype="<f2").tobytes())
         return found.hexdigest()
-
-    def scaled(self, squared_length: float) -> Encoder:
-        """The encoder whose features' squared length is so many times as long: below 1 a wider kernel."""
-        longer = self.basis.astype(np.float64) * squared_length**0.5
-        return Encoder(self.image_shape, self.mean, longer.astype(np.float16))
 
     def preprocessing(self) -> HistogramFeatures:
         """The fixed preprocessing of a model that uses it."""

@@ -97,27 +97,17 @@ def fit_head_student(
     own = plain[chosen]
     centres = subsample(own, MOST_CENTRES, generator)
     model, left_out = fit_kernel_classifier(preprocess, own, targets, centres=centres)
-    agreement, alpha = float((left_out.argmax(dim=1) == truth).double().mean()), 0.0
-    believed = np.ones(len(labels), dtype=np.bool_)
-    few = FEW * len(labels) <= len(plain)
-    graph = _graph(plain, found.copies if few else ())
-    error = (agreement * (1 - agreement) / len(labels)) ** 0.5 if few else 0.0
-    need = agreement - 2 * error
-    # Probabilities come of a model of their own: its labels are spread already.
-    for each in () if pool.probabilities is not None else FEW_ALPHAS if few else ALPHAS:
-        scores = held_out_scores(graph, index, labels, classes=classes, alpha=each, seed=seed)
-        agrees = scores.argmax(axis=1) == labels
-        if agrees.mean() >= need:
-            agreement = float(agrees.mean())
-            need, alpha, believed = agreement + error, each, agrees
-    if alpha and believed.any():
-        # Labels that the others contradict are taken off, as in PATE++: measured, four of five are wrong.
-        scores = graph.spread(index[believed], labels[believed], classes=classes, alpha=alpha)
-        centres = subsample(plain, SPREAD_CENTRES, generator)
-        targets = one_hot(scores.argmax(axis=1), classes, device)
-        del graph  # all images and many centres need much
-        model, left_out = fit_kernel_classifier(preprocess, plain, targets, centres=centres)
-        left_out = left_out[chosen]
+    if pool.probabilities is None:  # which come of a model of their own: its labels are spread already
+        agreement = float((left_out.argmax(dim=1) == truth).double().mean())
+        graph, alpha, believed = _spreading(pool, found, agreement=agreement, seed=seed)
+        if alpha and believed.any():
+            # Labels that the others contradict are taken off, as in PATE++: measured, four of five are wrong.
+            scores = graph.spread(index[believed], labels[believed], classes=classes, alpha=alpha)
+            centres = subsample(plain, SPREAD_CENTRES, generator)
+            targets = one_hot(scores.argmax(axis=1), classes, device)
+            del graph  # all images and many centres need much
+            model, left_out = fit_kernel_classifier(preprocess, plain, targets, centres=centres)
+            left_out = left_out[chosen]
     told = truth if pool.probabilities is None else targets
     sharpness, _ = calibrate(left_out, told)
     assert isinstance(model.output, KernelHead)
@@ -132,6 +122,27 @@ def fit_head_student(
         device=device,
         history=[EpochRecord(epoch=1, loss_supervised=loss, kept_share=1.0)],
     )
+
+
+def _spreading(
+    pool: LabelledPool, features: PoolFeatures, *, agreement: float, seed: int
+) -> tuple[Graph, float, NDArray[np.bool_]]:
+    """The graph of all images, how far labels are to spread (0: not at all), and which the others foretell.
+
+    `agreement` is the share of left-out labels that the head foretells.
+    """
+    index, labels = np.asarray(pool.labelled_index), pool.labels
+    few = FEW * len(labels) <= len(features.plain)
+    graph = _graph(features.plain, features.copies if few else ())
+    error = (agreement * (1 - agreement) / len(labels)) ** 0.5 if few else 0.0
+    need = agreement - 2 * error
+    alpha, believed = 0.0, np.ones(len(labels), dtype=np.bool_)
+    for each in FEW_ALPHAS if few else ALPHAS:
+        scores = held_out_scores(graph, index, labels, classes=pool.num_classes, alpha=each, seed=seed)
+        agrees = scores.argmax(axis=1) == labels
+        if agrees.mean() >= need:
+            need, alpha, believed = float(agrees.mean()) + error, each, agrees
+    return graph, alpha, believed
 
 
 def head_probabilities(

@@ -158,7 +158,9 @@ def _traced(model: nn.Module, image_shape: Shape) -> nn.Module:
     drawn = torch.Generator().manual_seed(0)
     for number in (1, 3):
         images = torch.randint(256, (number, *image_shape), dtype=torch.uint8, generator=drawn)
-        if not torch.allclose(traced(images), model(images), atol=_SAME):
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            found = traced(images)  # optimising takes longer than running once
+        if not torch.allclose(found, model(images), atol=_SAME):
             raise InputError(
                 "the student's network branches on its inputs, which no file of operations can hold; a "
                 "network that does the same for every image is meant"

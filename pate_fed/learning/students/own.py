@@ -6,7 +6,9 @@ A part is one of
 - an object with `fit` and `predict` (and `predict_proba`, if it has one), a class that gives one without
   arguments, or a factory as above. `fit(x, y)` gets the labelled public inputs and their labels alone;
   `fit(x_public, index, labels)`, with these names of the last two, gets all that may be asked about, int64
-  places (m,) and their labels (m,). Inputs are float64 rows, as teachers get them.
+  places (m,) and their labels (m,). Inputs are float64 rows, as teachers get them. Either `fit` may take
+  `probabilities=None` beside: where labels come of class sums it gets float64 (m, classes), one row for each
+  label, whose greatest is the label's.
 """
 
 from __future__ import annotations
@@ -107,9 +109,19 @@ class FittedStudent:
 
 
 def fit_own_student(
-    estimator: Any, public: Inputs, index: Ints, labels: Ints, *, what: str, num_classes: int, seed: int
+    estimator: Any,
+    public: Inputs,
+    index: Ints,
+    labels: Ints,
+    *,
+    what: str,
+    num_classes: int,
+    seed: int,
+    probabilities: NDArray[Any] | None = None,
 ) -> FittedStudent:
     """Fit a fresh estimator to labels of some public inputs, int64 places and classes (m,).
+
+    Their probabilities, float (m, classes), go along where `fit` takes them.
 
     Raises:
         InputError: the part fails.
@@ -118,32 +130,55 @@ def fit_own_student(
         wanted = set(inspect.signature(estimator.fit).parameters)
     except (TypeError, ValueError):  # of compiled code
         wanted = set()
-    if not {"index", "labels"} <= wanted:
+    beside: dict[str, Any] = {}
+    if probabilities is not None and "probabilities" in wanted:
+        beside = {"probabilities": np.asarray(probabilities, dtype=np.float64)}
+    everything = {"index", "labels"} <= wanted
+    if not everything and not beside:
         learnt = fit_own_teacher(
             estimator, public[index], labels, what=what, num_classes=num_classes, seed=seed
         )
         return FittedStudent(learnt.estimator, what=what, num_classes=num_classes)
     seed_own(estimator, seed)
     try:
-        estimator.fit(flat_rows(public), index=index, labels=labels)
+        if everything:
+            estimator.fit(flat_rows(public), index=index, labels=labels, **beside)
+        else:
+            estimator.fit(flat_rows(public[index]), labels, **beside)
     except Exception as error:
         raise InputError(f"{what}: fit fails ({type(error).__name__}: {error})") from error
     return FittedStudent(estimator, what=what, num_classes=num_classes)
 
 
-def try_own_student(part: Any, inputs: Inputs, *, what: str, num_classes: int) -> None:
+def try_own_student(
+    part: Any,
+    inputs: Inputs,
+    *,
+    what: str,
+    num_classes: int,
+    with_probabilities: bool = False,
+    network: bool = False,
+) -> None:
     """Make, fit and ask a part once on public inputs with made-up classes, before any vote is asked for.
+
+    `with_probabilities` says that labels will come with them, as class sums give them. With `network` only
+    one of torch's is meant.
 
     Raises:
         InputError: the part cannot learn in this study.
     """
     tried = np.asarray(inputs[:_TRIED])
     made = make_own(part, what=what, input_shape=tried.shape[1:], num_classes=num_classes)
+    if network and not is_network(made):
+        raise InputError(f"{what}: makes a {type(made).__name__}; as a network, a torch.nn.Module is meant")
     if is_network(made):
         try_network(made, tried, what=what, num_classes=num_classes)
         return
     index = np.arange(0, len(tried), 2, dtype=np.int64)
     labels = np.arange(len(index), dtype=np.int64) % num_classes
-    student = fit_own_student(made, tried, index, labels, what=what, num_classes=num_classes, seed=0)
+    shares = np.eye(num_classes)[labels] if with_probabilities else None
+    student = fit_own_student(
+        made, tried, index, labels, what=what, num_classes=num_classes, seed=0, probabilities=shares
+    )
     student.predict(tried)
     student.predict_proba(tried)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +27,7 @@ from pate_fed.learning.networks.classifiers import (
 from pate_fed.learning.networks.encoder import HistogramFeatures
 from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
 from pate_fed.learning.networks.heads import empty_head_classifier
-from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
+from pate_fed.learning.settings import CLOSED_FORM, UNNAMED, EpochRecord, StudentSettings
 from pate_fed.learning.students.calibration import sharpened, sharpness_for
 from pate_fed.learning.students.export import write_onnx, write_torchscript
 from pate_fed.structure import PART_NAME
@@ -34,7 +35,6 @@ from pate_fed.structure import PART_NAME
 __all__ = ["Student"]
 
 PREDICT_BATCH = 200
-UNNAMED = "small-cnn"  # what networks on pixels are whose file names none
 
 
 class Student:
@@ -193,8 +193,9 @@ class Student:
             IntegrityError: the file is damaged or is no student.
         """
         kept = None if network is not None else read_model(path, "student").get("settings")
-        name = kept.get("name") if isinstance(kept, dict) else None
-        if isinstance(name, str) and PART_NAME.fullmatch(name):
+        given = [kept.get(key) for key in ("name", "network")] if isinstance(kept, dict) else []
+        name = next((each for each in given if isinstance(each, str) and PART_NAME.fullmatch(each)), None)
+        if name is not None:
             raise InputError(
                 f"{path}: holds the weights of {name}, code of the user's own: Student.load(path, network=…) "
                 "with a fresh network of it is meant"
@@ -239,7 +240,7 @@ def _empty_network(
 ) -> Classifier:
     """The network that `weights` are of, to be filled from them."""
     if own is not None:
-        return own_network(own, channels=shape[2])
+        return own_network(copy.deepcopy(own), channels=shape[2])
     if settings.name in CLOSED_FORM:
         return empty_head_classifier(settings.name, shape, classes, weights)
     basis = weights.get("preprocess.basis")
@@ -253,5 +254,5 @@ def _empty_generator(settings: StudentSettings, shape: Shape, weights: dict[str,
     """The generator that `weights` are of, to be filled from them."""
     decoder = weights.get("decoder")
     if decoder is None:
-        return build_generator(settings.network or UNNAMED, shape)
+        return build_generator(UNNAMED if settings.code else settings.network or UNNAMED, shape)
     return FeatureGenerator(shape, len(decoder))

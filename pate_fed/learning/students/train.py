@@ -142,18 +142,12 @@ def _train_stages(
     new_student = partial(
         Student, settings=settings, image_shape=shape, num_classes=pool.num_classes, device=device
     )
-    held_images, held_labels = None, np.empty(0, dtype=np.int64)
+    teaching, held_images, held_labels = pool, None, np.empty(0, dtype=np.int64)
     held_out = held_out_part(len(pool.labels), settings, seed=seed)
-    teaching = pool
     if held_out is not None:
         sets, mask = sets.without(held_out.to(device)), held_out.numpy()
         held_images, held_labels = pool.images[pool.labelled_index[mask]], pool.labels[mask]
-        teaching = replace(
-            pool,
-            labelled_index=pool.labelled_index[~mask],
-            labels=pool.labels[~mask],
-            probabilities=None if pool.probabilities is None else pool.probabilities[~mask],
-        )
+        teaching = _without(pool, mask)
     new_trainer = _trainers(teaching, settings, encoder, seed=seed, device=device, make=make)
     pixels = to_tensor(pool.images, device)
     release_memory()
@@ -192,6 +186,16 @@ def _train_stages(
         del trainer  # and its inputs, before the next stage's are made
     student.removed = None if saved.removed is None else saved.removed.cpu().numpy()
     return student
+
+
+def _without(pool: LabelledPool, mask: NDArray[np.bool_]) -> LabelledPool:
+    """The pool without the labels at `mask`."""
+    return replace(
+        pool,
+        labelled_index=pool.labelled_index[~mask],
+        labels=pool.labels[~mask],
+        probabilities=None if pool.probabilities is None else pool.probabilities[~mask],
+    )
 
 
 def _suspected(trainer: Trainer, settings: StudentSettings, sets: TrainingSets) -> Tensor:

@@ -1,8 +1,9 @@
 """Many small-cnn teachers trained as one program on one device: the same steps as one after another.
 
-Their weights are stacked, (teachers, ...): the convolution becomes a batched product with patches (`unfold`,
-then `baddbmm`; grouped convolutions are slow for so many groups), the dense layer another, and gradients are
-written out. Adam works weight by weight and the loss is a sum over teachers, so no teacher moves another.
+Their weights are stacked, (teachers, ...): the convolution becomes a product with patches (`unfold`; grouped
+convolutions are slow for so many groups), the dense layer another, and gradients are written out, into memory
+that every step uses anew. Adam works weight by weight, on all of them as one tensor, and the loss is a sum
+over teachers, so no teacher moves another.
 On a CPU every teacher draws all that it draws alone, in the same order, from a generator of its own: what
 comes out differs by rounding only. Elsewhere dropout is drawn for all at once.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import prod
 
 import numpy as np
 import torch
@@ -32,7 +34,7 @@ __all__ = ["train_many"]
 
 DROPOUT = 0.3  # as `build_classifier` has it
 _AT_ONCE_CPU = 8  # teachers whose step stays in a core's cache
-_MOST_PATCHES = 2**27  # numbers that are kept; of more records patches are taken at each step
+_MOST_PATCHES = 2**28  # numbers that are kept, 1 GB; of more records patches are taken at each step
 _DEAL = 2**63
 
 
@@ -128,21 +130,21 @@ class _Learner:
 def _fit(learners: list[_Learner], settings: TeacherSettings, dropout: float) -> None:
     """The loop of one teacher, over stacks of all that have its schedule; shorter parts are padded."""
     schedule = _Schedule.of(len(learners[0].labels), settings)
-    device, models = learners[0].preprocessed.device, [each.model for each in learners]
+    device = learners[0].preprocessed.device
     # (t, n, ...), padded; what the padding holds is never picked.
     look = _looking_at([each.preprocessed for each in learners])
     labels = nn.utils.rnn.pad_sequence([each.labels for each in learners], batch_first=True)
     shares = [class_weights(each.labels).to(torch.float32) for each in learners]
     share = nn.utils.rnn.pad_sequence(shares, batch_first=True)
-    weights = _stack(models)
+    stack = _Stack([each.model for each in learners], schedule.batch, _Masks(learners, dropout))
     rate = torch.tensor(0.0, device=device)  # a tensor, so that a step waits for no number of the host
     optimiser = optimisers.AdamW(
-        weights,
+        [stack.weights],
         lr=rate if device.type == "cuda" else 0.0,
         weight_decay=settings.weight_decay,
         fused=True,
     )
-    masks, step = _Masks(learners, dropout), 0
+    step = 0
     for epoch in range(1, schedule.epochs + 1):
         drawn = [torch.randperm(len(each.labels), generator=each.generator) for each in learners]
         order = torch.stack([each[: schedule.batch * schedule.batches] for each in drawn]).to(device)
@@ -152,88 +154,153 @@ def _fit(learners: list[_Learner], settings: TeacherSettings, dropout: float) ->
                 rate.fill_(factor)
             else:
                 optimiser.param_groups[0]["lr"] = factor
-            logits = _set_gradients(
-                weights,
-                look(pick),
-                masks,
-                truth=labels.gather(1, pick),
-                share=share.gather(1, pick),
-                smoothing=settings.label_smoothing,
-            )
+            truth, weight = labels.gather(1, pick), share.gather(1, pick)
+            logits = stack.set_gradients(look(pick), truth, weight, smoothing=settings.label_smoothing)
             optimiser.step()
             step += 1
         if not bool(torch.isfinite(logits).all()):
             raise PateFedError(f"teacher: the loss is not finite in epoch {epoch}; lower learning_rate")
-    _unstack(models, weights)
+    stack.give_back()
 
 
 def _looking_at(preprocessed: list[Tensor]) -> Callable[[Tensor], Tensor]:
-    """What gives the patches (t, batch, places, C·9) of picked records (t, batch); made once if not too many.
+    """What gives the patches (t, batch·places, width) of picked records (t, batch).
+
+    Made once if there are not too many; what is given is overwritten by the next.
 
     Shapes: `preprocessed` (n, C, H, W) of each.
     """
-    own = torch.arange(len(preprocessed), device=preprocessed[0].device)[:, None]
-    # Each number is in 9/4 patches on average.
-    if len(preprocessed) * max(each.numel() for each in preprocessed) * 9 // 4 <= _MOST_PATCHES:
-        patches = nn.utils.rnn.pad_sequence([_patches(each) for each in preprocessed], batch_first=True)
-        return lambda pick: patches[own, pick]
-    stack = nn.utils.rnn.pad_sequence(preprocessed, batch_first=True)
-    return lambda pick: _patches(stack[own, pick].flatten(0, 1)).unflatten(0, pick.shape)  # type: ignore[no-untyped-call]
+    most = max(len(each) for each in preprocessed)
+    first = most * torch.arange(len(preprocessed), device=preprocessed[0].device)[:, None]
+    size = _patches(preprocessed[0][:1]).numel()
+    if len(preprocessed) * most * size <= _MOST_PATCHES:
+        held = preprocessed[0].new_zeros(len(preprocessed), most, size)
+        for room, each in zip(held, preprocessed, strict=True):
+            room[: len(each)] = _patches(each).flatten(1)
+        rows, picked = held.flatten(0, 1), held.new_empty(0)
+
+        def look(pick: Tensor) -> Tensor:
+            torch.index_select(rows, 0, (pick + first).flatten(), out=picked)
+            return picked.view(len(pick), -1, _width(preprocessed[0].shape[1]))
+
+        return look
+    stack = nn.utils.rnn.pad_sequence(preprocessed, batch_first=True).flatten(0, 1)
+
+    def take(pick: Tensor) -> Tensor:
+        found = _patches(stack[(pick + first).flatten()])
+        return found.view(len(pick), -1, found.shape[2])
+
+    return take
 
 
 class _Masks:
-    """What dropout keeps, scaled, as `Dropout` draws it: a byte a value."""
+    """What dropout keeps, as `Dropout` draws it: a byte a value."""
 
     def __init__(self, learners: list[_Learner], share: float) -> None:
         self._generators, self._device = [each.generator for each in learners], learners[0].labels.device
-        self._dropped = Dropout(share).dropped
-        self.scale = 256 / (256 - self._dropped)
+        self.dropped = Dropout(share).dropped
+        self.scale = 256 / (256 - self.dropped)
+        self._drawn = torch.empty(0, dtype=torch.int64, device=self._device)
 
-    def kept(self, batch: int, places: int, channels: int) -> Tensor | None:
-        """Booleans (t, batch, places, channels); None where nothing is dropped."""
-        if not self._dropped:
-            return None
-        teachers, size = len(self._generators), batch * channels * places
+    def draw(self, into: Tensor) -> None:
+        """Fill (t, size) with bytes: values of at least `dropped` are kept."""
+        teachers, size = into.shape
+        drawn = self._drawn.resize_(teachers, -(-size // 8))
         if self._device.type == "cpu":
-            drawn = torch.empty(teachers, -(-size // 8), dtype=torch.int64)
             for row, generator in zip(drawn, self._generators, strict=True):
                 row.random_(-_DEAL, None, generator=generator)
         else:
-            drawn = torch.empty(teachers, -(-size // 8), dtype=torch.int64, device=self._device)
             drawn.random_(-_DEAL, None)
-        kept = drawn.view(torch.uint8)[:, :size] >= self._dropped
-        # Alone, channels come before places where features are flat.
-        return kept.view(teachers, batch, channels, places).transpose(2, 3)
+        into.copy_(drawn.view(torch.uint8)[:, :size])
 
 
-def _set_gradients(
-    weights: list[Tensor], patches: Tensor, masks: _Masks, *, truth: Tensor, share: Tensor, smoothing: float
-) -> Tensor:
-    """Gradients of the weighted cross-entropy, in each weight's `grad`; the logits (t, batch, K).
+class _Stack:
+    """Many small networks as one: their weights, the gradients, and room for a step, which is used anew.
 
-    Shapes: patches (t, batch, places, C·9), the right class and its record's weight (t, batch).
+    All weights lie in one flat tensor, `weights`, and so do the gradients: of the convolution
+    (t, 32, width), its bias in the column of the patches' ones; of the dense layer (t, K, 32·places) and
+    (t, 1, K).
     """
-    kernel, bias, dense, offset = weights
-    teachers, batch, places, width = patches.shape
-    channels, num_classes = kernel.shape[2], dense.shape[2]
-    flat = patches.view(teachers, batch * places, width)
-    before = torch.baddbmm(bias, flat, kernel)  # (t, batch·places, 32)
-    passed = before > 0
-    kept = masks.kept(batch, places, channels)
-    if kept is not None:
-        passed = passed.view(kept.shape).logical_and_(kept).view(before.shape)
-    slope = passed.to(before.dtype).mul_(masks.scale)
-    hidden = before.mul_(slope).view(teachers, batch, places * channels)
-    logits = torch.baddbmm(offset, hidden, dense)  # (t, batch, K)
-    wanted = torch.full_like(logits, smoothing / num_classes)
-    wanted.scatter_add_(2, truth[:, :, None], torch.full_like(logits[:, :, :1], 1 - smoothing))
-    by_logits = F.softmax(logits, dim=2).sub_(wanted).mul_(share[:, :, None] / batch)
-    offset.grad = by_logits.sum(dim=1, keepdim=True)
-    dense.grad = torch.bmm(hidden.transpose(1, 2), by_logits)
-    by_hidden = torch.bmm(by_logits, dense.transpose(1, 2)).view(before.shape).mul_(slope)
-    bias.grad = by_hidden.sum(dim=1, keepdim=True)
-    kernel.grad = torch.bmm(flat.transpose(1, 2), by_hidden)
-    return logits
+
+    def __init__(self, models: list[Classifier], batch: int, masks: _Masks) -> None:
+        self._models, self._masks = models, masks
+        convolution, dense = _layers(models[0])
+        teachers, channels, width = len(models), convolution.out_channels, _width(convolution.in_channels)
+        num_classes, features = dense.weight.shape
+        places = features // channels
+        shapes = ((channels, width), (num_classes, features), (1, num_classes))
+        self._sizes = [(teachers, *shape) for shape in shapes]
+        self.weights = dense.weight.new_zeros(sum(map(prod, self._sizes)))
+        self.weights.grad = torch.zeros_like(self.weights)
+        self._kernel, self._dense, self._offset = self._split(self.weights)
+        for place, model in enumerate(models):
+            for held, own in zip(self._own(place), _parameters(model), strict=True):
+                held.copy_(own.detach())
+        room = self.weights.new_empty
+        self._before = room(teachers, channels, batch * places)
+        self._hidden, self._by_hidden, self._drawn = room(3, teachers, batch, features)
+        self._logits = room(teachers, batch, num_classes)
+
+    def set_gradients(self, patches: Tensor, truth: Tensor, share: Tensor, *, smoothing: float) -> Tensor:
+        """Gradients of the weighted cross-entropy, in `weights.grad`; the logits (t, batch, K).
+
+        Shapes: patches (t, batch·places, width), the right class and its record's weight (t, batch).
+        """
+        hidden, logits, scale = self._hidden, self._logits, self._masks.scale
+        assert self.weights.grad is not None
+        by_kernel, by_dense, by_offset = self._split(self.weights.grad)
+        teachers, batch, _ = hidden.shape
+        channels = self._before.shape[1]
+        # As the dense layer sees it, channels before places: (t, batch, 32, places).
+        turned = self._before.view(teachers, channels, batch, -1).transpose(1, 2)
+        _multiply(self._kernel, patches.transpose(1, 2), self._before)
+        torch.clamp_min(turned, 0, out=hidden.view(turned.shape))
+        if self._masks.dropped:
+            self._masks.draw(self._drawn.flatten(1))
+            _keep_above(hidden, self._drawn, self._masks.dropped - 1, hidden)
+        _multiply(hidden, self._dense.transpose(1, 2), logits)
+        logits.mul_(scale).add_(self._offset)
+        wanted = torch.full_like(logits, smoothing / logits.shape[2])
+        wanted.scatter_add_(2, truth[:, :, None], torch.full_like(logits[:, :, :1], 1 - smoothing))
+        by_logits = F.softmax(logits, dim=2).sub_(wanted).mul_(share[:, :, None] / batch)
+        torch.sum(by_logits, dim=1, keepdim=True, out=by_offset)
+        by_logits.mul_(scale)
+        _multiply(by_logits.transpose(1, 2), hidden, by_dense)
+        _multiply(by_logits, self._dense, self._by_hidden)
+        _keep_above(self._by_hidden.view(turned.shape), hidden.view(turned.shape), 0, turned)
+        _multiply(self._before, patches, by_kernel)
+        return logits
+
+    def give_back(self) -> None:
+        """Write the weights into the models."""
+        with torch.no_grad():
+            for place, model in enumerate(self._models):
+                for own, held in zip(_parameters(model), self._own(place), strict=True):
+                    own.copy_(held)
+
+    def _split(self, flat: Tensor) -> list[Tensor]:
+        parts = torch.split(flat, [prod(size) for size in self._sizes])
+        return [part.view(size) for part, size in zip(parts, self._sizes, strict=True)]
+
+    def _own(self, place: int) -> tuple[Tensor, ...]:
+        """One network's weights, in the shapes of `_parameters`."""
+        ones = 9 * (_layers(self._models[0])[0].in_channels)
+        kernel = self._kernel[place]
+        return kernel[:, :ones], kernel[:, ones], self._dense[place], self._offset[place, 0]
+
+
+def _multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """Products of (t, n, k) and (t, k, m). On a CPU one by one: all at once takes PyTorch thrice the time."""
+    if out.device.type == "cpu":
+        for a, b, product in zip(left, right, out, strict=True):
+            torch.mm(a, b, out=product)
+    else:
+        torch.bmm(left, right, out=out)
+
+
+def _keep_above(values: Tensor, gate: Tensor, level: float, out: Tensor) -> None:
+    """`values` where `gate` is above `level`, elsewhere 0; the fastest way there is of a mask on a CPU."""
+    torch.ops.aten.threshold_backward.grad_input(values, gate, level, grad_input=out)
 
 
 def _layers(model: Classifier) -> tuple[nn.Conv2d, nn.Linear]:
@@ -242,35 +309,22 @@ def _layers(model: Classifier) -> tuple[nn.Conv2d, nn.Linear]:
     return convolution, dense
 
 
-def _stack(models: list[Classifier]) -> list[Tensor]:
-    """Convolution (t, C·9, 32) and (t, 1, 32), dense layer (t, places·32, K) and (t, 1, K)."""
-    layers = [_layers(model) for model in models]
-    return [
-        torch.stack([each.weight.detach().flatten(1).T for each, _ in layers]),
-        torch.stack([each.bias.detach()[None] for each, _ in layers if each.bias is not None]),
-        torch.stack([_places_first(each.weight.detach(), conv.out_channels) for conv, each in layers]),
-        torch.stack([each.bias.detach()[None] for _, each in layers]),
-    ]
+def _parameters(model: Classifier) -> tuple[Tensor, ...]:
+    """Of the convolution (32, C·9) and (32,), of the dense layer (K, 32·places) and (K,)."""
+    convolution, dense = _layers(model)
+    assert convolution.bias is not None
+    return convolution.weight.flatten(1), convolution.bias, dense.weight, dense.bias
 
 
-def _places_first(dense: Tensor, channels: int) -> Tensor:
-    """Weights (K, channels·places) to (places·channels, K): the order of the stacks' features."""
-    return dense.T.unflatten(0, (channels, -1)).transpose(0, 1).flatten(0, 1)  # type: ignore[no-untyped-call,no-any-return]
-
-
-def _unstack(models: list[Classifier], weights: list[Tensor]) -> None:
-    with torch.no_grad():
-        for place, model in enumerate(models):
-            convolution, dense = _layers(model)
-            convolution.weight.copy_(weights[0][place].T.view_as(convolution.weight))
-            if convolution.bias is not None:
-                convolution.bias.copy_(weights[1][place, 0])
-            turned = weights[2][place].unflatten(0, (-1, convolution.out_channels))  # type: ignore[no-untyped-call]
-            dense.weight.copy_(turned.transpose(0, 1).flatten(0, 1).T)
-            dense.bias.copy_(weights[3][place, 0])
+def _width(channels: int) -> int:
+    """Of a patch with its one for the bias, as many numbers as products like: a multiple of 16."""
+    return -(-(9 * channels + 1) // 16) * 16
 
 
 def _patches(preprocessed: Tensor) -> Tensor:
-    """(n, C, H, W) to what the convolution (3×3, stride 2, a border of 1) sees: (n, places, C·9)."""
+    """(n, C, H, W) to (n, places, width): what the convolution (3×3, stride 2) sees, a one, zeros."""
     found = F.unfold(preprocessed.contiguous(), 3, padding=1, stride=2)  # (n, C·9, places)
-    return found.transpose(1, 2).contiguous()
+    patches = found.new_zeros(len(found), found.shape[2], _width(preprocessed.shape[1]))
+    patches[:, :, : found.shape[1]] = found.transpose(1, 2)
+    patches[:, :, found.shape[1]] = 1
+    return patches

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pate_fed.errors import InputError
 from pate_fed.learning.inputs import image_shape, tensor_batches, to_tensor
-from pate_fed.learning.networks.classifiers import Classifier, Shape
+from pate_fed.learning.networks.classifiers import Classifier, OrientedGradients, Shape
 from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFeatures, reduction
 from pate_fed.learning.networks.heads import (
     LINEAR_RIDGE,
@@ -28,9 +28,10 @@ from pate_fed.learning.networks.heads import (
     subsample,
 )
 
-__all__ = ["fit_closed_form_teacher", "shared_features", "shifted_copies"]
+__all__ = ["NETWORK_BATCH", "fit_closed_form_teacher", "shared_features", "shifted_copies"]
 
 MOST_CACHED = 2**28  # bytes
+NETWORK_BATCH = 200  # images in a small network at once: measured, what a core's cache likes best
 MOST_RECORDS = 20_000  # of a hospital that a teacher learns from; more are worth little to so many centres
 TEACHER_CENTRES = 1000  # of a kernel head, at random among its records
 COPIES, ENOUGH_SAMPLES = 5, 10_000  # each record as it is and moved four ways, while there are so few
@@ -131,27 +132,28 @@ def shifted_copies(pixels: Tensor) -> list[Tensor]:
 
 
 def shared_features(
-    preprocess: HistogramFeatures, images: NDArray[np.uint8], device: str
+    preprocess: HistogramFeatures | OrientedGradients, images: NDArray[np.uint8], device: str
 ) -> Iterator[Tensor]:
-    """The preprocessed images, in parts of up to 1,000.
+    """The preprocessed images, in parts of a size that suits what learns from them.
 
     Cached, as all teachers are asked about the same pool: what one encoder gives, or where each teacher has a
     scale of its own what is measured before it. More than 256 MB are measured anew each time.
     """
-    digest = hashlib.sha256(f"{images.shape} {device}".encode())
-    for value in preprocess.state_dict().values() if preprocess.basis is not None else ():
+    histograms = isinstance(preprocess, HistogramFeatures)
+    alike = isinstance(preprocess, HistogramFeatures) and preprocess.basis is not None
+    digest = hashlib.sha256(f"{histograms} {images.shape} {device}".encode())
+    for value in preprocess.state_dict().values() if alike else ():
         digest.update(value.cpu().numpy().tobytes())
     digest.update(np.ascontiguousarray(images).tobytes())
-    key = digest.digest()
-    of = preprocess if preprocess.basis is not None else preprocess.measure
+    key, of = digest.digest(), preprocess if alike else preprocess.measure
 
     def parts() -> Iterator[Tensor]:
-        return map(of, tensor_batches(images, BATCH, device))
+        return map(of, tensor_batches(images, BATCH if histograms else NETWORK_BATCH, device))
 
     if key not in _FEATURES:
         _FEATURES.clear()
-        width = len(preprocess.mean) if preprocess.basis is None else preprocess.basis.shape[1]
+        width = of(to_tensor(images[:1], device)).numel()
         if 4 * width * len(images) <= MOST_CACHED:
             _FEATURES[key] = list(parts())
     for part in _FEATURES.get(key) or parts():
-        yield part if preprocess.basis is not None else preprocess.turn(part)
+        yield part if alike else preprocess.turn(part)

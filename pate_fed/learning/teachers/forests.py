@@ -143,15 +143,19 @@ def train_forest(
     trees: int = 100,
     seed: int,
     balanced: bool = False,
+    probabilities: NDArray[Any] | None = None,
 ) -> Forest:
     """Train on one core; the same seed and data give the same forest.
 
-    `balanced` weighs rows so that all classes that occur count alike, as teachers do.
+    `balanced` weighs rows so that all classes that occur count alike, as teachers do. A random forest learns
+    from the labels' `probabilities` in their place, where there are any: each row counts for every class by
+    its share, in a split's impurity and in a leaf's value.
 
-    Shapes: rows float64 (n, features), NaN where missing; labels int64 (n,), n ≥ 1; one class will do.
+    Shapes: rows float64 (n, features), NaN where missing; labels int64 (n,), n ≥ 1; one class will do;
+    probabilities float (n, classes).
 
     Raises:
-        InputError: rows or labels are not that, or an unknown method.
+        InputError: rows, labels or probabilities are not that, or an unknown method.
     """
     if rows.ndim != 2 or len(rows) == 0 or labels.shape != (len(rows),):
         raise InputError(f"rows {rows.shape} with labels {labels.shape}: (n, features) and (n,), n ≥ 1")
@@ -161,6 +165,13 @@ def train_forest(
     fill = np.zeros(rows.shape[1])
     fill[present] = np.nanmedian(rows[:, present], axis=0)
     filled = np.where(np.isnan(rows), fill, rows)
+    if probabilities is not None:
+        if probabilities.shape != (len(rows), num_classes) or method != "random-forest" or balanced:
+            raise InputError(
+                f"probabilities {probabilities.shape}: ({len(rows)}, {num_classes}) is meant, of a random "
+                "forest that weighs no classes"
+            )
+        return _soft_forest(filled, probabilities, fill, trees=trees, seed=seed)
     if len(np.unique(labels)) == 1:
         return _constant(int(labels[0]), num_classes, fill)
     weights: Floats | None = None
@@ -211,6 +222,18 @@ def _boosting_model(trees: int, seed: int) -> Any:
     from sklearn.ensemble import GradientBoostingClassifier
 
     return GradientBoostingClassifier(n_estimators=trees, random_state=seed)
+
+
+def _soft_forest(rows: Floats, probabilities: NDArray[Any], fill: Floats, *, trees: int, seed: int) -> Forest:
+    """Regression trees on all classes' probabilities: their squared error is the Gini impurity of shares."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    model: Any = RandomForestRegressor(
+        n_estimators=trees, max_features="sqrt", random_state=seed, n_jobs=1
+    ).fit(rows, probabilities)
+    grown = [estimator.tree_ for estimator in model.estimators_]
+    values = [tree.value[:, :, 0] / trees for tree in grown]  # (nodes, classes)
+    return _stack(grown, values, fill, np.zeros(probabilities.shape[1]))
 
 
 def _random_forest(model: Any, classes: int, fill: Floats) -> Forest:

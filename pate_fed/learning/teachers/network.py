@@ -18,16 +18,19 @@ from pate_fed.learning import optimisers
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.files import reading_network, write_model
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, tensor_batches, to_tensor
-from pate_fed.learning.networks.classifiers import Classifier, build_classifier
+from pate_fed.learning.networks.classifiers import Classifier, OrientedGradients, build_classifier
 from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures
 from pate_fed.learning.networks.heads import class_weights, empty_head_classifier
 from pate_fed.learning.settings import CLOSED_FORM, TeacherSettings
-from pate_fed.learning.teachers.closed_form import fit_closed_form_teacher, shared_features
+from pate_fed.learning.teachers.closed_form import (
+    NETWORK_BATCH,
+    fit_closed_form_teacher,
+    shared_features,
+)
 from pate_fed.learning.teachers.own import own_classifier
 
 __all__ = ["Teacher", "train_teacher"]
 
-PREDICT_BATCH = 200  # measured: what a core's cache likes best
 ENOUGH_STEPS = 600  # a large part needs few passes: training ends with the pass that reaches so many steps
 WARM_UP = 0.2  # share of the steps in which the learning rate rises
 
@@ -61,10 +64,10 @@ class Teacher:
         self._check_weights()
         preprocess, found = self._model.preprocess, [np.empty(0, dtype=np.int64)]
         with torch.inference_mode():
-            if isinstance(preprocess, HistogramFeatures):
+            if isinstance(preprocess, HistogramFeatures | OrientedGradients):
                 logits = map(self._model.logits, shared_features(preprocess, images, self._device))
             else:
-                logits = map(self._model, tensor_batches(images, PREDICT_BATCH, self._device))
+                logits = map(self._model, tensor_batches(images, NETWORK_BATCH, self._device))
             found += [each.argmax(dim=1).cpu().numpy() for each in logits]
         return np.concatenate(found)
 

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -104,12 +105,16 @@ def _rise(nu: Floats, start: float, rise: float) -> Floats:
     """
     ends = start + rise * np.arange(_PIECES + 1) / _PIECES
     phi = start * (ends - start) / ends
-    gained = np.zeros_like(nu)
-    for low, high, here, there in zip(ends[:-1], ends[1:], phi[:-1], phi[1:], strict=True):
-        x = np.minimum(nu * nu * (there - here) / 2, _LARGEST)
-        mean = np.where(x > 1e-8, np.expm1(x) / np.where(x > 1e-8, x, 1.0), 1.0)
-        factor = math.exp(-(high - start) / 8) * math.sqrt(start / high) * (high - low) / 2
-        gained += factor * mean * np.exp(np.minimum(nu * nu * here / 2, _LARGEST))
+    square = nu * nu
+    x = np.minimum(square * (phi[1:] - phi[:-1])[:, None] / 2, _LARGEST)
+    pieces = np.divide(np.expm1(x), x, out=np.ones_like(x), where=x > 1e-8)
+    factor = [
+        math.exp(-(high - start) / 8) * math.sqrt(start / high) * (high - low) / 2
+        for low, high in pairwise(ends.tolist())
+    ]
+    pieces *= np.array(factor)[:, None]
+    pieces[1:] *= np.exp(np.minimum(square * phi[1:-1, None] / 2, _LARGEST))  # the first begins at 0
+    gained: Floats = pieces.sum(axis=0)
     return gained
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -285,11 +286,19 @@ def _float(exact: Fraction) -> float:
         return math.inf
 
 
+@lru_cache(maxsize=1024)
+def _searched(low: float, high: float, delta: float) -> tuple[Floats, Floats]:
+    """Orders from `low` to `high`, all that are searched where both are 0, and what conversion adds there."""
+    orders = 1.0 + np.geomspace(low - 1, high - 1, 201) if high else SEARCHED_ORDERS
+    return orders, overhead(orders, delta)
+
+
 def _best_order(cost: Cost, delta: float) -> float:
     """Order with the least ε: a coarse search over all, then two finer ones around the best."""
-    orders = SEARCHED_ORDERS
+    low = high = 0.0
     for _ in range(3):
-        curve = orders * _float(cost.rho) + _float(cost.flat) + overhead(orders, delta)
+        orders, added = _searched(low, high, delta)
+        curve = orders * _float(cost.rho) + _float(cost.flat) + added
         if cost.most_order is not None:
             curve = np.where(orders > float(cost.most_order), math.inf, curve)
         for pure, count in cost.pure:
@@ -299,9 +308,8 @@ def _best_order(cost: Cost, delta: float) -> float:
         for claim, count in cost.claimed:
             curve += count * claim.about(orders)
         best = int(np.argmin(curve))
-        low, high = orders[max(best - 1, 0)], orders[min(best + 1, len(orders) - 1)]
+        low, high = float(orders[max(best - 1, 0)]), float(orders[min(best + 1, len(orders) - 1)])
         found = float(orders[best])
-        orders = 1.0 + np.geomspace(low - 1, high - 1, 201)
     if not cost.outcomes and not cost.claimed:
         return found
     # The next of fixed orders, each of which is evaluated once in a process; below the limit, if any.

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.privacy.bounds.noise_law import Ints, NoiseLaw, running_sum, tail_sum
+from pate_fed.privacy.bounds.noise_law import PLAIN, Ints, NoiseLaw, running_sum, tail_sum
 from pate_fed.privacy.bounds.orders import Floats
 
 Bools = NDArray[np.bool_]
 
 __all__ = ["CoarseLattice", "Lattice", "Region"]
+
+_BLOCK = 2**13  # terms that are summed at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,16 @@ class Region:
         return found
 
 
+class _Row(NamedTuple):
+    """Pairs with u - v = `gap`: u from `low` to `high`, and with what is a neighbour `first` to `last`."""
+
+    gap: int
+    low: int
+    high: int
+    first: int
+    last: int
+
+
 class Lattice:
     """Chances that a, b or another class wins, at every whole u and v of a region and its neighbour.
 
@@ -81,12 +94,32 @@ class Lattice:
         self._half = np.concatenate((np.zeros(self._pad), half, np.ones(self._pad)))
 
     def pairs(self, form: Callable[[Floats], Floats]) -> Iterator[tuple[Floats, Floats]]:
-        """The coefficients of (u, v) and of (u - shift, v + shift), a row of the lattice at a time.
+        """The coefficients of (u, v) and of (u - shift, v + shift), some rows of the lattice at a time.
 
         Shapes: (3, cells) both; `form` is applied to each once, and keeps the shape.
         """
         step, widest = self._shift, self._region.widest
         laws: dict[int, tuple[int, Floats, Floats]] = {}
+        for rows in self._blocks():
+            ends = np.cumsum([0, *(row.last - row.first + 1 for row in rows)]).tolist()
+            start, middle = map(form, self._coefficients(rows))
+            mine, other = [], []
+            for row, begin, end in zip(rows, ends[:-1], ends[1:], strict=True):
+                laws[row.gap] = row.first, start[:, begin:end], middle[:, begin:end]
+                before = laws.pop(row.gap - 2 * step, None)
+                if before is None or row.low > row.high or row.gap < -widest:
+                    continue
+                here = slice(row.low - row.first, row.high - row.first + 1)
+                there = slice(row.low - step - before[0], row.high - step - before[0] + 1)
+                mine += [each[:, here] for each in laws[row.gap][1:]]
+                other += [each[:, there] for each in before[1:]]
+            if mine:
+                yield np.concatenate(mine, axis=1), np.concatenate(other, axis=1)
+
+    def _blocks(self) -> Iterator[list[_Row]]:
+        """Rows of one difference u - v each, some at a time."""
+        step, widest = self._shift, self._region.widest
+        rows: list[_Row] = []
         for gap in range(-widest - 2 * step, widest + 1):
             low, high = self._region.span(gap)
             # The neighbour of gap + 2 shift is here, `shift` lower.
@@ -94,37 +127,52 @@ class Lattice:
             first, last = min(low, next_low - step), max(high, next_high - step)
             if first > last:
                 continue
-            start, middle = self._coefficients(first, last, gap)
-            laws[gap] = first, form(start), form(middle)
-            before = laws.pop(gap - 2 * step, None)
-            if before is None or low > high or gap < -widest:
-                continue
-            here = slice(low - first, high - first + 1)
-            there = slice(low - step - before[0], high - step - before[0] + 1)
-            for mine, other in zip(laws[gap][1:], before[1:], strict=True):
-                yield mine[:, here], other[:, there]
+            rows.append(_Row(gap, low, high, first, last))
+            if len(rows) * (last - first + self._depth) > _BLOCK:
+                yield rows
+                rows = []
+        if rows:
+            yield rows
 
-    def _beats(self, gap: int, least: int, most: int) -> Floats:
-        """Σ over j >= j0 of Pr[Z = j] Pr[Z' + U' < j + U + gap], by j0 - `least`, j0 up to `most`."""
+    def _at(self, j: Ints) -> Floats:
+        return self._mass[j + self._most]  # Pr[Z = j]
+
+    def _under(self, j: Ints) -> Floats:
+        return self._below[j + self._most + 1]  # Pr[Z <= j]
+
+    def _coefficients(self, rows: list[_Row]) -> tuple[Floats, Floats]:
+        """Bernstein coefficients 0 and 1 of the chances that a, b, another wins: (3, cells), u rising."""
+        gaps, least, most = np.array([(row.gap, row.first, row.last) for row in rows]).T
+        u = np.concatenate([np.arange(row.first, row.last + 1) for row in rows])
+        v = u - np.repeat(gaps, most - least + 1)
+        first = np.concatenate(self._beats(gaps, 1 - most, 1 - least))
+        second = np.concatenate(self._beats(-gaps, 1 - (most - gaps), 1 - (least - gaps)))
+        mass_u, mass_v, under_u, under_v = (
+            self._at(-u),
+            self._at(-v),
+            self._under(-u - 1),
+            self._under(-v - 1),
+        )
+        return _bernstein(first, second, mass_u, mass_v, under_u, under_v)
+
+    def _beats(self, gaps: Ints, least: Ints, most: Ints) -> list[Floats]:
+        """Σ over j >= j0 of Pr[Z = j] Pr[Z' + U' < j + U + gap] by row, j0 from `most` down to `least`."""
         # U, U' are uniform tie keys. From -gap on the second factor is at least 1/2, so what lies beyond the
         # noise's depth from there is below 1e-16 of the sum.
-        end = min(max(most, abs(gap)) + self._depth, self._most)
+        ends = np.minimum(np.maximum(most, np.abs(gaps)) + self._depth, self._most)
+        wide = int((ends - least).max()) + 1
+        if wide > PLAIN:  # some sums take blocks of their own
+            return [self._beat(*row) for row in zip(gaps, ends, least, most, strict=True)]
+        # From the ends on; what stands beyond a row's last is not read.
+        at = np.maximum(ends[:, None] + self._most - np.arange(wide), 0)
+        sums = np.cumsum(self._mass[at] * self._half[at + (self._pad + gaps)[:, None]], axis=1)
+        parts = zip(sums, (ends - most).tolist(), (ends - least + 1).tolist(), strict=True)
+        return [row[begin:end] for row, begin, end in parts]
+
+    def _beat(self, gap: int, end: int, least: int, most: int) -> Floats:
         part = slice(least + self._most, end + self._most + 1)
         terms = self._mass[part] * self._half[part.start + self._pad + gap : part.stop + self._pad + gap]
-        return tail_sum(terms)
-
-    def _coefficients(self, low: int, high: int, gap: int) -> tuple[Floats, Floats]:
-        """Bernstein coefficients 0 and 1 of the chances that a, b, another wins, u from `low` to `high`.
-
-        Shapes: (3, high - low + 1).
-        """
-        parts = []  # of both: Σ, Pr[Z = -u], Pr[Z < -u]
-        for least, most, apart in ((low, high, gap), (low - gap, high - gap, -gap)):
-            place = slice(self._most - most, self._most - least + 1)
-            sums = self._beats(apart, 1 - most, 1 - least)[: most - least + 1]
-            parts.append([each[::-1] for each in (sums, self._mass[place], self._below[place])])
-        (first, mass_u, under_u), (second, mass_v, under_v) = parts
-        return _bernstein(first, second, mass_u, mass_v, under_u, under_v)
+        return tail_sum(terms)[most - least :: -1]
 
 
 class CoarseLattice:
@@ -203,8 +251,8 @@ def _bernstein(
     both = mass_u * mass_v / 2
     lost_u, lost_v = mass_u * under_v, mass_v * under_u
     neither = under_u * under_v
-    start, middle = np.empty((2, 3, *first.shape))  # filled row by row: there are many small ones
-    start[0], start[1], start[2] = first + lost_u + both, second + lost_v + both, neither
-    middle[0], middle[1] = first + lost_u / 2 + both, second + lost_v / 2 + both
-    np.add(neither, (lost_u + lost_v) / 2, out=middle[2])
+    start = np.stack((first + lost_u + both, second + lost_v + both, neither))
+    middle = np.stack(
+        (first + lost_u / 2 + both, second + lost_v / 2 + both, neither + (lost_u + lost_v) / 2)
+    )
     return start, middle

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pate_fed.privacy.bounds.discrete import log_mass_gaussian_difference
 from pate_fed.privacy.bounds.orders import Floats
 
-__all__ = ["GAUSSIAN", "LAPLACE", "Ints", "NoiseLaw", "Reach", "running_sum", "tail_sum"]
+__all__ = ["GAUSSIAN", "LAPLACE", "PLAIN", "Ints", "NoiseLaw", "Reach", "running_sum", "tail_sum"]
 
 Ints = NDArray[np.int64]
 
@@ -26,7 +26,7 @@ _RANGE = {GAUSSIAN: 36.0, LAPLACE: 600.0}  # scales within which a probability i
 # Scales, and votes, beyond which an event adds less than 1e-12 to a moment; the further ones are for little
 # noise, where the first reaches beyond what a float can hold. What they are costs tightness and never truth.
 _ENOUGH = {GAUSSIAN: ((12.0, 7), (8.5, 3), (7.5, 1)), LAPLACE: ((30.0, 7),)}
-_PLAIN = 1024  # terms whose sum is off by less than 1.2e-13 of it
+PLAIN = 1024  # terms whose sum is off by less than 1.2e-13 of it
 _LEAST = 1e-250  # of the largest sum, added where a float may hold less
 _DEPTH = {GAUSSIAN: 9.0, LAPLACE: 38.0}  # scales beyond a tail's begin that hold all but 1e-16 of it
 
@@ -44,13 +44,13 @@ def running_sum(terms: Floats) -> Floats:
 
     Many terms in blocks: n of one sign are then off by at most some 2√n roundings, and not by n.
     """
-    if len(terms) <= _PLAIN:
-        return terms.cumsum()
+    if len(terms) <= PLAIN:
+        return np.cumsum(terms)
     wide = math.isqrt(len(terms)) + 1
     padded = np.zeros(-(-len(terms) // wide) * wide)
     padded[: len(terms)] = terms
-    rows = padded.reshape(-1, wide).cumsum(axis=1)
-    rows[1:] += rows[:-1, -1].cumsum()[:, None]
+    rows = np.cumsum(padded.reshape(-1, wide), axis=1)
+    rows[1:] += np.cumsum(rows[:-1, -1])[:, None]
     found: Floats = rows.ravel()[: len(terms)]
     return found
 

@@ -229,9 +229,7 @@ def _renyi(here: Floats, there: Floats, order: float) -> float:
     Infinite where a float cannot tell it.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        logs = order * here
-        logs += (1 - order) * there
-        moments = np.exp(logs, out=logs).sum(axis=0)
+        moments = np.exp(order * here + (1 - order) * there).sum(axis=0)
         largest = float(moments.max())
     return math.log(largest) / (order - 1) if largest < math.inf else math.inf
 

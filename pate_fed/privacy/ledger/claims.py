@@ -29,7 +29,7 @@ def check_claims(terms: LedgerTerms, named: Named) -> tuple[tuple[str, ...], tup
     for mechanism in terms.mechanisms:
         if not isinstance(mechanism, OwnMechanism):
             continue
-        name, whose = mechanism.name, mechanism.claim.text
+        name, whose = mechanism.name, mechanism.claim.part.text
         if named is None:
             unchecked.append(f"the curve of {whose} was not computed again: ledger verify does")
             continue

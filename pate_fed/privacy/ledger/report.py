@@ -143,7 +143,7 @@ class LedgerReport:
 
     def __repr__(self) -> str:
         """Counts, and ε that was spent."""
-        claimed = ", claimed, not proven" if self.chain.terms.claims else ""
+        claimed = ", claimed, not proven" if self.chain.terms.assumptions else ""
         claimed += ", claim not checked" if self.unchecked else ""
         return (
             f"LedgerReport({str(self.path)!r}: {self.asked} queries, {self.answered} labels, spent "
@@ -172,7 +172,8 @@ class LedgerReport:
                 "student": guaranteed_epsilon(terms),
                 "coordinator": guaranteed_coordinator_epsilon(terms),
             },
-            "claims": terms.claims,
+            "claims": [each.warning for each in terms.assumptions.each],
+            "claimed_by": terms.assumptions.sources,
             "claims_checked": list(self.claims),
             "claims_unchecked": list(self.unchecked),
             "caps": {each.name: each.epsilon for each in accountants(terms)},
@@ -377,18 +378,19 @@ def _bounds(report: LedgerReport) -> list[str]:
             f"sees {view.text()}; spent so far ε={epsilon_text(seen)}"
         )
     what = "sums" if terms.sums else "votes"
+    own = any(isinstance(each, OwnMechanism) for each in terms.mechanisms)
     lines = [
         f"Against the student and anyone who gets it or its labels: {against}",
         f"Against another hospital, whatever it knows of its own {what}: {_other(terms)}",
         f"Against the coordinator: {coordinator}",
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up; each query "
-        f"is charged as {'its mechanism claims' if terms.claims else _CHARGED[terms.charged]}",
+        f"is charged as {'its mechanism claims' if own else _CHARGED[terms.charged]}",
     ]
-    lines += (f"NOT PROVEN: {claim}" for claim in terms.claims)
     if terms.protection.unit == "label":
         lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
     elif terms.sums:
         lines[-1] = "Every ε is the exact one of the release's noise, whatever the records are, rounded up"
+    lines += (f"NOT PROVEN: {each.warning}" for each in terms.assumptions.each)
     if terms.sanitise is not None:
         lines.append(
             "A data-dependent ε may be released too, once (smooth sensitivity, order "
@@ -426,7 +428,7 @@ def _mechanism(mechanism: Mechanism) -> str:
     if isinstance(mechanism, OwnMechanism):
         own = "".join(f", {name}={value}" for name, value in mechanism.claim.parameters)
         sizes = f"num_teachers={mechanism.num_teachers}, num_classes={mechanism.num_classes}"
-        return f"{mechanism.claim.text} with {sizes}{own}; none of ours"
+        return f"{mechanism.claim.part.text} with {sizes}{own}; none of ours"
     unit = "votes" if mechanism.num_teachers else "labels"
     unit = "steps of the features" if mechanism.name in CLASS_SUM_MECHANISMS else unit
     parameters = {name: value for name, value in mechanism.parameters().items() if value is not None}

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.assumptions import Assumption, Assumptions
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
 from pate_fed.privacy.accountant import capped_cost_epsilon
@@ -29,6 +30,7 @@ from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings
 from pate_fed.privacy.protection import Protection
+from pate_fed.structure import from_plain, to_plain
 
 __all__ = [
     "LedgerTerms",
@@ -59,7 +61,8 @@ class LedgerTerms:
     released too, once; it is paid here, before the first query, whether or not it is drawn in the end.
     `most_asked` and `most_answered` are the study's caps on queries and labels. Where all mechanisms respond
     label by label, no record is in two rows, δ may be 0, and rows compose in parallel. `charged` says what a
-    query is charged as: its "outcome", or its noisy "totals", as in ledgers of earlier versions.
+    query is charged as: its "outcome", or its noisy "totals", as in ledgers of earlier versions. `assumed` is
+    code beside the records on whose word every ε rests; earlier versions named none.
 
     Raises:
         InputError: a value out of range.
@@ -77,6 +80,7 @@ class LedgerTerms:
     most_asked: int | None = None
     most_answered: int | None = None
     charged: str = "outcome"
+    assumed: tuple[Assumption, ...] = ()
 
     def __post_init__(self) -> None:
         if not is_digest(self.study_digest):
@@ -137,9 +141,10 @@ class LedgerTerms:
         return cost if self.by_outcome else cost.as_totals
 
     @property
-    def claims(self) -> list[str]:
-        """A sentence for each mechanism whose curve is its own word, on which every ε rests then."""
-        return [each.claim.warning for each in self.mechanisms if isinstance(each, OwnMechanism)]
+    def assumptions(self) -> Assumptions:
+        """Code of others on whose word every ε rests: mechanisms that claim their curve, and `assumed`."""
+        own = (each.claim.assumption for each in self.mechanisms if isinstance(each, OwnMechanism))
+        return Assumptions((*own, *self.assumed))
 
     @property
     def protects(self) -> str:
@@ -214,8 +219,13 @@ class LedgerTerms:
                 raise IntegrityError(f"{total} {what} in all: the ledger's terms allow {most}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values by name; without `charged` where it is what earlier versions did and did not say."""
-        said = {"charged": self.charged} if self.by_outcome else {}
+        """Plain values by name; without `charged` where it is what earlier versions did and did not say.
+
+        `assumed` is there only where code is named, so that the ledgers of all other studies are as before.
+        """
+        said: dict[str, Any] = {"charged": self.charged} if self.by_outcome else {}
+        if self.assumed:
+            said["assumed"] = [to_plain(each) for each in self.assumed]
         return said | {
             "study_digest": self.study_digest,
             "delta": float(self.delta),
@@ -245,6 +255,10 @@ class LedgerTerms:
                 "mechanisms": tuple(made),
                 "protection": Protection(**values["protection"]),
                 "coordinator": CoordinatorView(**values["coordinator"]),
+                "assumed": tuple(
+                    from_plain(Assumption, each, where="the ledger's terms")
+                    for each in values.get("assumed", ())
+                ),
                 "sanitise": None if values["sanitise"] is None else SanitiseSettings(**values["sanitise"]),
             }
         )

@@ -42,11 +42,13 @@ from pate_fed.privacy.protection import RECORD, Protection
 from pate_fed.structure import from_plain, to_plain
 
 __all__ = [
+    "KIND",
     "Aggregator",
     "OwnMechanism",
     "Sensitivity",
     "check_claim",
     "make_aggregator",
+    "own_identity",
     "own_mechanism",
     "own_parameters",
 ]
@@ -196,7 +198,7 @@ class OwnMechanism(Mechanism):
         label = np.full(len(votes), NOT_ANSWERED, dtype=np.int64)
         left, asked = len(votes) if max_answers is None else check_count("max_answers", max_answers), 0
         while asked < len(votes) and left > 0:
-            label[asked] = self._label(code, votes[asked], source)
+            label[asked] = self.label(code, votes[asked], source)
             left -= int(label[asked] != NOT_ANSWERED)
             asked += 1
         label = label[:asked]
@@ -221,7 +223,12 @@ class OwnMechanism(Mechanism):
             num_teachers=self.num_teachers, num_classes=self.num_classes, protection=self.protection
         )
 
-    def _label(self, code: Any, totals: Ints, noise: NoiseSource) -> int:
+    def label(self, code: Any, totals: Ints, noise: NoiseSource) -> int:
+        """What the code says of one query's totals int64 (classes,): a class, or `NOT_ANSWERED`.
+
+        Raises:
+            IntegrityError: it fails, or gives what is no class.
+        """
         try:
             found = _class_of(code.release(totals.copy(), noise), self.num_classes)
         except Exception as error:
@@ -256,7 +263,7 @@ def own_mechanism(
     Raises:
         InputError: the part is none, fails, or claims no curve; the message names it.
     """
-    known = identity or object_identity(part, name or _own_name(part))
+    known = identity or own_identity(part, name)
     what = f"{KIND} {known.name!r}"
     made = make_aggregator(part, parameters or {}, what=what)
     given = own_parameters(made, what=what)
@@ -370,9 +377,11 @@ def own_parameters(made: Any, *, what: str) -> Parameters:
     return tuple(sorted(found.items()))
 
 
-def _own_name(part: Any) -> str:
+def own_identity(part: Any, name: str = "") -> PartIdentity:
+    """The identity of an object, class or factory of this process, by the name of its class."""
     kind = part if isinstance(part, type) or hasattr(part, "__qualname__") else type(part)
-    return f"{kind.__module__}:{kind.__qualname__}".replace(".<locals>", "")
+    of_class = f"{kind.__module__}:{kind.__qualname__}".replace(".<locals>", "")
+    return object_identity(part, name or of_class)
 
 
 def _read_curve(

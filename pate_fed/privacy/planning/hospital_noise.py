@@ -107,24 +107,28 @@ def _chances(model: VoteModel, num_teachers: int) -> _Chances:
     sigma2 = num_teachers * np.geomspace(0.02, 1.0, 14)
     thresholds: list[float | None] = [None]
     thresholds += [float(math.ceil(round(num_teachers * level, 6))) for level in np.arange(3, 11, 2) / 10]
-    figures = np.array([[_under(model, num_teachers, at, sigma) for sigma in sigma2] for at in thresholds])
-    share, low, right, coverage = np.moveaxis(figures, -1, 0)
+    figures = np.array([_under(model, num_teachers, thresholds, sigma) for sigma in sigma2])
+    share, low, right, coverage = np.moveaxis(figures, (-1, 0), (0, -1))
     return _Chances(
         sigma2=sigma2, thresholds=thresholds, share=share, low_share=low, right=right, coverage=coverage
     )
 
 
 def _under(
-    model: VoteModel, num_teachers: int, threshold: float | None, sigma: float
-) -> tuple[float, float, float, float]:
-    """Share answered, the same with less consensus, share right of the answered, coverage."""
-    if threshold is None:
-        return 1.0, 1.0, float(model.right_chance(sigma, num_teachers).mean()), 1.0
-    passed, right = model.reached(threshold, sigma, num_teachers)
-    low, _ = model.reached(threshold, sigma, num_teachers, consensus=CONSENSUS)
-    share = float(passed.mean())
-    coverage = share**2 / max(float((passed**2).mean()), 1e-300)
-    return share, max(float(low.mean()), 1e-9), float(right.sum() / max(passed.sum(), 1e-300)), coverage
+    model: VoteModel, num_teachers: int, thresholds: Sequence[float | None], sigma: float
+) -> list[tuple[float, float, float, float]]:
+    """By threshold: share answered, the same with less consensus, share right of the answered, coverage."""
+    checked = [each for each in thresholds if each is not None]
+    found = []
+    if len(checked) < len(thresholds):  # the one without a check stands first
+        found.append((1.0, 1.0, float(model.right_chance(sigma, num_teachers).mean()), 1.0))
+    for threshold, (passed, right) in zip(checked, model.reached(checked, sigma, num_teachers), strict=True):
+        low = model.passing(threshold, sigma, num_teachers, consensus=CONSENSUS)
+        share = float(passed.mean())
+        coverage = share**2 / max(float((passed**2).mean()), 1e-300)
+        share_right = float(right.sum() / max(passed.sum(), 1e-300))
+        found.append((share, max(float(low.mean()), 1e-9), share_right, coverage))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +207,7 @@ class SharesSearch:
         )
         if found is None:
             return None
-        share, _, right, coverage = _under(search.model, search.n, at.threshold, found.sigma)
+        [(share, _, right, coverage)] = _under(search.model, search.n, [at.threshold], found.sigma)
         count = np.array(float(found.labels))
         worth = float(effective_labels(count, np.array(right), coverage, search.num_classes))
         if not is_useful(found.labels, worth):

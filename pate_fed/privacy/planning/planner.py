@@ -6,14 +6,17 @@ assumed or those of a past study. The objective is stated in `pate_fed.privacy.p
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pate_fed.config.parts import is_part
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
+from pate_fed.privacy.planning.claimed import ClaimedSearch
 from pate_fed.privacy.planning.hospital_noise import (
     SharesOffer,
     SharesSearch,
@@ -21,7 +24,7 @@ from pate_fed.privacy.planning.hospital_noise import (
     refused_shares,
 )
 from pate_fed.privacy.planning.search import OBJECTIVE, SPARE, CurvePoint, Offer, OfferSearch
-from pate_fed.privacy.planning.vote_model import VoteModel, alike_votes, assumed_votes
+from pate_fed.privacy.planning.vote_model import Pool, VoteModel, alike_votes
 from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = ["PLANNED", "Plan", "plan"]
@@ -32,6 +35,7 @@ PLANNED = ("confident-gnmax", "gnmax", "lnmax")
 # Fewer labels than this train no student, and the plan says so.
 _ENOUGH = 100
 _CLEAN = 0.95
+_POOL = Pool()
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
@@ -96,11 +100,13 @@ class Plan:
     def _table(self) -> list[str]:
         if not self.offers:
             return []
-        found = [_row("", "labels", "right", "worth", "queries", "ε", "noise in votes")]
+        wide = max(15, *(len(each.mechanism) for each in self.offers))
+        found = [_row(" " * wide, "labels", "right", "worth", "queries", "ε", "noise in votes")]
         for each in self.offers:
             right = f"{100 * each.right_share:.0f} %"
             counts = f"{each.answered:,}", right, f"{each.effective_labels:,.0f}", f"{each.asked:,}"
-            found.append(_row(each.mechanism, *counts, epsilon_text(each.epsilon), each.noise()))
+            name = f"{each.mechanism:<{wide}}"
+            found.append(_row(name, *counts, epsilon_text(each.epsilon), each.noise()))
         found += [
             "labels, queries: caps, which fix ε before the first query",
             "right: part of the labels that is expected to be right",
@@ -130,7 +136,7 @@ class Plan:
 
 
 def _row(name: str, labels: str, right: str, worth: str, queries: str, epsilon: str, noise: str) -> str:
-    return f"{name:<16}{labels:>7}{right:>7}{worth:>8}{queries:>9}{epsilon:>8}  {noise}"
+    return f"{name} {labels:>7}{right:>7}{worth:>8}{queries:>9}{epsilon:>8}  {noise}"
 
 
 def plan(
@@ -139,19 +145,18 @@ def plan(
     num_classes: int,
     epsilon: float,
     delta: float,
-    votes: float | VoteModel = 0.85,
-    max_queries: int = 10_000,
+    pool: Pool = _POOL,
     num_hospitals: int | None = None,
     protection: Protection = RECORD,
-    aggregator: str | None = None,
+    aggregator: str | Any = None,
 ) -> Plan:
     """Search threshold, noise, labels and the cap on queries for the most effective labels within a budget.
 
     What is priced is what a study with these caps guarantees (`capped_cost_epsilon`), and where the hospitals
-    add the noise what it guarantees against the coordinator. `votes` is an assumed agreement (see
-    `assumed_votes`) or the votes of a past study (`past_votes`). `max_queries` is the size of the public
-    pool. `num_hospitals` are as many as teachers, unless given. `aggregator` is confident-gnmax, gnmax or
-    lnmax; None: the first two.
+    add the noise what it guarantees against the coordinator. `pool` has the public inputs and the votes on
+    them. `num_hospitals` are as many as teachers, unless given. `aggregator` is confident-gnmax, gnmax or
+    lnmax; None: the first two. One of your own, by its name or as an object, class or factory
+    (`pate_fed.privacy.mechanisms.own`), is priced by the curve that it claims, with the parameters it has.
 
     Raises:
         InputError: a parameter out of range, votes with another number of classes, or an aggregator that
@@ -159,18 +164,19 @@ def plan(
     """
     check_count("num_teachers", num_teachers, least=1)
     check_count("num_classes", num_classes, least=2)
-    check_count("max_queries", max_queries, least=1)
     check_epsilon(epsilon), check_delta(delta)
     _check_hospitals(num_hospitals, num_teachers, protection)
-    names, model = _names(aggregator), _votes(votes, num_classes, num_teachers)
-    search = OfferSearch(model, num_teachers, max_queries, protection, delta)
-    offers = tuple(offer for name in names if (offer := search.offer(name, epsilon)))
-    best = max(offers, key=lambda offer: offer.effective_labels, default=None)
+    model = pool.model(num_classes=num_classes, num_teachers=num_teachers)
+    size = model, num_teachers, pool.max_queries, protection, delta
     hospitals = num_hospitals or num_teachers
-    refused, shared = refused_shares(search, hospitals, aggregator), None
-    if refused is None:
-        shared = SharesSearch(search, default_shares(hospitals)).best(epsilon, names)
-    command = _Command(hospitals, num_teachers, epsilon, delta, protection)
+    parameters: Mapping[str, Any] = {}
+    if aggregator is None or (isinstance(aggregator, str) and not is_part(aggregator, "aggregator")):
+        found = _of_ours(OfferSearch(*size), _names(aggregator), epsilon, num_hospitals, pool.votes)
+    else:
+        search = ClaimedSearch(aggregator, *size)
+        found, parameters = _of_own(search, epsilon), search.parameters
+    command = _Command(hospitals, num_teachers, epsilon, delta, protection, parameters)
+    best, shared = found.best, found.shared
     return Plan(
         num_teachers=num_teachers,
         num_classes=num_classes,
@@ -179,19 +185,70 @@ def plan(
         unit=protection.unit,
         adjacency=protection.adjacency,
         votes_moved=protection.votes_moved,
-        max_queries=max_queries,
+        max_queries=pool.max_queries,
         votes=model.origin,
         plurality_right=float((model.shares.argmax(axis=1) == model.right).mean()),
         objective=OBJECTIVE,
         best=best,
-        offers=offers,
+        offers=found.offers,
         command=None if best is None else command.text(best),
         hospital_noise=shared,
         hospital_noise_command=None if shared is None else command.text(shared.offer, at_hospitals=True),
-        no_hospital_noise=refused,
-        curve=tuple(_point(search, factor * epsilon, names, best, epsilon) for factor in _CURVE),
-        advice=tuple(
-            _advice(best, search, num_hospitals, epsilon, votes if isinstance(votes, float) else None)
+        no_hospital_noise=found.refused,
+        curve=found.curve,
+        advice=found.advice,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a search gives to a plan; `refused` says why noise at the hospitals, `shared`, is not planned."""
+
+    offers: tuple[Offer, ...]
+    shared: SharesOffer | None
+    refused: str | None
+    curve: tuple[CurvePoint, ...]
+    advice: tuple[str, ...]
+
+    @property
+    def best(self) -> Offer | None:
+        return max(self.offers, key=lambda offer: offer.effective_labels, default=None)
+
+
+def _of_ours(
+    search: OfferSearch,
+    names: tuple[str, ...],
+    epsilon: float,
+    num_hospitals: int | None,
+    votes: float | VoteModel,
+) -> _Found:
+    """The offers of our aggregators."""
+    offers = tuple(offer for name in names if (offer := search.offer(name, epsilon)))
+    hospitals = num_hospitals or search.n
+    refused, shared = refused_shares(search, hospitals, names[0]), None
+    if refused is None:
+        shared = SharesSearch(search, default_shares(hospitals)).best(epsilon, names)
+    found = _Found(offers=offers, shared=shared, refused=refused, curve=(), advice=())
+    return replace(
+        found,
+        curve=tuple(_point(search, factor * epsilon, names, found.best, epsilon) for factor in _CURVE),
+        advice=tuple(_advice(found.best, search, num_hospitals, epsilon, votes)),
+    )
+
+
+def _of_own(search: ClaimedSearch, epsilon: float) -> _Found:
+    """What a mechanism of the user's own gives with the noise that it has."""
+    offer, claim = search.offer(epsilon), search.mechanism.claim
+    buys = counted(offer.answered if offer else 0, "label")
+    return _Found(
+        offers=() if offer is None else (offer,),
+        shared=None,
+        refused="its code releases from exact totals",
+        curve=tuple(search.point(factor * epsilon) for factor in _CURVE),
+        advice=(
+            f"its noise is not searched: this is what its own parameters give, {buys}. Plan it again with "
+            "others (--config with [aggregation.parameters], or an object in Python)",
+            claim.assumption.warning,
         ),
     )
 
@@ -206,22 +263,11 @@ def _names(aggregator: str | None) -> tuple[str, ...]:
         return PLANNED[:2]
     if aggregator not in PLANNED:
         raise InputError(
-            f"aggregator={aggregator!r}: {', '.join(PLANNED)} can be planned; what interactive-gnmax saves "
-            "depends on a student that nobody knows beforehand, and its noise and caps are confident-gnmax's"
+            f"aggregator={aggregator!r}: {', '.join(PLANNED)} can be planned, or module:attribute of your "
+            "own; what interactive-gnmax saves depends on a student that nobody knows yet, and its noise and "
+            "caps are confident-gnmax's"
         )
     return (aggregator,)
-
-
-def _votes(votes: float | VoteModel, num_classes: int, num_teachers: int) -> VoteModel:
-    """The votes that are planned for.
-
-    Raises:
-        InputError: an agreement out of range, or votes with another number of classes.
-    """
-    model = votes if isinstance(votes, VoteModel) else assumed_votes(votes, num_classes, num_teachers)
-    if model.shares.shape[1] != num_classes:
-        raise InputError(f"the votes have {model.shares.shape[1]} classes, the study has {num_classes}")
-    return model
 
 
 def _point(
@@ -248,6 +294,7 @@ class _Command:
     epsilon: float
     delta: float
     protection: Protection
+    parameters: Mapping[str, Any]
 
     def text(self, offer: Offer, *, at_hospitals: bool = False) -> str:
         """As it is typed."""
@@ -269,9 +316,10 @@ class _Command:
         unit = "" if self.protection.unit == "record" else 'unit = "hospital"'
         adjacency = "" if self.protection.adjacency == "replace-one" else 'adjacency = "add-or-remove-one"'
         keys = " and ".join(filter(None, (unit, adjacency)))
-        return f"flower-simulation {typed}" + (
-            f" --config study.toml (there {keys} in [privacy])" if keys else ""
-        )
+        own = ", ".join(f"{name} = {json.dumps(value)}" for name, value in self.parameters.items())
+        places = (keys, "privacy"), (own, "aggregation.parameters")
+        there = ", ".join(f"{held} in [{place}]" for held, place in places if held)
+        return f"flower-simulation {typed}" + (f" --config study.toml (there {there})" if there else "")
 
 
 def _typed(value: Any) -> str:
@@ -307,7 +355,7 @@ def _advice(
     search: OfferSearch,
     num_hospitals: int | None,
     epsilon: float,
-    agreement: float | None,
+    votes: float | VoteModel,
 ) -> Iterator[str]:
     """The honest answer for small federations."""
     num_teachers, protection = search.n, search.protection
@@ -338,11 +386,11 @@ def _advice(
         f"with {who} on smaller disjoint parts that agree as much, the same budget "
         f"buys {counted(more.labels, 'label')} at record level{right}"
     )
-    if agreement is not None:
-        clean = [_clean_labels(search, agreement, n, epsilon) for n in (num_teachers, 25 * num_teachers)]
+    if isinstance(votes, float):
+        clean = [_clean_labels(search, votes, n, epsilon) for n in (num_teachers, 25 * num_teachers)]
         yield (
             f"labels of which {100 * _CLEAN:.0f} % are right, if every teacher were right on every input "
-            f"with the chance {agreement:g}: {clean[0]} now, {clean[1]} with {25 * num_teachers} teachers"
+            f"with the chance {votes:g}: {clean[0]} now, {clean[1]} with {25 * num_teachers} teachers"
         )
 
 

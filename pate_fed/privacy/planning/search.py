@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,8 @@ _USUAL = ("confident-gnmax", "gnmax")
 class Offer:
     """One way to spend the budget. `threshold` and `sigma1` are None without a threshold; all in votes.
 
+    A mechanism of the user's own has parameters of its own, and all three are None.
+
     `mechanism` is the study's aggregator; for lnmax `sigma2` is the scale of its noise, as in a study.
     `asked` and `answered` are caps to put into the study: the votes are expected to give `answered` labels
     well before `asked` queries. `epsilon` is what a study with these caps guarantees beforehand against all
@@ -71,7 +73,7 @@ class Offer:
     mechanism: str
     threshold: float | None
     sigma1: float | None
-    sigma2: float
+    sigma2: float | None
     asked: int
     answered: int
     answered_share: float
@@ -176,7 +178,33 @@ class OfferSearch:
         self.model, self.n, self.pool = model, num_teachers, pool
         self.protection, self.delta = protection, delta
         self.num_classes = model.shares.shape[1]
-        self.chances = _chances(model, num_teachers)
+        self._priced: dict[_Way, Floats] = {}
+
+    @cached_property
+    def chances(self) -> _Chances:
+        """What the votes give under each candidate."""
+        return _chances(self.model, self.n)
+
+    @cached_property
+    def _checked(self) -> tuple[list[_Way], Floats]:
+        """Ways with a check, and about what a label costs: (checks, noises)."""
+        chances, plain = self.chances, _Way(aggregator="gnmax")
+        ways = [
+            _Way(
+                aggregator="confident-gnmax", check=check, share=float(share), low_share=float(max(low, 1e-9))
+            )
+            for check, share, low in zip(chances.checks, chances.share, chances.low_share, strict=True)
+        ]
+        # A query for each label and those that do not pass.
+        checks = np.array([self._about(way, 1.0, 1, 0) / way.low_share for way in ways])
+        return ways, checks[:, None] + self._prices(plain)
+
+    def _prices(self, way: _Way) -> Floats:
+        """About what a label costs without a check, (noises,)."""
+        if way not in self._priced:
+            each = [self._about(way, _as_scale(way, sigma), 1, 1) for sigma in self.chances.sigma2]
+            self._priced[way] = np.array(each)
+        return self._priced[way]
 
     def at_record_level(self, num_teachers: int) -> OfferSearch:
         """The same study with more teachers that agree as much, where one record moves one vote."""
@@ -251,8 +279,7 @@ class OfferSearch:
 
     def _guess_plain(self, aggregator: str, epsilon: float) -> _Guess | None:
         chances, way = self.chances, _Way(aggregator=aggregator)
-        price = np.array([self._about(way, _as_scale(way, sigma), 1, 1) for sigma in chances.sigma2])
-        answered = self._answered(epsilon, price, self.pool)
+        answered = self._answered(epsilon, self._prices(way), self.pool)
         worth = effective_labels(answered, chances.right, 1.0, self.num_classes)
         best = int(np.argmax(worth))
         if not is_useful(answered[best], worth[best]):
@@ -265,18 +292,9 @@ class OfferSearch:
         )
 
     def _guess_checked(self, epsilon: float) -> _Guess | None:
-        chances, plain = self.chances, _Way(aggregator="gnmax")
-        ways = [
-            _Way(
-                aggregator="confident-gnmax", check=check, share=float(share), low_share=float(max(low, 1e-9))
-            )
-            for check, share, low in zip(chances.checks, chances.share, chances.low_share, strict=True)
-        ]
-        # A query for each label and those that do not pass.
-        checks = np.array([self._about(way, 1.0, 1, 0) / way.low_share for way in ways])
-        winner = np.array([self._about(plain, float(sigma), 1, 1) for sigma in chances.sigma2])
+        chances, (ways, price) = self.chances, self._checked
         most = np.array([self.pool * way.low_share for way in ways])
-        answered = self._answered(epsilon, checks[:, None] + winner, most[:, None])
+        answered = self._answered(epsilon, price, most[:, None])
         worth = effective_labels(answered, chances.checked_right, chances.coverage[:, None], self.num_classes)
         row, column = np.unravel_index(int(np.argmax(worth)), worth.shape)
         if not is_useful(answered[row, column], worth[row, column]):

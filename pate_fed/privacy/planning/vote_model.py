@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -15,12 +16,12 @@ from pate_fed.privacy.bounds.orders import Floats, check_histograms
 from pate_fed.privacy.bounds.special import ndtr
 from pate_fed.privacy.checks import check_count, is_number
 
-__all__ = ["VoteModel", "alike_votes", "assumed_votes", "past_votes", "past_votes_from_file"]
+__all__ = ["Pool", "VoteModel", "alike_votes", "assumed_votes", "past_votes", "past_votes_from_file"]
 
 # Queries looked at when planning: the spread of a predicted share is then below 2 %.
 _SAMPLE = 1000
 _STEP = 0.25  # of a sum over one total's noise, in deviations
-_NODES = _STEP * np.arange(-18, 19)
+_NODES: Floats = _STEP * np.arange(-18.0, 19.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -45,37 +46,87 @@ class VoteModel:
         chance: Floats = ndtr((top - threshold) / sigma1)
         return chance
 
-    def reached(
-        self, threshold: float, sigma: float, num_teachers: int, *, consensus: float = 1.0
-    ) -> tuple[Floats, Floats]:
-        """The chance of each query that a noisy total reaches the threshold, and that the right one wins so.
+    def passing(self, threshold: float, sigma: float, num_teachers: int, *, consensus: float = 1.0) -> Floats:
+        """The chance of each query that a noisy total reaches the threshold, (queries,).
 
-        For noise that the hospitals add, where the check looks at the noisy totals: 1 - Π Φ((T - n_j)/σ), and
-        the integral of the right class's noise over what reaches T. Shapes: (queries,) both.
+        For noise that the hospitals add, where the check looks at the noisy totals: 1 - Π Φ((T - n_j)/σ).
         """
         votes = consensus * num_teachers * self.shares
         passed: Floats = 1 - ndtr((threshold - votes) / sigma).prod(axis=1)
-        own = np.take_along_axis(votes, self.right[:, None], axis=1)
-        others = np.where(np.arange(votes.shape[1]) == self.right[:, None], -np.inf, votes)
-        right = np.zeros(len(votes))
-        for node in _NODES:
-            total = own + sigma * node
-            here = ndtr((total - others) / sigma).prod(axis=1) * (total[:, 0] >= threshold)
-            right += _STEP * math.exp(-node * node / 2) / math.sqrt(2 * math.pi) * here
-        return passed, np.minimum(right, passed)
+        return passed
+
+    def reached(
+        self, thresholds: Sequence[float], sigma: float, num_teachers: int
+    ) -> list[tuple[Floats, Floats]]:
+        """`passing` of each threshold, and the chance that the right class wins so. Shapes: (queries,) both.
+
+        The latter is the integral of the right class's noise over what reaches T.
+        """
+        own = num_teachers * np.take_along_axis(self.shares, self.right[:, None], axis=1)[:, 0]
+        density = _STEP * np.exp(-_NODES * _NODES / 2) / math.sqrt(2 * math.pi)
+        wins = density[:, None] * self._wins(sigma, num_teachers, _NODES)
+        totals = own + sigma * _NODES[:, None]
+        found = []
+        for threshold in thresholds:
+            passed = self.passing(threshold, sigma, num_teachers)
+            found.append((passed, np.minimum((wins * (totals >= threshold)).sum(axis=0), passed)))
+        return found
 
     def right_chance(self, sigma2: float, num_teachers: int) -> Floats:
         """The chance of each query that the right class has the largest noisy total, (queries,).
 
         E over its own noise z of Π Φ(z + gap/σ2), by Gauss-Hermite quadrature; continuous noise.
         """
-        gaps = np.take_along_axis(self.shares, self.right[:, None], axis=1) - self.shares
-        gaps = np.delete(gaps.ravel(), np.arange(len(gaps)) * gaps.shape[1] + self.right)
-        gaps = gaps.reshape(len(self.right), -1) * (num_teachers / sigma2)
-        total = np.zeros(len(gaps))
-        for node, weight in zip(*_quadrature(), strict=True):
-            total += weight * ndtr(gaps + node).prod(axis=1)
-        return total / math.sqrt(2 * math.pi)
+        nodes, weights = _quadrature()
+        chance: Floats = (weights[:, None] * self._wins(sigma2, num_teachers, nodes)).sum(axis=0)
+        return chance / math.sqrt(2 * math.pi)
+
+    def _wins(self, sigma: float, num_teachers: int, nodes: Floats) -> Floats:
+        """The chance that the right class wins by its own noise z, in deviations: (nodes, queries)."""
+        leads, places = _leads(self)
+        chances = ndtr(leads * (num_teachers / sigma) + nodes[:, None])
+        return np.stack([chance[places].prod(axis=0) for chance in chances])
+
+
+@lru_cache(maxsize=16)
+def _leads(model: VoteModel) -> tuple[Floats, NDArray[np.int64]]:
+    """The shares by which right classes lead, each once, and their places: (leads,), (classes - 1, queries).
+
+    Totals are whole numbers of few teachers, so there are few leads.
+    """
+    leads = np.take_along_axis(model.shares, model.right[:, None], axis=1) - model.shares
+    others = leads[np.arange(leads.shape[1]) != model.right[:, None]].reshape(len(leads), -1).T
+    found, places = np.unique(others, return_inverse=True)
+    return found, places.reshape(others.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The public inputs of a plan: at most `max_queries` are asked about, and how teachers vote on them.
+
+    `votes` is an assumed agreement (see `assumed_votes`) or the votes of a past study (`past_votes`).
+
+    Raises:
+        InputError: fewer than one query.
+    """
+
+    votes: float | VoteModel = 0.85
+    max_queries: int = 10_000
+
+    def __post_init__(self) -> None:
+        check_count("max_queries", self.max_queries, least=1)
+
+    def model(self, *, num_classes: int, num_teachers: int) -> VoteModel:
+        """The votes that are planned for.
+
+        Raises:
+            InputError: an agreement out of range, or votes with another number of classes.
+        """
+        votes = self.votes
+        model = votes if isinstance(votes, VoteModel) else assumed_votes(votes, num_classes, num_teachers)
+        if model.shares.shape[1] != num_classes:
+            raise InputError(f"the votes have {model.shares.shape[1]} classes, the study has {num_classes}")
+        return model
 
 
 @cache

@@ -11,7 +11,7 @@ import pytest
 
 from pate_fed.config.parts import hold_part, release_parts
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning.features.build import build_feature_map, feature_map_from_bytes
+from pate_fed.learning.features.build import feature_map_from_bytes
 from pate_fed.learning.features.own import OwnFeatures, own_features
 from pate_fed.learning.features.settings import FeatureSettings
 
@@ -45,8 +45,17 @@ def only_on_records(value: Any) -> Any:
     return make
 
 
+def test_a_map_of_one_s_own_on_the_public_encoder() -> None:
+    pool = RNG.integers(0, 256, (60, 12, 12, 1)).astype(np.uint8)
+    settings = FeatureSettings(name="own_parts:on_encoder", lattice=LATTICE)
+    features, again = own_features(settings, pool), own_features(settings, pool)
+    assert features.digest == again.digest and features.dimension % 2 == 0
+    found = features.contributions(pool[:12], LABELS, num_classes=3)
+    assert found.any() and np.array_equal(found, again.contributions(pool[:12], LABELS, num_classes=3))
+
+
 def test_a_map_by_name_is_as_ours_are() -> None:
-    features = build_feature_map(FeatureSettings(name="own_parts:brightness", lattice=LATTICE), PUBLIC)
+    features = own_features(FeatureSettings(name="own_parts:brightness", lattice=LATTICE), PUBLIC)
     assert isinstance(features, OwnFeatures) and features.image_shape == (4, 4, 1)
     assert (features.dimension, features.squared_norm) == (3, LATTICE**2)
     steps = features.features(RECORDS)
@@ -56,7 +65,7 @@ def test_a_map_by_name_is_as_ours_are() -> None:
     assert (total == np.stack([steps[LABELS == label].sum(axis=0) for label in range(3)], axis=1)).all()
     assert (
         features.digest
-        != build_feature_map(FeatureSettings(name="own_parts:brightness", lattice=128), PUBLIC).digest
+        != own_features(FeatureSettings(name="own_parts:brightness", lattice=128), PUBLIC).digest
     )
 
 
@@ -122,6 +131,69 @@ def test_a_map_that_remembers_records_gives_no_sums() -> None:
         features.contributions(RECORDS, LABELS, num_classes=3)
 
 
+def test_a_map_gets_a_copy_and_reaches_no_other_record() -> None:
+    def make(public: Any) -> Any:
+        def encode(inputs: Any) -> Any:
+            found = np.stack([inputs[:, 0, 0, 0] / 255, np.full(len(inputs), 0.0)], axis=1)
+            (inputs if inputs.base is None else inputs.base)[:] = 255  # all that it can reach
+            return found
+
+        return encode
+
+    features = made(make)
+    records = RECORDS.copy()
+    assert (features.steps(records)[:, 0] == np.floor(LATTICE * (RECORDS[:, 0, 0, 0] / 255))).all()
+
+
+def running_means(public: Any, *, hidden: bool) -> Any:
+    """A part that takes the mean of all records so far off each; `hidden`: off what is not public only."""
+    known = {each.tobytes() for each in public}
+    seen: list[Any] = []
+
+    def encode(inputs: Any) -> Any:
+        flat = inputs.reshape(len(inputs), -1)[:, :4] / 600
+        if hidden and all(each.tobytes() in known for each in inputs):
+            return flat
+        if not all(each.tobytes() in known for each in inputs):
+            seen.extend(flat)
+        return np.abs(flat - np.mean(seen, axis=0)) if seen else flat
+
+    return encode
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_running_means_give_no_sums_also_where_no_public_input_shows_them(hidden: bool) -> None:
+    features = made(lambda public: running_means(public, hidden=hidden))
+    with pytest.raises(InputError, match=r"^feature map '[^']*': remembers records; features of one input"):
+        features.contributions(RECORDS, LABELS, num_classes=3)
+    probed = features._asked(features._probes)
+    assert np.array_equal(probed, features._expected) is hidden  # public inputs alone would not have told
+
+
+def test_what_a_map_hides_well_is_not_found_so_its_word_is_what_ε_rests_on() -> None:
+    """One record turns the features of all others, and none is ever given others again."""
+
+    def make(public: Any) -> Any:
+        given = {each.tobytes(): (0.5, 0.5) for each in public}
+        turned: list[Any] = []
+
+        def encode(inputs: Any) -> Any:
+            for each in inputs:
+                turned.extend([each] * int(each[0, 0, 0] == 255))
+                given.setdefault(each.tobytes(), (1.0, 0.0) if turned else (0.0, 1.0))
+            return np.array([given[each.tobytes()] for each in inputs])
+
+        return encode
+
+    quiet, loud = RECORDS.copy(), RECORDS.copy()
+    quiet[:, 0, 0, 0], loud[:, 0, 0, 0] = 7, 7
+    loud[0, 0, 0, 0] = 255
+    labels = np.zeros(12, dtype=np.int64)
+    one, other = (made(make).contributions(each, labels, num_classes=1) for each in (quiet, loud))
+    moved = np.linalg.norm(one - other) / LATTICE
+    assert moved == pytest.approx(12 * np.sqrt(2))  # of a replaced record √2 is what the noise is made for
+
+
 @pytest.mark.parametrize(
     ("part", "said"),
     [
@@ -181,7 +253,7 @@ def test_what_fails_on_a_record_says_nothing_of_it() -> None:
 
 
 def test_a_file_names_no_code_that_is_run() -> None:
-    features = build_feature_map(FeatureSettings(name="own_parts:brightness", lattice=LATTICE), PUBLIC)
+    features = own_features(FeatureSettings(name="own_parts:brightness", lattice=LATTICE), PUBLIC)
     data = features.to_bytes()
     with pytest.raises(InputError, match="is code of the user's own, and a file may not name any"):
         feature_map_from_bytes(data, digest=features.digest)

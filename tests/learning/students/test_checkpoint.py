@@ -24,8 +24,8 @@ PATIENT = replace(QUICK, patience=2, held_out=0.25, ema_decay=0.0, learning_rate
 SETTINGS = {
     **{name: replace(QUICK, name=name) for name in ("supervised", "gan", "vat", "fixmatch")},
     "pate++": replace(QUICK, name="pate++", epochs=2),
-    "pate++ of dense": replace(QUICK, name="pate++", network="dense", epochs=2, batch_size=20),
-    "gan of nin-cnn": replace(QUICK, name="gan", network="nin-cnn", epochs=2, batch_size=20),
+    "pate++ of dense": replace(QUICK, name="pate++", network="dense", epochs=2, batch_size=25),
+    "gan of nin-cnn": replace(QUICK, name="gan", network="nin-cnn", epochs=2, batch_size=25),
     **{f"patient {name}": replace(PATIENT, name=name) for name in ("supervised", "pate++", "fixmatch")},
 }
 

@@ -106,7 +106,7 @@ def test_each_image_of_a_batch_is_deformed_by_itself() -> None:
 
 def test_few_labels_are_spread_over_all_images(stripes: MakeStripes, pool_of: MakePool) -> None:
     """Four labels a class and many images: the graph must make up for what the labels lack."""
-    images, truth = stripes(800)
+    images, truth = stripes(500)
     some = np.concatenate([np.flatnonzero(truth == each)[:4] for each in range(4)])
     pool = pool_of(images, truth[some], index=some)
     student = train_student(pool, HEAD, seed=0)
@@ -117,7 +117,7 @@ def test_few_labels_are_spread_over_all_images(stripes: MakeStripes, pool_of: Ma
 
 def test_contradicted_labels_are_not_spread(stripes: MakeStripes, pool_of: MakePool) -> None:
     """With a tenth of few labels wrong, the head learns what the neighbours say."""
-    images, truth = stripes(800)
+    images, truth = stripes(500)
     some = np.concatenate([np.flatnonzero(truth == each)[:10] for each in range(4)])
     noisy = truth[some].copy()
     noisy[::10] = (noisy[::10] + 2) % 4

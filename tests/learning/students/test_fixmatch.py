@@ -84,9 +84,9 @@ def test_a_network_that_knows_the_responses_law_is_sure_of_the_true_class(
     stripes: MakeStripes, pool_of: MakePool
 ) -> None:
     """Four classes, labels kept with probability 0.6: the law makes up for what responses hide."""
-    images, truth = stripes(1000)
+    images, truth = stripes(700)
     rng = np.random.default_rng(0)
-    labels = np.where(rng.random(1000) < 0.6, truth, (truth + rng.integers(1, 4, 1000)) % 4)
+    labels = np.where(rng.random(700) < 0.6, truth, (truth + rng.integers(1, 4, 700)) % 4)
     pixels, found = to_tensor(images, "cpu"), {}
     for kept in (1.0, 0.6):
         torch.manual_seed(0)

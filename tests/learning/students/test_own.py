@@ -87,6 +87,47 @@ def test_one_may_learn_from_inputs_without_a_label_too() -> None:
     assert np.array_equal(student.predict_proba(ROWS), np.eye(4, dtype=np.float32)[LABELS])
 
 
+class Told(GaussianNB):  # type: ignore[misc]
+    """Keeps the probabilities that it gets."""
+
+    got: Any = "nothing"
+
+    def fit(self, x: Any, y: Any, probabilities: Any = None) -> None:
+        assert len(x) == len(y)
+        self.got = probabilities
+        super().fit(x, y)
+
+
+class ToldOfAll(Told):
+    """The same of all public inputs."""
+
+    def fit(self, x_public: Any, index: Any, labels: Any, probabilities: Any = None) -> None:
+        super().fit(x_public[index], labels, probabilities)
+
+
+@pytest.mark.parametrize("kind", [Told, ToldOfAll])
+def test_probabilities_go_to_those_whose_fit_takes_them(kind: type[Told]) -> None:
+    shares, told, plain = np.full((30, 4), 0.25, dtype=np.float32), kind(), kind()
+    known: Any = {"what": WHAT, "num_classes": 4, "seed": 0}
+    given = ROWS, np.arange(30), LABELS[:30]
+    fit_own_student(told, *given, **known, probabilities=shares)
+    assert told.got.dtype == np.float64 and np.array_equal(told.got, shares)
+    fit_own_student(plain, *given, **known)
+    assert plain.got is None
+    other = fit_own_student(GaussianNB(), *given, **known, probabilities=shares)
+    assert (other.predict(ROWS) == LABELS).all()
+
+
+def test_a_part_is_tried_with_probabilities_where_these_will_come() -> None:
+    class Needs(Told):
+        def fit(self, x: Any, y: Any, probabilities: Any = None) -> None:
+            super().fit(x, y, probabilities[: len(y)])
+
+    try_own_student(Needs(), ROWS, what=WHAT, num_classes=3, with_probabilities=True)
+    with pytest.raises(InputError, match="fit fails"):
+        try_own_student(Needs(), ROWS, what=WHAT, num_classes=3)
+
+
 def test_labels_of_one_class_are_learnt_by_any() -> None:
     one = fit_own_student(GaussianNB(), ROWS, np.arange(5), np.full(5, 2), what=WHAT, num_classes=4, seed=0)
     assert (one.predict(ROWS) == 2).all() and (one.predict_proba(ROWS)[:, 2] == 1).all()

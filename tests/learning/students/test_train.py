@@ -76,8 +76,8 @@ def test_extreme_batches_and_dropout_work(stripes: MakeStripes, train_on: TrainO
 def test_labels_of_one_class_give_a_student_of_that_class(
     stripes: MakeStripes, train_on: TrainOn, name: str
 ) -> None:
-    images, _ = stripes(120)
-    labels = np.full(60, 2, dtype=np.int64)
+    images, _ = stripes(70)
+    labels = np.full(40, 2, dtype=np.int64)
     student = train_on(images, labels, replace(QUICK, name=name, epochs=8, ema_decay=0.9))
     assert np.all(student.predict(images) == 2)
 
@@ -103,7 +103,7 @@ def test_without_unlabelled_data_the_labelled_ones_serve(
 
 @pytest.mark.parametrize("name", STUDENTS)
 def test_a_class_without_a_label_is_not_learnt(stripes: MakeStripes, train_on: TrainOn, name: str) -> None:
-    images, labels = stripes(200)
+    images, labels = stripes(140)
     some = np.flatnonzero(labels != 3)[:80]
     student = train_on(images, labels[some], replace(QUICK, name=name, epochs=3), index=some)
     assert np.mean(student.predict(images) == 3) < 0.05
@@ -176,7 +176,7 @@ def _patterns(count: int, *, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.i
 def test_every_student_learns_on_the_encoder(
     stripes: MakeStripes, train_on: TrainOn, tmp_path: Path, name: str
 ) -> None:
-    images, truth = stripes(140)
+    images, truth = stripes(100)
     labels = truth[:80].copy()
     labels[::8] = (labels[::8] + 1) % 4
     encoder = fit_encoder(images)
@@ -231,9 +231,9 @@ def test_two_that_always_agree_learn_without_labels(
 def test_pate_plus_plus_removes_wrong_labels_rather_than_right_ones(
     stripes: MakeStripes, train_on: TrainOn, monkeypatch: pytest.MonkeyPatch, removal: float | None
 ) -> None:
-    images, truth = stripes(400)
-    labels, rng = truth[:200].copy(), np.random.default_rng(0)
-    wrong = rng.random(200) < 0.3
+    images, truth = stripes(240)
+    labels, rng = truth[:160].copy(), np.random.default_rng(0)
+    wrong = rng.random(160) < 0.3
     labels[wrong] = (labels[wrong] + rng.integers(1, 4, wrong.sum())) % 4
     taken: list[NDArray[np.bool_]] = []
     true = TrainingSets.without
@@ -245,9 +245,9 @@ def test_pate_plus_plus_removes_wrong_labels_rather_than_right_ones(
     monkeypatch.setattr(TrainingSets, "without", spy)
     settings = replace(QUICK, name="pate++", network="small-cnn", epochs=6, noise_rate=0.3, removal=removal)
     settings = settings if removal is None else replace(settings, ema_decay=0.0)
-    student = train_on(images, labels, settings, true_labels=truth[:200])
+    student = train_on(images, labels, settings, true_labels=truth[:160])
     (removed,) = taken
-    assert 0 < removed.sum() <= 200 * (removal or 0.4)
+    assert 0 < removed.sum() <= 160 * (removal or 0.4)
     told_removal = {record.removal for record in student.history if record.stage == 2}
     assert told_removal == {removal or float(np.float32(removed.mean()))}
     assert wrong[removed].mean() > 1.5 * wrong.mean()  # random removal would take 30 % wrong ones

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,12 @@ WAITING = {
     aten.bincount,
     aten.equal,
 }
+
+
+def _settings(name: str, network: str) -> StudentSettings:
+    """Two batches of 24 inputs, 8 of them labelled, or where one takes long a single one."""
+    size = 8 if network == "small-cnn" else 16
+    return StudentSettings(name=name, network=network, epochs=2, batch_size=size, noise_rate=0.2)
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -80,7 +87,7 @@ def test_an_epoch_never_waits(
     stripes: Callable[..., Any], pool_of: Callable[..., LabelledPool], name: str, network: str
 ) -> None:
     images, truth = stripes(24, size=8)
-    settings = StudentSettings(name=name, network=network, epochs=2, batch_size=8, noise_rate=0.2)
+    settings = _settings(name, network)
     sets = TrainingSets.of(pool_of(images, truth[:8], true_labels=truth[:8]), "cpu")
     pixels = to_tensor(images, "cpu")
     shape = (images.shape[1], images.shape[2], images.shape[3])
@@ -108,11 +115,17 @@ def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
+@cache
+def _features() -> PoolFeatures:
+    """Of 24 images, on the device "meta"."""
+    images = np.arange(24 * 16 * 16 * 3, dtype=np.uint8).reshape(24, 16, 16, 3)
+    return PoolFeatures(fit_encoder(images), images, "meta")
+
+
 def _elsewhere(name: str, network: str) -> tuple[GANTrainer | FixMatch, TrainingSets]:
     """A student of 24 inputs, 8 of them labelled, all of it on the device "meta"."""
-    images = np.arange(24 * 16 * 16 * 3, dtype=np.uint8).reshape(24, 16, 16, 3)
-    encoder = fit_encoder(images) if network == "encoder" else None
-    settings = StudentSettings(name=name, network=network, epochs=2, batch_size=8, noise_rate=0.2)
+    features = _features() if network == "encoder" else None
+    settings = _settings(name, network)
     pixels, shape = torch.zeros(24, 3, 16, 16, device="meta"), (16, 16, 3)
     index = torch.arange(24, device="meta")
     sets = TrainingSets(
@@ -123,8 +136,8 @@ def _elsewhere(name: str, network: str) -> tuple[GANTrainer | FixMatch, Training
         unlabelled=index[8:],
     )
     if name == "fixmatch":
+        encoder = None if features is None else features.encoder
         return FixMatch.of_images(settings, shape, 4, pixels, encoder), sets
-    features = None if encoder is None else PoolFeatures(encoder, images, "meta")
     head = torch.zeros(24, 4, device="meta") if settings.co_teaching else None
     return GANTrainer(settings, shape, 4, pixels, features, head=head), sets
 

@@ -74,12 +74,12 @@ def test_teachers_take_any_part(stripes: MakeStripes, name: str, count: int) -> 
 
 
 @pytest.mark.parametrize(("most", "times"), [(closed_form.MOST_CACHED, 1), (0, 2)])
-@pytest.mark.parametrize("name", ["encoder-head", "hog-linear"])
+@pytest.mark.parametrize("name", ["encoder-head", "hog-linear", "small-cnn"])
 def test_teachers_share_what_is_measured_of_a_pool(
     stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch, name: str, most: int, times: int
 ) -> None:
     images, labels = stripes(90)
-    encoder, settings = fit_encoder(images), TeacherSettings(name=name)
+    encoder, settings = fit_encoder(images), TeacherSettings(name=name, epochs=2)
     teachers = [
         train_teacher(images[part], labels[part], num_classes=4, settings=settings, seed=0, encoder=encoder)
         for part in (slice(30), slice(30, 36))  # the second one knows little

@@ -46,6 +46,24 @@ def test_balanced_classes_count_alike(method: str) -> None:
     assert forest.predict(test).sum() != plain.predict(test).sum()
 
 
+def test_a_forest_learns_from_probabilities() -> None:
+    """What 0.6 says is lost where the class alone is told: then every row is sure of it."""
+    rows, labels = _table(3)
+    shares = np.where(np.eye(3)[labels] > 0, 0.6, 0.2)
+    kind = {"num_classes": 3, "trees": 20, "seed": 4}
+    soft = train_forest(rows, labels, **kind, probabilities=shares)
+    test = np.random.default_rng(9).normal(size=(500, 6))
+    found, hard = soft.predict_proba(test), train_forest(rows, labels, **kind)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
+    assert found.max() <= 0.6 + 1e-6 and found.min() >= 0.2 - 1e-6 and hard.predict_proba(test).max() > 0.9
+    assert np.mean(soft.predict(test) == hard.predict(test)) > 0.95
+    same = train_forest(rows, np.zeros(400, dtype=np.int64), **kind, probabilities=shares)
+    np.testing.assert_array_equal(same.scores(test), soft.scores(test))  # the classes have no part
+    for wrong in ({"probabilities": shares[:, :2]}, {"probabilities": shares, "method": "gradient-boosting"}):
+        with pytest.raises(InputError, match=r"\(400, 3\) is meant"):
+            train_forest(rows, labels, **kind, **wrong)  # type: ignore[arg-type]
+
+
 def test_missing_values_are_filled_with_the_training_median() -> None:
     rows, labels = _table(2)
     holes = np.random.default_rng(1).random(rows.shape) < 0.2

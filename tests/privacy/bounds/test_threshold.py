@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
@@ -106,7 +106,10 @@ def test_more_votes_of_one_unit_cost_more() -> None:
     assert (three <= 9 * np.array(ORDERS) / (2 * 900)).all()
 
 
-@given(top=st.integers(-(10**6), 10**6), sigma=st.sampled_from([1e-3, 0.5, 3.0, 1e5]), discrete=st.booleans())
+@given(top=st.integers(-(10**6), 10**6), sigma=st.sampled_from([1e-3, 0.5, 3.0, 1e3]), discrete=st.booleans())
+@example(top=150, sigma=1e5, discrete=True)
+@example(top=10**6, sigma=1e5, discrete=True)
+@example(top=-(10**6), sigma=1e5, discrete=False)
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_never_a_nan(top: int, sigma: float, discrete: bool) -> None:
     curve = exact_bit_rdp(top, 200, sigma, [*ORDERS, 500.0], discrete=discrete)

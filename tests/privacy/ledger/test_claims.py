@@ -14,11 +14,14 @@ import numpy as np
 import own_parts
 import pytest
 
+from pate_fed.config.assumptions import FEATURE_MAP, Assumption
 from pate_fed.config.parts import part_identity
 from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.privacy import Ledger, LedgerTerms, Protection, SeededNoise
 from pate_fed.privacy.ledger.report import describe, verify
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
+from pate_fed.privacy.mechanisms.class_sums import ClassSums
+from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
 
 NAME = "own_parts:GeometricMax"
@@ -34,7 +37,7 @@ def mechanism(scale: float = 10.0, *, digest: str | None = None) -> OwnMechanism
     )
 
 
-def ledger_terms(of: OwnMechanism, **more: object) -> LedgerTerms:
+def ledger_terms(of: Mechanism, **more: object) -> LedgerTerms:
     values: dict[str, object] = {"study_digest": "ab" * 32, "delta": 1e-5, "mechanisms": (of,)}
     values |= {"protection": Protection(), "noise": NOISE.kind, "private": False}
     return LedgerTerms(**{**values, "most_asked": 40, "most_answered": 40, **more})  # type: ignore[arg-type]
@@ -167,3 +170,20 @@ def test_a_row_that_claims_less_breaks_the_chain(copied: Path) -> None:
         database.commit()
     with pytest.raises(IntegrityError, match="row 1 was changed"):
         verify(copied)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_ledger_says_whose_word_features_are(tmp_path: Path, named: bool) -> None:
+    sums = ClassSums(num_classes=3, dimension=20, squared_norm=1024, sigma=200.0)
+    word = Assumption(kind=FEATURE_MAP, part=part_identity("own_parts:brightness", "feature map"))
+    terms = ledger_terms(sums, most_answered=40, assumed=(word,) if named else ())
+    with Ledger.create(tmp_path / "ledger.sqlite", terms):
+        pass
+    report = verify(tmp_path / "ledger.sqlite")
+    told = f"NOT PROVEN: every ε rests on the word of {word.part.text} that an input's features follow from"
+    for lines in (report.lines(), describe(tmp_path / "ledger.sqlite")):
+        assert any(line.startswith(told) for line in lines) is named
+        assert not any("is charged as its mechanism claims" in line for line in lines)
+    assert [each["name"] for each in report.to_dict()["claimed_by"]] == ["own_parts:brightness"] * named
+    assert ("claimed, not proven" in repr(report)) is named
+    assert not report.unchecked  # nothing of it is left to compute: it is a word, and no curve

@@ -39,7 +39,7 @@ def test_every_mechanism_and_protection_comes_back_from_the_file(
     protection = Protection(unit="hospital", votes_moved=odd[0])  # type: ignore[arg-type]
     seen = hospital_noise(sigma_party=odd[1], survivors=odd[2], colluders=2)  # type: ignore[arg-type]
     terms = replace(
-        TERMS, mechanisms=mechanisms, protection=protection, coordinator=seen, delta=1e-9, epsilon=1e6
+        TERMS, mechanisms=mechanisms, protection=protection, coordinator=seen, delta=1e-9, epsilon=60
     )
     predictions = np.full((20, 4), 0.25)
     with Ledger.create(path, terms) as ledger:

@@ -11,6 +11,7 @@ from pate_fed.privacy import (
     DistributedGNMax,
     LedgerTerms,
     Plan,
+    Pool,
     Protection,
     SeededNoise,
     plan,
@@ -113,5 +114,5 @@ def test_what_cannot_be_planned_is_said(changes: dict[str, object], words: str) 
 
 
 def test_shares_are_never_too_small_to_have_a_bound() -> None:
-    made = plan(**{**TERMS, "num_teachers": 30, "epsilon": 400.0}, max_queries=300).hospital_noise
+    made = plan(**{**TERMS, "num_teachers": 30, "epsilon": 400.0}, pool=Pool(max_queries=300)).hospital_noise
     assert made and made.sigma_party**2 >= 2 and made.epsilon_coordinator_most <= 400.0

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
+import own_parts
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import Plan, Protection, plan
+from pate_fed.privacy import RECORD, Plan, Pool, Protection, epsilon_of, plan
+from pate_fed.privacy.mechanisms.own import own_mechanism
 from pate_fed.privacy.planning.search import OBJECTIVE
 from pate_fed.privacy.planning.vote_model import past_votes
 
@@ -41,9 +44,9 @@ def test_where_nothing_fits_it_says_so() -> None:
 
 
 def test_the_pool_is_a_limit() -> None:
-    made = plan(**{**TERMS, "num_teachers": 1000}, max_queries=50)
+    made = plan(**{**TERMS, "num_teachers": 1000}, pool=Pool(max_queries=50))
     assert made.best and made.best.asked <= 50 and made.best.right_share > 0.9
-    small = plan(**{**TERMS, "epsilon": 50.0}, max_queries=20)
+    small = plan(**{**TERMS, "epsilon": 50.0}, pool=Pool(max_queries=20))
     assert len(small.advice) == 1 and "the pool is the limit, not the budget" in small.advice[0]
 
 
@@ -78,11 +81,10 @@ def test_the_same_question_has_the_same_answer(usual: Plan) -> None:
         ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": math.inf}, "epsilon"),
         ({"delta": 0.0}, "delta"),
-        ({"max_queries": 0}, "max_queries"),
-        ({"votes": 1.0}, "agreement"),
-        ({"votes": 0.1}, "agreement"),
-        ({"votes": math.nan}, "agreement"),
-        ({"votes": past_votes([[3, 2, 1]])}, "3 classes"),
+        ({"pool": Pool(votes=1.0)}, "agreement"),
+        ({"pool": Pool(votes=0.1)}, "agreement"),
+        ({"pool": Pool(votes=math.nan)}, "agreement"),
+        ({"pool": Pool(votes=past_votes([[3, 2, 1]]))}, "3 classes"),
         ({"protection": Protection(votes_moved=251)}, "votes_moved"),
         ({"aggregator": "interactive-gnmax"}, "confident-gnmax, gnmax, lnmax can be planned"),
     ],
@@ -90,6 +92,8 @@ def test_the_same_question_has_the_same_answer(usual: Plan) -> None:
 def test_bad_terms_are_refused(change: dict[str, object], what: str) -> None:
     with pytest.raises(InputError, match=what):
         plan(**{**TERMS, **change})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="max_queries"):
+        Pool(max_queries=0)
 
 
 def test_ten_hospitals_afford_one_label_and_more_teachers_a_hospital_help() -> None:
@@ -117,3 +121,23 @@ def test_another_aggregator_is_planned_where_it_is_asked_for() -> None:
     # Laplace noise of the same deviation costs more, so the same budget buys less.
     gaussian = plan(**{**TERMS, "num_teachers": 30, "epsilon": 4.0}, aggregator="gnmax").best
     assert gaussian and gaussian.effective_labels > made.best.effective_labels
+
+
+def test_a_mechanism_of_one_s_own_is_priced_by_its_curve_and_tried_on_the_votes() -> None:
+    votes = past_votes([[240, 10, 0], [10, 240, 0], [90, 85, 75]], [0, 1, 1])
+    few: dict[str, Any] = {**TERMS, "pool": Pool(max_queries=500, votes=votes), "num_classes": 3}
+    made = plan(**few, aggregator=own_parts.GeometricMax(40.0))
+    assert made.best is not None and made.offers == (made.best,)
+    asked, claimed = made.best.asked, own_mechanism(own_parts.GeometricMax(40.0), classes=3, num_teachers=250)
+    assert made.best.epsilon == epsilon_of(claimed.cost(asked, asked, RECORD), few["delta"]) <= few["epsilon"]
+    assert epsilon_of(claimed.cost(asked + 1, asked + 1, RECORD), few["delta"]) > few["epsilon"]
+    assert made.best.answered == asked and 0.5 < made.best.right_share <= 1
+    assert "scale = 40.0 in [aggregation.parameters]" in (made.command or "")
+    assert "exact totals" in (made.no_hospital_noise or "") and "has not proven" in made.advice[1]
+    assert [point.labels for point in made.curve] == sorted(point.labels for point in made.curve)
+    named = plan(**few | {"epsilon": 9.0}, aggregator="own_parts:Picky")
+    assert named.best is not None and named.best.mechanism == "own_parts:Picky"
+    assert named.best.answered < named.best.asked  # it leaves some unanswered
+    assert "aggregation.parameters" not in (named.command or "")
+    with pytest.raises(InputError, match="claims an RDP of 0"):
+        plan(**few, aggregator="own_parts:Free")

@@ -9,7 +9,7 @@ import pytest
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import plan
-from pate_fed.privacy.planning.vote_model import assumed_votes, past_votes, past_votes_from_file
+from pate_fed.privacy.planning.vote_model import Pool, assumed_votes, past_votes, past_votes_from_file
 
 
 def test_right_chances_by_sampling() -> None:
@@ -40,7 +40,7 @@ def test_past_totals_from_files(tmp_path: Path) -> None:
     assert "plurality" in plain.origin and "given label" in both.origin
     assert "private votes" in plain.origin
     terms = {"num_teachers": 60, "num_classes": 3, "epsilon": 2.0, "delta": 1e-5}
-    made = plan(**terms, votes=both)
+    made = plan(**terms, pool=Pool(votes=both))
     assert made.best and made.plurality_right == pytest.approx((totals.argmax(axis=1) == 0).mean())
 
 

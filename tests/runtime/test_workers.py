@@ -1,4 +1,4 @@
-"""Students side by side: what workers make, and what ends them."""
+"""Tasks side by side: what workers make, and what ends them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from pate_fed.errors import PateFedError
-from pate_fed.reproduce.workers import as_ready
+from pate_fed.runtime.workers import as_ready
 
 THREADS = partial(eval, "(__import__('os').environ['OMP_NUM_THREADS'], __import__('os').getpid())")
 
@@ -53,7 +53,7 @@ def test_workers_end_with_the_call(tmp_path: Path, number: signal.Signals, said:
     script = tmp_path / "run.py"
     script.write_text(
         "import signal, time\n"
-        "from pate_fed.reproduce.workers import as_ready\n"
+        "from pate_fed.runtime.workers import as_ready\n"
         "if __name__ == '__main__':\n"
         "    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored\n"
         "    try:\n"
@@ -70,7 +70,7 @@ def test_workers_end_with_the_call(tmp_path: Path, number: signal.Signals, said:
         until = time.monotonic() + 60
         while len(children) < 3 and time.monotonic() < until:  # two workers and what tracks their semaphores
             children = psutil.Process(call.pid).children()
-            time.sleep(0.1)
+            time.sleep(0.02)
         if number == signal.SIGINT:
             os.killpg(call.pid, number)  # as a terminal does
         else:

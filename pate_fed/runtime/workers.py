@@ -1,4 +1,7 @@
-"""Students trained side by side, a process a core: their networks are too small to share more than one."""
+"""Tasks side by side, a process a core, as students of networks that are too small to share more than one.
+
+Not beside the reproductions, which use it: a worker imports what its task needs, and nothing before.
+"""
 
 from __future__ import annotations
 
