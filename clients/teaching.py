@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from clients.site import Site, neighbours
 from pate_fed.config.parts import is_part_name
 from pate_fed.config.registry import find_part
+from pate_fed.data import release_pages
 from pate_fed.disk import write_private
 from pate_fed.errors import PateFedError
 from pate_fed.learning import TABLE_TEACHERS, TEACHERS
@@ -74,6 +75,7 @@ def train_missing(
         if site.simulated and encoder is not None:
             _TAUGHT.keep(path, teacher)  # type: ignore[arg-type]  # an encoder is for networks alone
         taught(number)
+    release_pages(site.dataset.private_images)  # of the next party's records others are needed
 
 
 def _missing(site: Site, anew: Callable[[int], None]) -> list[tuple[int, Path, Ints]]:
@@ -260,11 +262,19 @@ class _Taught:
         """Keep a teacher whose file was written just now, if there is room."""
         folder = path.parent.parent  # of all parties' disks
         if folder != self._folder:
-            self._folder, self._bytes = folder, 0
-            self._held.clear()
+            from pate_fed.learning.memory import spare
+
+            self.forget()
+            self._folder = folder
+            spare(self.forget)
         if self._bytes < self._most:
             self._held[path] = _file_mark(path), teacher
             self._bytes += teacher.own_bytes
+
+    def forget(self) -> None:
+        """Let go of all: their files are still there."""
+        self._folder, self._bytes = Path(), 0
+        self._held.clear()
 
     def find(self, path: Path) -> Teacher | None:
         """The teacher in this very file, if it is kept."""

@@ -63,6 +63,16 @@ class Learner:
             InputError: a student of the user's own fails.
             Stopped: the user asked to stop.
         """
+        from pate_fed.learning.memory import release_memory
+
+        release_memory(forget=True)  # there are no more votes
+        student = self._learn(index, label, probabilities)
+        release_memory()
+        return student
+
+    def _learn(
+        self, index: Ints, label: Ints, probabilities: NDArray[np.float32] | None
+    ) -> Student | Forest | FittedStudent:
         plain = self._plain(index, label, None, probabilities)
         if plain is not None:
             return plain

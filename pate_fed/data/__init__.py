@@ -11,6 +11,7 @@ from pate_fed.data.dataset import (
     first_equal,
     load_dataset,
     pool_digest,
+    release_pages,
     repeated_inputs,
 )
 from pate_fed.data.files import InputSpec, dataset_from_files, read_pool, read_records
@@ -42,6 +43,7 @@ __all__ = [
     "pool_digest",
     "read_pool",
     "read_records",
+    "release_pages",
     "repeated_inputs",
     "split_among_teachers",
     "split_by_patient",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +19,15 @@ from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
-__all__ = ["DATASETS", "Dataset", "first_equal", "load_dataset", "pool_digest", "repeated_inputs"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "first_equal",
+    "load_dataset",
+    "pool_digest",
+    "release_pages",
+    "repeated_inputs",
+]
 
 DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
 
@@ -136,6 +145,12 @@ def _array(folder: Path, name: str) -> NDArray[Any]:
             f"{path}: the cached file cannot be read ({error}); delete the folder {folder}"
         ) from error
     return array
+
+
+def release_pages(array: NDArray[Any]) -> None:
+    """Have this process hold nothing of a memory map, until it reads of it again; else nothing."""
+    if isinstance(array.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        array.base.madvise(mmap.MADV_DONTNEED)
 
 
 def pool_digest(images: NDArray[Any]) -> str:

@@ -18,15 +18,18 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
-from flwr.supercore.constant import TaskType
-from flwr.supercore.heartbeat import HeartbeatSender
-from flwr.supercore.interceptors import (
-    RuntimeTokenHttpInterceptor,
-    RuntimeVersionHttpInterceptor,
-    SuperExecAuthHttpInterceptor,
+from flwr.supercore.auth import create_superexec_auth_metadata, derive_auth_secret
+from flwr.supercore.constant import (
+    FLWR_COMPONENT_NAME_METADATA_KEY,
+    FLWR_PACKAGE_NAME_METADATA_KEY,
+    FLWR_PACKAGE_VERSION_METADATA_KEY,
+    TASK_TOKEN_HEADER,
+    TaskType,
 )
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
+from flwr.supercore.version import package_name, package_version
 
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.bundle import is_the_shim
@@ -36,7 +39,7 @@ from pate_fed.flower.processes import PROTECTED, Child
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import Record
 
-__all__ = ["Exchange", "NodeTls", "SuperNode"]
+__all__ = ["Caller", "Exchange", "NodeTls", "SuperNode"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,45 @@ class Exchange:
     bytes_out: int
 
 
+class Caller:
+    """Says in the headers of each call which Flower calls, and proves that it may.
+
+    Flower's own interceptors say the same. They also hold its versions against each other, which are those of
+    one installation here, and load a web framework that takes longer than all of ours to import.
+    """
+
+    def __init__(self, component: str, proof: Callable[[ProtobufRequestContext], dict[str, str]]) -> None:
+        self._proof = proof
+        self._version = {
+            FLWR_PACKAGE_NAME_METADATA_KEY: package_name,
+            FLWR_PACKAGE_VERSION_METADATA_KEY: package_version,
+            FLWR_COMPONENT_NAME_METADATA_KEY: component,
+        }
+
+    @classmethod
+    def executor(cls, secret: bytes) -> Caller:
+        """Who asks for tasks, by the secret that it shares with its SuperNode."""
+        key = derive_auth_secret(secret)
+
+        def signed(context: ProtobufRequestContext) -> dict[str, str]:
+            method, message = context.rpc_method, context.message
+            if method not in PROTECTED:
+                return {}
+            return create_superexec_auth_metadata(auth_secret=key, method=method, request=message)
+
+        return cls("SuperExec", signed)
+
+    @classmethod
+    def app(cls, token: str) -> Caller:
+        """Who answers a task, by the task's token."""
+        return cls("flwr-clientapp", lambda _: {TASK_TOKEN_HEADER: token})
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        """Add the headers to a call on its way."""
+        context.request.headers.update({**self._version, **self._proof(context)})
+        return call_next(context)
+
+
 class SuperNode(Child):
     """A SuperNode of one hospital; `folder` holds all its state, `address` is the coordinator's."""
 
@@ -81,8 +123,7 @@ class SuperNode(Child):
         guard = "" if tls is None else tls.guard.to_json()
         self._most_bytes = MOST_BYTES if tls is None else tls.most_bytes
         super().__init__("flower-supernode", arguments, folder=folder, guard=guard)
-        executor = SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=PROTECTED)
-        self._client = self._connect(executor)
+        self._client = self._connect(Caller.executor(self.secret))
 
     def answer_next(self, client_app: ClientApp, *, refuse_bundle: Callable[[], Record]) -> Exchange | None:
         """Answer one waiting request; None where none waits, or where the reply did not get away.
@@ -94,7 +135,7 @@ class SuperNode(Child):
         token = self._acquire()
         if token is None:
             return None
-        client = self._connect(RuntimeTokenHttpInterceptor(token))
+        client = self._connect(Caller.app(token))
         heartbeat = HeartbeatSender(_beating(client))
         heartbeat.start()
         context, status = None, SubStatus.FAILED
@@ -151,17 +192,28 @@ class SuperNode(Child):
             return None  # not up yet, or going down: the process itself is watched elsewhere
         return str(found.token) if found.HasField("task") and found.token else None
 
-    def _connect(
-        self, interceptor: SuperExecAuthHttpInterceptor | RuntimeTokenHttpInterceptor
-    ) -> RuntimeHttpClient:
-        name = "SuperExec" if isinstance(interceptor, SuperExecAuthHttpInterceptor) else "flwr-clientapp"
+    def _connect(self, caller: Caller) -> RuntimeHttpClient:
         return RuntimeHttpClient.from_server_address(
             server_address=self.local_address,
             insecure=True,  # the SuperNode's own port, on this machine's loopback
             root_certificates=None,
-            interceptors=[RuntimeVersionHttpInterceptor(component_name=name), interceptor],
+            interceptors=[caller],
             retry_invoker=None,  # Flower's own tries for ever, or interrupts this process
         )
+
+
+def push_message(client: RuntimeHttpClient, message: Message, context: Context) -> None:
+    """Send a task's reply, by Flower's code, which takes long to load: only once there is a reply."""
+    from flwr.supernode.runtime import run_clientapp
+
+    run_clientapp.push_message(client, message, context)
+
+
+def push_task_output(client: RuntimeHttpClient, context: Context | None, status: str, details: str) -> None:
+    """Say how a task ended."""
+    from flwr.supernode.runtime import run_clientapp
+
+    run_clientapp.push_task_output(client, context, status, details)
 
 
 def _beating(client: RuntimeHttpClient) -> Callable[[], bool]:

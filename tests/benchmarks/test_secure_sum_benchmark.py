@@ -6,12 +6,16 @@ Shapes: `parties` hospitals, vectors of `entries` integers mod 2^32.
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from costs import Cost, watched
 
 from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
 from pate_fed.secure_sum.codec import pack
@@ -20,7 +24,7 @@ from pate_fed.secure_sum.roster import _first_unsigned
 
 pytestmark = pytest.mark.benchmark
 
-STUDY = "ab" * 32
+STUDY, TURNS = "ab" * 32, 2
 
 
 def _cpu(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -133,7 +137,7 @@ def test_1000_hospitals_with_10000_entries() -> None:
 
 def test_table_of_250_500_and_1000_hospitals() -> None:
     """One batch of 1,000 queries of 10 classes, nobody missing: CPU a hospital and coordinator, bytes."""
-    print("\nhospitals | a hospital: keys, batch (s) | coordinator (s) | sent, received (bytes a hospital)")
+    print("\nhospitals | a hospital: keys, batch (s) | coordinator (s) | a hospital sends, gets; all (bytes)")
     for parties in (250, 500, 1000):
         run = Run(parties, 10_000, 0)
         keys = run.hospital.pop("key agreement")
@@ -142,5 +146,28 @@ def test_table_of_250_500_and_1000_hospitals() -> None:
             size for what, size in run.bytes.items() if what.endswith("received")
         )
         batch, coordinator = sum(run.hospital.values()), sum(run.coordinator.values())
-        print(f"{parties:9d} | {keys:12.3f} {batch:8.3f} | {coordinator:12.2f} | {sent:10d} {received:10d}")
+        print(
+            f"{parties:9d} | {keys:12.3f} {batch:8.3f} | {coordinator:12.2f} | "
+            f"{sent:10d} {received:10d} {parties * (sent + received):12d}"
+        )
         assert sent > 0
+
+
+def test_a_study_of_250_with_and_without_masks(tmp_path: Path) -> None:
+    """The default study, one way and the other by turns: CPU of all its processes, and its ratio."""
+    spent: dict[str, list[Cost]] = {"votes as they are": [], "masked": []}
+    released = set[bytes]()
+    for turn in range(TURNS):
+        for (way, costs), options in zip(spent.items(), ((), ("--secure-sum",)), strict=True):
+            run_dir = tmp_path / f"{turn}-{len(options)}"
+            command = [sys.executable, "-m", "pate_fed.simulation", "--num-clients", "250", "--seed", "1"]
+            costs.append(watched([*command, "--quiet", "--run-dir", str(run_dir), *options]))
+            released.add((run_dir / "labels.npz").read_bytes())
+            metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
+            print(
+                f"\n{way}: {costs[-1].cpu_s:.1f} s of CPU, {costs[-1].wall_s:.0f} s, {costs[-1].peak_mb:.0f} "
+                f"MiB; voting {metrics['seconds']['vote']:.1f} s"
+            )
+    plain, masked = (min(cost.cpu_s for cost in costs) for costs in spent.values())
+    print(f"masks: {masked / plain - 1:+.1%} of CPU, the least of {TURNS} each")
+    assert len(released) == 1  # masks change no label

@@ -20,6 +20,7 @@ from clients.hospital import Hospital
 from clients.site import Site, neighbours
 from clients.teaching import _Taught, count_votes, teacher_paths, train_missing
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.learning.memory import release_memory
 from pate_fed.learning.teachers.network import Teacher
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.messages import RefusalReply, TeachRequest, VoteReply, VoteRequest
@@ -224,3 +225,5 @@ def test_what_a_process_taught_votes_without_its_file_being_read_as_long_as_it_i
     assert held.find(first) is None and held.find(second) is None
     other = taught("d", "two")
     assert held.find(other) is teachers["d"] and held.find(second) is None
+    release_memory(forget=True)
+    assert held.find(other) is None

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from pate_fed.data import (
@@ -16,6 +17,7 @@ from pate_fed.data import (
     first_equal,
     load_dataset,
     pool_digest,
+    release_pages,
     repeated_inputs,
 )
 from pate_fed.errors import InputError
@@ -89,3 +91,14 @@ def test_the_same_is_the_same_whatever_its_zeros_and_gaps(small_glyph: Dataset) 
     rows = np.array([[0.0, np.nan], [-0.0, np.nan], [1.0, 0.0], [0.0, 1.0]])
     assert repeated_inputs(replace(small_glyph, public_images=rows)).tolist() == [False, True, False, False]
     assert first_equal(replace(small_glyph, public_images=rows)).tolist() == [0, 0, 2, 3]
+
+
+def test_pages_of_a_map_are_given_back_and_read_again(tmp_path: Path) -> None:
+    np.save(tmp_path / "large.npy", np.ones((4096, 4096), np.uint8))
+    large, process = np.load(tmp_path / "large.npy", mmap_mode="r"), psutil.Process()
+    whole = int(large.sum())
+    held = process.memory_info().rss
+    release_pages(large)
+    assert process.memory_info().rss < held - 8 * 2**20
+    assert int(large.sum()) == whole
+    release_pages(np.ones(3))  # no map: nothing

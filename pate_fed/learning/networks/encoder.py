@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.inputs import check_images, image_shape, tensor_batches, to_tensor
+from pate_fed.learning.memory import release_memory
 from pate_fed.learning.networks.classifiers import Preprocessing, Shape
 from pate_fed.learning.settings import TeacherSettings
 
@@ -167,7 +168,7 @@ class HistogramFeatures(Preprocessing):
         """Centre and scale from the images `x` (n, C, H, W), n ≥ 1, and the directions, if any."""
         found = torch.cat([self.measure(part) for part in torch.split(x, BATCH)])
         self.mean.copy_(found.mean(dim=0))
-        centred = found - self.mean
+        centred = found.sub_(self.mean)  # in its place, as it is large
         if self.basis is not None:
             shares = [1.0] * len(CELLS) + [PIXELS]
             parts = zip(torch.split(centred, self._blocks, dim=1), shares, strict=True)
@@ -318,6 +319,7 @@ def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> E
     key = hashlib.sha256(images.tobytes()).hexdigest(), images.shape, dimensions
     if key not in _FITTED:
         fitted = _fitted(images, dimensions)
+        release_memory()  # what it took was large, and will not be needed again
         _FITTED.clear()
         _FITTED[key] = fitted
     return _FITTED[key]

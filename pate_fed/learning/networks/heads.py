@@ -7,7 +7,7 @@ strength, and tells how far released labels can be trusted, without a held-out p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pate_fed.learning.memory import returning_memory
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 from pate_fed.learning.networks.encoder import HistogramFeatures
 
@@ -46,8 +47,12 @@ ROWS = 1000  # of samples whose leverages are taken at once
 
 def gaussian_kernel(a: Tensor, b: Tensor) -> Tensor:
     """exp(-|a_i - b_j|²): (..., n, d) and (..., m, d) to (..., n, m)."""
-    squares = a.square().sum(-1, keepdim=True) + b.square().sum(-1).unsqueeze(-2)
-    return torch.exp(-(squares - 2 * a @ b.transpose(-1, -2)).clamp(min=0))
+    kernel = 2 * a @ b.transpose(-1, -2)  # the one large array: all else is done in its place
+    of_a, of_b = a.square().sum(-1, keepdim=True), b.square().sum(-1).unsqueeze(-2)
+    for start in range(0, kernel.shape[-2], ROWS):
+        rows = slice(start, start + ROWS)
+        kernel[..., rows, :].neg_().add_(of_a[..., rows, :] + of_b)
+    return kernel.clamp_(min=0).neg_().exp_()
 
 
 class KernelHead(nn.Module):
@@ -142,14 +147,18 @@ class WeightedSums:
         self._targets += w @ y
         self._count += w.sum()
 
+    def centred(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Means of features (p,) and targets (K,); products of both around them, (p, p) and (p, K)."""
+        mean, bias = self._features / self._count, self._targets / self._count
+        gram = self._products - self._count * mean[:, None] * mean
+        return mean, bias, gram, self._cross - self._count * mean[:, None] * bias
+
     def solve(self, strength: float, *, lower: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Weights (p, K) and bias (K,) of the ridge regression with a free constant, by Cholesky.
 
         With `lower` (p, p) the penalty is on the weights times its transpose: a kernel's factor.
         """
-        mean, bias = self._features / self._count, self._targets / self._count
-        gram = self._products - self._count * mean[:, None] * mean
-        cross = self._cross - self._count * mean[:, None] * bias
+        mean, bias, gram, cross = self.centred()
         if lower is not None:
             gram = torch.linalg.solve_triangular(lower, gram, upper=False)
             gram = torch.linalg.solve_triangular(lower, gram.T, upper=False)
@@ -160,6 +169,49 @@ class WeightedSums:
         if lower is not None:
             weights = torch.linalg.solve_triangular(lower.T, weights, upper=True)
         return weights, bias - mean @ weights
+
+
+def _fit_tall_ridge(
+    parts: Sequence[Tensor],
+    mapped: Callable[[Tensor], Tensor],
+    targets: Tensor,
+    *,
+    strengths: Sequence[float],
+) -> Ridge:
+    """`fit_ridge` of the features `mapped` (n_i, p) of each part, never of many at once, so made twice."""
+    y = targets.double()
+    told = torch.split(y, [len(part) for part in parts])
+    sums = _summed(parts, mapped, told)
+    centre, bias, gram, cross = sums.centred()
+    del sums
+    values, vectors = torch.linalg.eigh(gram)
+    del gram
+    usable = values > 1e-10 * values.max().clamp(min=1e-300)
+    values, vectors = values[usable], vectors[:, usable]
+    shrinks = torch.stack([values / (values + strength) for strength in strengths])  # (s, r)
+    scaled = vectors / values.sqrt()
+    turned = scaled.T @ cross  # (r, K)
+    slopes = torch.stack([vectors @ (turned * (shrink / values.sqrt())[:, None]) for shrink in shrinks])
+    missed = torch.empty(len(strengths), *y.shape, dtype=y.dtype, device=y.device)
+    for part, classes, place in zip(
+        parts, told, torch.split(missed, [len(part) for part in parts], dim=1), strict=True
+    ):
+        x = mapped(part).sub_(centre)
+        leverages = shrinks @ (x @ scaled).square_().T + 1 / len(y)  # (s, n_i)
+        place.copy_((classes - bias - x @ slopes) / (1 - leverages).clamp(min=1e-6)[..., None])
+    best = int(missed.square().mean(dim=(1, 2)).argmin())
+    return Ridge(slopes[best], bias - centre @ slopes[best], strengths[best], y - missed[best])
+
+
+def _summed(
+    parts: Sequence[Tensor], mapped: Callable[[Tensor], Tensor], told: Sequence[Tensor]
+) -> WeightedSums:
+    """Sums over the features `mapped` of each part and its targets, all of weight 1."""
+    first = mapped(parts[0][:1])
+    sums = WeightedSums(first.shape[1], told[0].shape[1], first.device)
+    for part, classes in zip(parts, told, strict=True):
+        sums.add(mapped(part), classes, torch.ones_like(classes[:, 0]))
+    return sums
 
 
 def class_weights(labels: Tensor) -> Tensor:
@@ -242,12 +294,20 @@ def fit_kernel_classifier(
 
     The kernel is K_nc K_cc⁻¹ K_cn (Nyström), the kernel itself where the centres (c, d) are the samples.
     """
-    lower = _kernel_factor(centres.double())
-    # Rows whose inner products are the kernel: K_nc L⁻ᵀ.
-    mapped = torch.linalg.solve_triangular(
-        lower, gaussian_kernel(centres.double(), features.double()), upper=False
-    ).T
-    ridge = fit_ridge(mapped, targets, strengths=strengths)
+    exact = centres.double()
+    lower = _kernel_factor(exact)
+
+    def mapped(rows: Tensor) -> Tensor:
+        """Rows whose inner products are the kernel: K_nc L⁻ᵀ."""
+        kernel = gaussian_kernel(exact, rows.double())
+        rows_of: Tensor = torch.linalg.solve_triangular(lower, kernel, upper=False).T
+        return rows_of
+
+    if len(features) <= len(centres):
+        ridge = fit_ridge(mapped(features), targets, strengths=strengths)
+    else:
+        with returning_memory():
+            ridge = _fit_tall_ridge(torch.split(features, ROWS), mapped, targets, strengths=strengths)
     weights = torch.linalg.solve_triangular(lower.T, ridge.weights, upper=True)
     output = _kernel_head(centres, weights, ridge.bias)
     return Classifier(preprocess, [], output), ridge.left_out

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.networks.encoder import WHITENING, Encoder, reduction
+from pate_fed.learning.inputs import tensor_batches, to_tensor
+from pate_fed.learning.networks.encoder import BATCH, WHITENING, Encoder, reduction
 from pate_fed.learning.networks.heads import (
     MOST_CENTRES,
     KernelHead,
@@ -51,14 +51,21 @@ class PoolFeatures:
 
     def __init__(self, encoder: Encoder, images: NDArray[np.uint8], device: str) -> None:
         self.encoder, self.preprocess = encoder, encoder.preprocessing().to(device)
-        self._pixels = to_tensor(images, device)
-        self.plain = self.preprocess.in_parts(self._pixels)
+        self._images, self._device = images, device
+        self.plain = torch.cat([self.preprocess(pixels) for pixels in self._pixels()])
 
     @cached_property
     def copies(self) -> Tensor:
         """Of each deformed copy, half precision (copies, n, d)."""
-        found = [self.preprocess.in_parts(copy).half() for copy in deformed_copies(self._pixels)]
-        return torch.stack(found)
+        found = [
+            torch.stack([self.preprocess(copy).half() for copy in deformed_copies(pixels)])
+            for pixels in self._pixels()
+        ]
+        return torch.cat(found, dim=1)
+
+    def _pixels(self) -> Iterator[Tensor]:
+        """The images as tensors, never many at once."""
+        return tensor_batches(self._images, BATCH, self._device)
 
 
 def fit_head_student(
@@ -98,6 +105,7 @@ def fit_head_student(
             scores = graph.spread(index[believed], labels[believed], classes=classes, alpha=alpha)
             centres = subsample(plain, SPREAD_CENTRES, generator)
             targets = one_hot(scores.argmax(axis=1), classes, device)
+            del graph  # all images and many centres need much
             model, left_out = fit_kernel_classifier(preprocess, plain, targets, centres=centres)
             left_out = left_out[chosen]
     told = truth if pool.probabilities is None else targets

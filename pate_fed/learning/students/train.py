@@ -24,6 +24,7 @@ from torch import Tensor
 
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import check_images, image_shape, to_tensor
+from pate_fed.learning.memory import release_memory
 from pate_fed.learning.networks.encoder import Encoder, fit_encoder
 from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
 from pate_fed.learning.students.checkpoint import Checkpoint
@@ -136,7 +137,7 @@ def _train_stages(
     make: MakeNetwork | None,
 ) -> Student:
     """Every epoch of every stage, from where `saved` stands."""
-    sets, pixels = TrainingSets.of(pool, device), to_tensor(pool.images, device)
+    sets = TrainingSets.of(pool, device)
     shape = image_shape(pool.images)
     new_student = partial(
         Student, settings=settings, image_shape=shape, num_classes=pool.num_classes, device=device
@@ -148,6 +149,8 @@ def _train_stages(
         held_images, held_labels = pool.images[pool.labelled_index[mask]], pool.labels[mask]
         teaching = _without(pool, mask)
     new_trainer = _trainers(teaching, settings, encoder, seed=seed, device=device, make=make)
+    pixels = to_tensor(pool.images, device)
+    release_memory()
     for stage in range(saved.stage, settings.stages + 1):
         taught = sets if saved.removed is None else sets.without(saved.removed.to(device))
         trainer = new_trainer(settings, shape, pool.num_classes, pixels)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 import sys
 
-from scipy.special import log_ndtr
-
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import round_up
 from pate_fed.privacy.bounds.orders import check_orders, check_sigma
+from pate_fed.privacy.bounds.special import log_ndtr
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.protection import RECORD, Protection
 

@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr
 
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
 from pate_fed.privacy.bounds.orders import (
@@ -20,6 +19,7 @@ from pate_fed.privacy.bounds.orders import (
     check_orders,
     check_sigma,
 )
+from pate_fed.privacy.bounds.special import log_ndtr
 from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [

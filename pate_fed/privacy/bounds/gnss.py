@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import chdtri, ndtri
-
 from pate_fed.errors import InputError
+from pate_fed.privacy.bounds.special import chdtri, ndtri
 from pate_fed.privacy.checks import check_delta, check_epsilon, is_number
 
 __all__ = ["gnss_rdp", "gnss_rdp_printed", "nrs_parameters"]

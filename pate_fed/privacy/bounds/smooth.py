@@ -12,11 +12,11 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_ndtr, ndtri_exp
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.gnmax import theorem6
 from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders, check_sigma, check_weights
+from pate_fed.privacy.bounds.special import log_ndtr, ndtri_exp
 from pate_fed.privacy.bounds.vote_moves import VoteMoves
 from pate_fed.privacy.checks import check_count
 

@@ -10,12 +10,12 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_ndtr
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp_from_log_q
 from pate_fed.privacy.bounds.orders import Floats, check_orders, check_sigma
+from pate_fed.privacy.bounds.special import log_ndtr
 from pate_fed.privacy.checks import check_count, check_threshold
 from pate_fed.privacy.protection import RECORD, Protection
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
 from pate_fed.privacy.bounds.orders import Floats
+from pate_fed.privacy.bounds.special import log_ndtr
 
 __all__ = ["VoteMoves"]
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy.accountant import capped_cost_epsilon
 from pate_fed.privacy.bounds.orders import Floats, check_histograms
+from pate_fed.privacy.bounds.special import betaincinv
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.orders import Floats, check_histograms
+from pate_fed.privacy.bounds.special import ndtr
 from pate_fed.privacy.checks import check_count, is_number
 
 __all__ = ["Pool", "VoteModel", "alike_votes", "assumed_votes", "past_votes", "past_votes_from_file"]

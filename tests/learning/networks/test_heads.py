@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.networks.encoder import (
-    fit_encoder,
-)
+from pate_fed.learning.networks.encoder import HistogramFeatures, fit_encoder
 from pate_fed.learning.networks.heads import (
+    JITTER,
+    ROWS,
     WeightedSums,
     class_weights,
+    fit_kernel_classifier,
     fit_kernel_head,
     fit_ridge,
     gaussian_kernel,
@@ -125,3 +126,24 @@ def test_a_rare_class_is_not_drowned() -> None:
         return float(head(asked).argmax(dim=1).double().mean())
 
     assert recall(torch.ones(400)) < 0.5 < recall(class_weights(labels))
+
+
+@pytest.mark.parametrize("count", [2 * ROWS + 30, 70])
+def test_a_kernel_ridge_a_part_at_a_time_is_that_of_all_at_once(count: int) -> None:
+    generator = torch.Generator().manual_seed(count)
+    rows = 0.3 * torch.randn(count, 5, generator=generator)
+    targets = one_hot((rows[:, 0] > 0).long().numpy(), 2, "cpu")
+    centres = rows[:60].double()
+    mapped = (
+        gaussian_kernel(rows.double(), centres)
+        @ torch.linalg.inv(
+            torch.linalg.cholesky(gaussian_kernel(centres, centres) + JITTER * torch.eye(60))
+        ).mT
+    )
+    whole = fit_ridge(mapped, targets)
+    head, left_out = fit_kernel_classifier(
+        HistogramFeatures((8, 8, 1), 5), rows, targets, centres=centres.float()
+    )
+    scores = mapped @ whole.weights + whole.bias
+    assert torch.allclose(head.output(rows).double(), scores, atol=1e-4)
+    assert torch.allclose(left_out, whole.left_out, atol=1e-8)

@@ -1,0 +1,41 @@
+"""Freed memory goes back to the system."""
+
+from __future__ import annotations
+
+import psutil
+import torch
+
+from pate_fed.learning.memory import release_memory, returning_memory, spare
+
+
+def test_freed_memory_goes_back_to_the_system() -> None:
+    def resident() -> int:
+        return psutil.Process().memory_info().rss
+
+    parts = [torch.ones(2**14) for _ in range(1600)]  # 64 KiB each: none is mapped by itself
+    held, kept = resident(), parts[::100]
+    del parts
+    release_memory()
+    assert resident() < held - 80 * 2**20
+    assert all(bool((each == 1).all()) for each in kept)
+
+
+def test_what_only_makes_quicker_gives_way_once_and_large_arrays_go_back() -> None:
+    gone: list[int] = []
+
+    def let_go() -> None:
+        gone.append(1)
+
+    spare(let_go)
+    spare(let_go)
+    release_memory()
+    assert not gone
+    release_memory(forget=True)
+    assert gone == [1]
+    process = psutil.Process()
+    with returning_memory():
+        array = torch.ones(2**22)  # 16 MiB
+        held = process.memory_info().rss
+        assert int(array[-1]) == 1
+        del array
+        assert process.memory_info().rss < held - 12 * 2**20
