@@ -42,6 +42,7 @@ __all__ = [
     "load_part",
     "object_identity",
     "own_files",
+    "own_identity",
     "part_identity",
     "release_parts",
     "require_same_part",
@@ -205,6 +206,13 @@ def object_identity(part: Any, name: str) -> PartIdentity:
     except (OSError, TypeError):
         text = name
     return PartIdentity(name=name, digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def own_identity(part: Any, name: str = "") -> PartIdentity:
+    """The identity of an object, class or factory of this process, by the name of its class."""
+    kind = part if isinstance(part, type) or hasattr(part, "__qualname__") else type(part)
+    of_class = f"{kind.__module__}:{kind.__qualname__}".replace(".<locals>", "")
+    return object_identity(part, name or of_class)
 
 
 def own_files() -> dict[str, bytes]:

@@ -11,7 +11,14 @@ from builders import vary
 
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult
-from pate_fed.report.terminal import _Lines, counted_phase, make_progress, print_summary
+from pate_fed.report.terminal import (
+    Step,
+    _Lines,
+    counted_phase,
+    make_progress,
+    print_summary,
+    tell_progress,
+)
 
 
 class Terminal(io.StringIO):
@@ -35,6 +42,23 @@ def test_quiet_shows_nothing() -> None:
         phase.advance(2, note="x")
     progress.log("something")
     assert stream.getvalue() == ""
+
+
+def test_a_function_hears_what_is_shown_beside_it() -> None:
+    stream, heard = io.StringIO(), list[Step]()
+    progress = tell_progress(heard.append, make_progress(False, stream))
+    with progress.phase("teaching", 2) as phase:
+        phase.advance()
+        phase.advance(note="last")
+    progress.status("ε 1")
+    assert [(step.phase, step.done, step.total, step.note) for step in heard] == [
+        ("teaching", 0, 2, ""),
+        ("teaching", 1, 2, ""),
+        ("teaching", 2, 2, "last"),
+        ("", 0, 0, "ε 1"),
+    ]
+    first, second = stream.getvalue().splitlines()
+    assert first.startswith("teaching: 2/2 in ") and first.endswith("(last)") and second == "ε 1"
 
 
 def test_a_quick_phase_is_one_plain_line() -> None:

@@ -28,7 +28,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.config.claim import CLAIMED_ORDERS, Claim, Parameters, Plain, check_curve
-from pate_fed.config.parts import PartIdentity, load_part, object_identity, part_identity, require_same_part
+from pate_fed.config.parts import (
+    PartIdentity,
+    load_part,
+    object_identity,
+    own_identity,
+    part_identity,
+    require_same_part,
+)
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.bounds.claimed import ClaimedCurve
 from pate_fed.privacy.bounds.cost import Cost
@@ -48,7 +55,6 @@ __all__ = [
     "Sensitivity",
     "check_claim",
     "make_aggregator",
-    "own_identity",
     "own_mechanism",
     "own_parameters",
 ]
@@ -224,11 +230,7 @@ class OwnMechanism(Mechanism):
         )
 
     def label(self, code: Any, totals: Ints, noise: NoiseSource) -> int:
-        """What the code says of one query's totals int64 (classes,): a class, or `NOT_ANSWERED`.
-
-        Raises:
-            IntegrityError: it fails, or gives what is no class.
-        """
+        """A class or `NOT_ANSWERED` for totals int64 (classes,); IntegrityError where the code fails."""
         try:
             found = _class_of(code.release(totals.copy(), noise), self.num_classes)
         except Exception as error:
@@ -375,13 +377,6 @@ def own_parameters(made: Any, *, what: str) -> Parameters:
                 f"{what}: the parameter {key} is {value!r}; a number, a truth value or a text is meant"
             )
     return tuple(sorted(found.items()))
-
-
-def own_identity(part: Any, name: str = "") -> PartIdentity:
-    """The identity of an object, class or factory of this process, by the name of its class."""
-    kind = part if isinstance(part, type) or hasattr(part, "__qualname__") else type(part)
-    of_class = f"{kind.__module__}:{kind.__qualname__}".replace(".<locals>", "")
-    return object_identity(part, name or of_class)
 
 
 def _read_curve(

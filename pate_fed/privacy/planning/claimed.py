@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pate_fed.config.parts import load_part, part_identity
+from pate_fed.config.parts import load_part, own_identity, part_identity
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.mechanisms.noise import SeededNoise
 from pate_fed.privacy.mechanisms.own import (
     KIND,
     OwnMechanism,
     make_aggregator,
-    own_identity,
     own_mechanism,
 )
 from pate_fed.privacy.planning.search import CurvePoint, Offer, effective_labels, is_useful
