@@ -35,7 +35,7 @@ def test_messages_go_to_the_pool_and_processes_end_with_the_grid(monkeypatch: py
     processes = SimpleNamespace(leave=lambda running, seconds: left.append(running))
     monkeypatch.setattr(cluster_grid, "RayProcesses", lambda *arguments, **options: processes)
     monkeypatch.setattr(cluster_grid, "PartyPool", Pool)
-    work: Any = SimpleNamespace(shared=None)
+    work: Any = SimpleNamespace(outlives_nodes=False)
     with (
         pytest.raises(KeyboardInterrupt),
         ClusterGrid(work, None, ["a", "a", "b"], num_nodes=3, num_gpus=0, together=2) as grid,

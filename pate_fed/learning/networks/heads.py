@@ -31,6 +31,7 @@ __all__ = [
     "fit_ridge",
     "gaussian_kernel",
     "head_scores",
+    "large_kernel",
     "one_hot",
     "subsample",
 ]
@@ -47,7 +48,13 @@ ROWS = 1000  # of samples whose leverages are taken at once
 
 def gaussian_kernel(a: Tensor, b: Tensor) -> Tensor:
     """exp(-|a_i - b_j|²): (..., n, d) and (..., m, d) to (..., n, m)."""
-    kernel = 2 * a @ b.transpose(-1, -2)  # the one large array: all else is done in its place
+    squares = a.square().sum(-1, keepdim=True) + b.square().sum(-1).unsqueeze(-2)
+    return torch.exp(-(squares - 2 * a @ b.transpose(-1, -2)).clamp(min=0))
+
+
+def large_kernel(a: Tensor, b: Tensor) -> Tensor:
+    """`gaussian_kernel` to the bit, with one large array, for fits: a network's own rows have any number."""
+    kernel = 2 * a @ b.transpose(-1, -2)
     of_a, of_b = a.square().sum(-1, keepdim=True), b.square().sum(-1).unsqueeze(-2)
     for start in range(0, kernel.shape[-2], ROWS):
         rows = slice(start, start + ROWS)
@@ -239,7 +246,7 @@ def head_scores(
     every = (targets - bias).repeat(1, copies, 1)  # (t, copies·n, K)
     each = each.repeat(1, copies, 1)
     lower = _kernel_factor(centres)
-    kernel = gaussian_kernel(centres, private.reshape(teachers, copies * count, width).double())
+    kernel = large_kernel(centres, private.reshape(teachers, copies * count, width).double())
     mapped = torch.linalg.solve_triangular(lower, kernel, upper=False).mT  # (t, copies·n, n)
     middle = (each * mapped).mean(dim=1, keepdim=True)
     mapped = mapped - middle
@@ -248,13 +255,13 @@ def head_scores(
     weights = torch.cholesky_solve(mapped.mT @ (each * every), torch.linalg.cholesky(gram))
     bias = bias - middle @ weights
     weights = torch.linalg.solve_triangular(lower.mT, weights, upper=True)
-    scores: Tensor = gaussian_kernel(public, private[:, 0]) @ weights.to(public.dtype) + bias.to(public.dtype)
+    scores: Tensor = large_kernel(public, private[:, 0]) @ weights.to(public.dtype) + bias.to(public.dtype)
     return scores
 
 
 def _kernel_factor(centres: Tensor) -> Tensor:
     """The lower Cholesky factor of the kernel among centres, (..., c, d) to (..., c, c)."""
-    among = gaussian_kernel(centres, centres)
+    among = large_kernel(centres, centres)
     among.diagonal(dim1=-2, dim2=-1).add_(JITTER)
     lower: Tensor = torch.linalg.cholesky(among)
     return lower
@@ -270,7 +277,7 @@ def fit_kernel_head(
     exact = centres.double()
     sums = WeightedSums(len(centres), num_classes, centres.device)
     for features, targets, weights in parts:
-        sums.add(gaussian_kernel(features.double(), exact), targets, weights)
+        sums.add(large_kernel(features.double(), exact), targets, weights)
     return _kernel_head(centres, *sums.solve(strength, lower=_kernel_factor(exact)))
 
 
@@ -299,7 +306,7 @@ def fit_kernel_classifier(
 
     def mapped(rows: Tensor) -> Tensor:
         """Rows whose inner products are the kernel: K_nc L⁻ᵀ."""
-        kernel = gaussian_kernel(exact, rows.double())
+        kernel = large_kernel(exact, rows.double())
         rows_of: Tensor = torch.linalg.solve_triangular(lower, kernel, upper=False).T
         return rows_of
 

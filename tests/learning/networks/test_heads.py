@@ -15,6 +15,7 @@ from pate_fed.learning.networks.encoder import HistogramFeatures, fit_encoder
 from pate_fed.learning.networks.heads import (
     JITTER,
     ROWS,
+    KernelHead,
     WeightedSums,
     class_weights,
     fit_kernel_classifier,
@@ -22,6 +23,7 @@ from pate_fed.learning.networks.heads import (
     fit_ridge,
     gaussian_kernel,
     head_scores,
+    large_kernel,
     one_hot,
 )
 from pate_fed.learning.teachers.closed_form import shifted_copies
@@ -62,6 +64,19 @@ def test_the_kernel_is_the_plain_one() -> None:
     a, b = torch.randn(4, 3), torch.randn(5, 3)
     plain = [[np.exp(-float(((x - y) ** 2).sum())) for y in b] for x in a]
     assert np.allclose(gaussian_kernel(a, b).numpy(), plain, atol=1e-5)
+
+
+def test_the_large_kernel_is_the_kernel_to_the_bit() -> None:
+    a, b = torch.randn(2, 2 * ROWS + 3, 3), torch.randn(2, 5, 3)
+    assert torch.equal(large_kernel(a, b), gaussian_kernel(a, b))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning", "ignore:.torch.jit:DeprecationWarning")
+def test_a_traced_head_takes_any_number_of_rows() -> None:
+    head = KernelHead(4, 3, 2)
+    head.centres, head.weights = torch.randn(4, 3), torch.randn(4, 2)
+    traced, rows = torch.jit.trace(head, torch.randn(2, 3)), torch.randn(ROWS + 7, 3)
+    assert torch.allclose(traced(rows), head(rows))
 
 
 def test_many_heads_at_once_vote_as_one_by_one(stripes: MakeStripes) -> None:
