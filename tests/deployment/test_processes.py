@@ -69,6 +69,7 @@ def simulate(rehearsal: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], No
 Simulate = Callable[[], None]
 
 
+@pytest.mark.processes
 def test_hospitals_with_their_own_files_end_as_the_simulation_does(
     rehearsal: Any, simulate: Simulate
 ) -> None:
