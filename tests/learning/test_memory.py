@@ -35,9 +35,7 @@ def test_what_only_makes_quicker_gives_way_once_and_large_arrays_go_back() -> No
     release_memory(forget=True)
     assert gone == [1]
     with returning_memory():
-        arrays = [
-            torch.empty(2**22) for _ in range(64)
-        ]  # of 16 MiB: the first may fill what was freed
+        arrays = [torch.empty(2**22) for _ in range(64)]  # of 16 MiB: the first may fill what was freed
         lay = arrays[-2].data_ptr()
         assert _mapped(lay)
         del arrays[-2]  # between others, where freed memory stays otherwise
