@@ -7,7 +7,6 @@ the two, each averaged over 4×4 pixels. Nothing is learnt, and no number is neg
 
 from __future__ import annotations
 
-import hashlib
 import json
 from functools import cache
 from typing import Any
@@ -58,16 +57,6 @@ class ScatteringFeatures(FeatureMap):
     def dimension(self) -> int:
         """Features of one image."""
         return int(1 + PLANES * (self._shape[0] // STEP) * (self._shape[1] // STEP))
-
-    @property
-    def squared_norm(self) -> int:
-        """The lattice's steps in a length of 1, squared."""
-        return self.settings.lattice**2
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 hex over settings and the pool's means."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """The same as JSON."""

@@ -13,6 +13,7 @@ so a contribution's squared length is at most `squared_norm` whatever the inputs
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from typing import Any
@@ -64,9 +65,9 @@ class FeatureMap(ABC):
         """Features of one input."""
 
     @property
-    @abstractmethod
     def squared_norm(self) -> int:
-        """The most that a record's features, squared and added up, can be, in steps."""
+        """The most that a record's features, squared and added up, can be: the steps in a length of 1."""
+        return self.settings.lattice**2
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
@@ -74,9 +75,9 @@ class FeatureMap(ABC):
         return None
 
     @property
-    @abstractmethod
     def digest(self) -> str:
         """SHA-256 hex over the settings and all that was taken from the public pool."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
 
     @abstractmethod
     def to_bytes(self) -> bytes:

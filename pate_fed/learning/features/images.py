@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
@@ -89,16 +88,6 @@ class HogFeatures(FeatureMap):
     def image_shape(self) -> Shape:
         """As of the pool."""
         return self._shape
-
-    @property
-    def squared_norm(self) -> int:
-        """The lattice's steps in a length of 1, squared."""
-        return self.settings.lattice**2
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 hex over the settings and the images' shape."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """Settings and shape as JSON."""

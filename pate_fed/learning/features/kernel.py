@@ -67,11 +67,6 @@ class _OnEmbedding(FeatureMap):
         return self.embedding.image_shape
 
     @property
-    def squared_norm(self) -> int:
-        """The lattice's steps in a length of 1, squared."""
-        return self.settings.lattice**2
-
-    @property
     def digest(self) -> str:
         """SHA-256 hex over settings, embedding and points."""
         state = hashlib.sha256(json.dumps(to_plain(self.settings), sort_keys=True).encode())

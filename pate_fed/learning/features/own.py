@@ -18,7 +18,6 @@ all records and after them. What hides that it remembers is not: see `Terms.assu
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -70,16 +69,6 @@ class OwnFeatures(FeatureMap):
             return None
         height, width, channels = self._shape
         return height, width, channels
-
-    @property
-    def squared_norm(self) -> int:
-        """The lattice's steps in a length of 1, squared."""
-        return self.settings.lattice**2
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 hex over settings, the code's name, version and digest, and the number of features."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """The same as JSON: no code is in it."""

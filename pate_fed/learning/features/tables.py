@@ -5,7 +5,6 @@ Knots are declared, or quantiles of the public pool; never of private records.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from typing import Any
@@ -165,11 +164,6 @@ class BinFeatures(FeatureMap):
     def squared_norm(self) -> int:
         """Every column, and the constant, is at most `lattice` steps long."""
         return (len(self.knots) + 1) * self.settings.lattice**2
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 hex over settings and knots."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """Settings and knots as JSON."""
