@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,30 +50,42 @@ def _export(arguments: argparse.Namespace) -> int:
         if kind == "onnx":
             _write_onnx(run, path, own=arguments.student)
             continue
-        _make_folder(path, option=f"--{kind}")
-        if kind == "csv":
-            from pate_fed.report.tables import write_csv_files
-
-            names = write_csv_files(run, path, analyst=analyst)
-            print(f"wrote {', '.join(names)} in {path}")
-        elif kind == "mlflow":
-            from pate_fed.report.mlflow import STORE, write_mlflow
-
-            write_mlflow(run.result, path, name=Path(arguments.run_dir).resolve().name, analyst=analyst)
-            print(f"wrote {path / STORE}: mlflow ui --backend-store-uri sqlite:///{path / STORE}")
-        else:
-            from pate_fed.report.tensorboard import write_tensorboard
-
-            write_tensorboard(run.result, path, analyst=analyst)
-            print(f"wrote {path}: tensorboard --logdir {path}")
+        with _folder(path, option=f"--{kind}"):
+            print(_write_folder(run, path, kind, analyst=analyst))
     return 0
 
 
-def _make_folder(path: Path, *, option: str) -> None:
+@contextmanager
+def _folder(path: Path, *, option: str) -> Iterator[None]:
+    """Make a folder; what made one and wrote nothing into it leaves none."""
+    there = path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{option} {path}: no folder can be made there ({error.strerror})") from error
+    try:
+        yield
+    except InputError:
+        if not there and not any(path.iterdir()):
+            path.rmdir()
+        raise
+
+
+def _write_folder(run: Run, path: Path, kind: str, *, analyst: bool) -> str:
+    """Write a run in one of the forms that are a folder; what was written, in words."""
+    if kind == "csv":
+        from pate_fed.report.tables import write_csv_files
+
+        return f"wrote {', '.join(write_csv_files(run, path, analyst=analyst))} in {path}"
+    if kind == "mlflow":
+        from pate_fed.report.mlflow import STORE, write_mlflow
+
+        write_mlflow(run.result, path, name=run.path.resolve().name, analyst=analyst)
+        return f"wrote {path / STORE}: mlflow ui --backend-store-uri sqlite:///{path / STORE}"
+    from pate_fed.report.tensorboard import write_tensorboard
+
+    write_tensorboard(run.result, path, analyst=analyst)
+    return f"wrote {path}: tensorboard --logdir {path}"
 
 
 def _write_onnx(run: Run, path: Path, *, own: str | None) -> None:

@@ -78,5 +78,6 @@ def test_what_is_missing_is_one_sentence_with_the_way_to_get_it(
         assert main(["export", str(made_up), option, str(tmp_path / folder)]) == 2
         error = capsys.readouterr().err
         assert told in error and len(error.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert main(["export", str(made_up)]) == 2
     assert "nothing to export" in capsys.readouterr().err
