@@ -42,8 +42,8 @@ from pate_fed.simulation import main
 TINY = """
 [data.glyph]
 classes = 3
-private = 300
-public = 200
+private = 200
+public = 120
 [privacy]
 allow_weak = true
 [parties]
