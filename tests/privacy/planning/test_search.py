@@ -32,7 +32,7 @@ from pate_fed.privacy.planning.search import (
 )
 from pate_fed.privacy.planning.vote_model import Pool, assumed_votes, past_votes
 
-PROTECTIONS = (Protection(), Protection(votes_moved=2), Protection(unit="hospital", votes_moved=5))
+PROTECTIONS = (Protection(), Protection(votes_moved=2), Protection(unit="hospital", votes_moved=3))
 
 
 @pytest.fixture(scope="module")
