@@ -70,7 +70,7 @@ def test_fewer_teachers_are_planned_for(teachers: int, aggregator: str) -> None:
     assert study.resolve() == study
 
 
-@pytest.mark.parametrize("teachers", [100, 250])
+@pytest.mark.parametrize("teachers", [100, 200])
 def test_a_given_budget_is_planned_for(teachers: int) -> None:
     study = _open(teachers, privacy=Privacy(epsilon=2.0)).resolve()
     assert 0.99 * 2.0 < _epsilon(study) <= 2.0

@@ -54,7 +54,7 @@ def test_no_run_passes_its_budget(
     """Any mechanisms in any order, any answer bits: what the filter lets through stays within the budget."""
     budget = BudgetFilter(epsilon, delta, protection)
     events: list[PrivacyEvent] = []
-    for _ in range(data.draw(st.integers(1, 8))):
+    for _ in range(data.draw(st.integers(1, 4))):
         mechanism = data.draw(mechanisms)
         assume(has_a_bound(mechanism, protection))
         cap = data.draw(st.one_of(st.none(), st.integers(0, 200)))
@@ -73,7 +73,7 @@ def test_no_run_passes_its_budget(
         assert epsilon_of(total, delta, orders=[budget.order]) <= epsilon
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(epsilons, deltas, mechanisms, protections, st.one_of(st.none(), st.integers(1, 300)))
 @example(2.0, 1e-5, MUCH_NOISE[0], Protection(), 90)
 @example(2.0, 1e-5, MUCH_NOISE[1], Protection(unit="hospital"), None)

@@ -52,8 +52,8 @@ trees = 3
 aggregator = "gnmax"
 sigma2 = 0.5
 [queries]
-labels = 60
-max_queries = 60
+labels = 24
+max_queries = 24
 batch_size = 8
 evaluate = false
 """
@@ -93,7 +93,7 @@ class _Fuzz:
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     for name in ("pool", *"abcdef"):
-        rows = np.random.default_rng(sum(name.encode())).uniform(0, 20, 100 if name == "pool" else 30)
+        rows = np.random.default_rng(sum(name.encode())).uniform(0, 20, 60 if name == "pool" else 30)
         lines = "".join(f"{x:.6f},{'yes' if x > 10 else 'no'}\n" for x in rows)
         (tmp_path / f"{name}.csv").write_text("x,y\n" + lines, encoding="utf-8")
     (tmp_path / "study.toml").write_text(TABLE, encoding="utf-8")

@@ -65,19 +65,19 @@ def _learner(
 
 
 def test_a_coordinator_that_died_while_learning_goes_on_where_it_was(tmp_path: Path) -> None:
-    settings = StudentSettings(name="pate++", epochs=3, noise_rate=0.2)  # of each of pate++'s two stages
+    settings = StudentSettings(name="pate++", epochs=2, noise_rate=0.2)  # of each of pate++'s two stages
     index = np.arange(60)
     whole, first, second = Log(), Log(), Log()
     learner, truth = _learner(tmp_path / "whole", settings, whole, threading.Event())
     expected = learner.learn(index, truth[index])
     stop = threading.Event()
-    first.at = (4, stop)
+    first.at = (3, stop)
     learner, _ = _learner(tmp_path / "other", settings, first, stop)
     with pytest.raises(Stopped):
         learner.learn(index, truth[index])
     learner, _ = _learner(tmp_path / "other", settings, second, threading.Event())
     found = learner.learn(index, truth[index])
-    assert [each.epoch for each in first.epochs + second.epochs] == [1, 2, 3, 4, 5, 6]
+    assert [each.epoch for each in first.epochs + second.epochs] == [1, 2, 3, 4]
     assert isinstance(found, Student) and isinstance(expected, Student)
     assert found.history == expected.history
     assert not list((tmp_path / "other" / "private").iterdir())
