@@ -180,7 +180,7 @@ def test_every_student_learns_on_the_encoder(
     labels = truth[:80].copy()
     labels[::8] = (labels[::8] + 1) % 4
     encoder = fit_encoder(images)
-    settings = replace(QUICK, name=name, network="encoder", epochs=6, batch_size=20, removal=0.1)
+    settings = replace(QUICK, name=name, network="encoder", epochs=4, batch_size=20, removal=0.1)
     student = train_on(images, labels, settings, encoder=encoder)
     fresh, answers = stripes(200, seed=1)
     assert np.mean(student.predict(fresh) == answers) > 0.6
