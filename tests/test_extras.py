@@ -185,7 +185,9 @@ def test_every_library_that_is_imported_is_declared() -> None:
 
 def _imported(tree: Any) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.expr):  # no statement stands inside one
+            found |= _imported(node)
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -10,14 +10,16 @@ from pate_fed.label_dp.networks import NETWORKS, build_network
 
 
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "light"])
-@pytest.mark.parametrize(("shape", "device"), [((32, 32, 3), "meta"), ((28, 28, 1), "cpu")])
-def test_networks_take_small_images(name: str, shape: tuple[int, int, int], device: str) -> None:
-    """Both as shapes, and one of them with numbers: a VGG's weights take a second to draw."""
-    torch.manual_seed(0)
-    with torch.device(device):
+@pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1)])
+def test_networks_take_small_images(name: str, shape: tuple[int, int, int]) -> None:
+    """Of any weights: a VGG's take a second to draw."""
+    with torch.device("meta"):
         network = build_network(name, shape, 7).eval()
-        x = torch.rand(2, shape[2], *shape[:2])
-        network.preprocess.fit(x)
+    network.to_empty(device="cpu")
+    for value in network.state_dict().values():
+        value.fill_(1)
+    x = torch.rand(2, shape[2], *shape[:2], generator=torch.Generator().manual_seed(0))
+    network.preprocess.fit(x)
     with torch.no_grad():
         assert network(x).shape == (2, 7)
         assert network.logits(network.preprocess(x)).shape == (2, 7)

@@ -88,7 +88,7 @@ def test_fewer_labels_than_a_batch_work(
     stripes: MakeStripes, train_on: TrainOn, name: str, count: int
 ) -> None:
     images, labels = stripes(70, size=8)
-    student = train_on(images, labels[:count], replace(QUICK, name=name))
+    student = train_on(images, labels[:count], replace(QUICK, name=name, epochs=1))
     assert np.isfinite(student.predict_proba(images)).all()
 
 
@@ -97,7 +97,7 @@ def test_without_unlabelled_data_the_labelled_ones_serve(
     stripes: MakeStripes, train_on: TrainOn, name: str
 ) -> None:
     images, labels = stripes(60, size=8)
-    student = train_on(images, labels, replace(QUICK, name=name))
+    student = train_on(images, labels, replace(QUICK, name=name, epochs=1))
     assert np.isfinite(student.predict_proba(images)).all()
 
 
@@ -180,7 +180,7 @@ def test_every_student_learns_on_the_encoder(
     labels = truth[:80].copy()
     labels[::8] = (labels[::8] + 1) % 4
     encoder = fit_encoder(images)
-    settings = replace(QUICK, name=name, network="encoder", epochs=6, batch_size=20, removal=0.1)
+    settings = replace(QUICK, name=name, network="encoder", epochs=4, batch_size=20, removal=0.1)
     student = train_on(images, labels, settings, encoder=encoder)
     fresh, answers = stripes(200, seed=1)
     assert np.mean(student.predict(fresh) == answers) > 0.6

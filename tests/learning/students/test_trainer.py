@@ -52,6 +52,11 @@ def _settings(name: str, network: str) -> StudentSettings:
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes every operation that would wait. `tolist` on the CPU is none, so an epoch's last step is free."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """The compiler is not asked, whose import takes longer than these tests."""
+        return False
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.waited: list[str] = []
