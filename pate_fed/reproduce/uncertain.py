@@ -9,9 +9,10 @@ among the first 7,000; students are tested on the last 1,000.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, affordable_sigma2, train_and_test
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
-__all__ = ["UncertainRun", "certainty", "reproduce_uncertain"]
+__all__ = ["DELTA", "EPSILON", "LABELS", "UncertainRun", "certainty", "question_lines", "reproduce_uncertain"]
 
 Ints = NDArray[np.int64]
 EPSILON, DELTA, LABELS = 4.05, 1e-5, 1500
@@ -97,12 +98,17 @@ def certainty(
 
 
 def _lines(rows: list[UncertainRun]) -> Iterator[str]:
+    return question_lines(rows, STRATEGIES, note="plurality right, wrong: of the labelled inputs")
+
+
+def question_lines(rows: Iterable[Any], kinds: Iterable[str], *, note: str) -> Iterator[str]:
+    """The table of students by the kind of their questions; rows have `sigma2` and `plurality`."""
     columns = (
         Column("questions", lambda cell: cell.task[0]),
         Column("σ2", lambda cell: cell.rows[0].sigma2, ".1f"),
         Column("plurality right, %", lambda cell: cell.percent("plurality")[0], ".1f"),
     )
-    yield from student_table(columns, cells_of(rows, [(each,) for each in STRATEGIES]))
-    yield "plurality right, wrong: of the labelled inputs"
+    yield from student_table(columns, cells_of(rows, [(each,) for each in kinds]))
+    yield note
     cost = f"data-independent ε {EPSILON:g} by outcome, δ {delta_text(DELTA)}"
     yield f"{LABELS:,} labels at {cost}; not private: seeded noise, public data"

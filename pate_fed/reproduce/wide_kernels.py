@@ -25,11 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
-from pate_fed.format import delta_text
 from pate_fed.privacy import RECORD, GNMax, SeededNoise
 from pate_fed.privacy.accountant import capped_cost_epsilon
-from pate_fed.reproduce.columns import Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
+from pate_fed.reproduce.uncertain import DELTA, EPSILON, LABELS, question_lines
 from pate_fed.reproduce.votes import AT_ONCE, TEACHERS, ensemble_size, inputs_of, kept_totals
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ __all__ = ["WideRun", "least_margin", "reproduce_wide", "stated_sigma2"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
-EPSILON, DELTA, LABELS = 4.05, 1e-5, 1500
 QUESTIONS = ("random", "least margin")
 WIDE, WIDE_RIDGE = 0.15, 0.0005  # a teacher's: features' squared length, and strength
 SPREAD = 0.5  # of the random amount that is added to a margin
@@ -171,12 +169,5 @@ def _scores(own: Floats, label: Ints, asked: Floats, *, ridge: float, classes: i
 
 
 def _lines(rows: list[WideRun]) -> Iterator[str]:
-    columns = (
-        Column("questions", lambda cell: cell.task[0]),
-        Column("σ2", lambda cell: cell.rows[0].sigma2, ".1f"),
-        Column("plurality right, %", lambda cell: cell.percent("plurality")[0], ".1f"),
-    )
-    yield from student_table(columns, cells_of(rows, [(each,) for each in QUESTIONS]))
-    yield "plurality right: of the whole pool, not private; wrong: of the labelled inputs"
-    cost = f"data-independent ε {EPSILON:g} by outcome, δ {delta_text(DELTA)}"
-    yield f"{LABELS:,} labels at {cost}; not private: seeded noise, public data"
+    note = "plurality right: of the whole pool, not private; wrong: of the labelled inputs"
+    return question_lines(rows, QUESTIONS, note=note)
