@@ -7,7 +7,7 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,23 @@ def plant_foreign_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
 
     yield plant
     assert [path.name for path in marks.iterdir()] == []
+
+
+@pytest.fixture
+def refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[Callable[[Sequence[str]], int], Sequence[str]], tuple[str, str]]:
+    """Calls a command with wrong input in `tmp_path`, where it changes nothing; its output and error."""
+    monkeypatch.chdir(tmp_path)
+
+    def refused(main: Callable[[Sequence[str]], int], options: Sequence[str]) -> tuple[str, str]:
+        before = sorted(tmp_path.rglob("*"))
+        assert main(options) == 2
+        assert sorted(tmp_path.rglob("*")) == before
+        captured = capsys.readouterr()
+        return captured.out, captured.err
+
+    return refused
 
 
 @pytest.fixture

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from pate_fed.client import main
 
+Refused = Callable[[Callable[[Sequence[str]], int], Sequence[str]], tuple[str, str]]
 RECORDS = ("--hospital", "a", "--data", "x")
 
 
@@ -25,18 +26,10 @@ RECORDS = ("--hospital", "a", "--data", "x")
     ],
 )
 def test_wrong_input_ends_with_a_sentence_before_anything_starts(
-    options: tuple[str, ...],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...], words: str, refused: Refused
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(options) == 2
-    captured = capsys.readouterr()
-    assert words in captured.err
-    assert captured.out.startswith("FAILED  hospital=")
-    assert list(tmp_path.iterdir()) == []
+    out, error = refused(main, options)
+    assert words in error and out.startswith("FAILED  hospital=")
 
 
 def test_a_hospital_starts_without_torch_and_without_flowers_server() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from pate_fed.simulation import main, make_parser
+
+Refused = Callable[[Callable[[Sequence[str]], int], Sequence[str]], tuple[str, str]]
 
 
 @pytest.mark.parametrize(
@@ -19,17 +21,10 @@ from pate_fed.simulation import main, make_parser
     ],
 )
 def test_wrong_input_ends_with_a_sentence_before_anything_starts(
-    options: tuple[str, ...],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...], words: str, refused: Refused
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(options) == 2
-    captured = capsys.readouterr()
-    assert words in captured.err and captured.out.startswith("FAILED  ")
-    assert list(tmp_path.iterdir()) == []
+    out, error = refused(main, options)
+    assert words in error and out.startswith("FAILED  ")
 
 
 def test_the_help_names_every_exit_code_and_file() -> None:
