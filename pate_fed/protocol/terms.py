@@ -95,7 +95,7 @@ class Terms(Agreed):
             ("image_shape", len(shape) in (1, 2, 3), "height, width and channels, or a row's length"),
             ("image_shape", math.prod(shape) <= _MOST_LENGTH, f"at most {_MOST_LENGTH:,} numbers"),
             ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
-            ("teacher_part", own == part, "the code of the very teacher, where it is none of ours, is meant"),
+            ("teacher_part", own == part, "the code of the very teacher, where it is none of ours,"),
             ("claim", self._claim_fits(), "what the very mechanism claims, where it is none of ours,"),
             (
                 "secrecy.noise_at",
