@@ -300,4 +300,6 @@ def _is_batch(index: NDArray[np.int64], pool_size: int) -> bool:
     """Whether `index` is one-dimensional, not empty, inside the pool and without repeats."""
     if index.ndim != 1 or len(index) == 0:
         return False
-    return bool(index.min() >= 0 and index.max() < pool_size and len(np.unique(index)) == len(index))
+    if index.min() < 0 or index.max() >= pool_size:
+        return False
+    return int(np.bincount(index).max()) == 1

@@ -117,18 +117,25 @@ def open_shares(seat: Seat, opening: BatchOpening, sharers: Positions, sealed: b
         RefusedError: a share that its sender did not seal for this batch.
     """
     share_key = batch_label(seat.members, opening).keys(_SHARE)
-    held = np.empty((len(sharers), 2, shamir.LIMBS), dtype=np.int64)
+    shares = []
     for row, sender in enumerate(sharers.tolist()):
         if sender == seat.position:
-            held[row] = own
+            shares.append(shamir.to_bytes(own))
             continue
         key = share_key(seat.secrets[sender], sender, seat.position)
         try:
-            plain = unseal(key, sealed[row * SEALED_BYTES : (row + 1) * SEALED_BYTES])
-            held[row] = shamir.from_bytes(plain)
+            shares.append(unseal(key, sealed[row * SEALED_BYTES : (row + 1) * SEALED_BYTES]))
         except IntegrityError as error:
-            raise RefusedError(SumRefusal.SHARE, f"from {seat.members.names[sender]}") from error
-    return held
+            raise _bad_share(seat, sender) from error
+    try:
+        return shamir.from_bytes(b"".join(shares)).reshape(-1, 2, shamir.LIMBS)
+    except IntegrityError as error:
+        fits = [shamir.in_field(share) for share in shares]
+        raise _bad_share(seat, int(sharers[fits.index(False)])) from error
+
+
+def _bad_share(seat: Seat, sender: int) -> RefusedError:
+    return RefusedError(SumRefusal.SHARE, f"from {seat.members.names[sender]}")
 
 
 def check_vector(values: NDArray[np.int64], opening: BatchOpening) -> None:

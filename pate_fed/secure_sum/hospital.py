@@ -58,12 +58,13 @@ BatchRequest = BatchOpening | MaskRequest | SurvivorNotice | UnmaskRequest
 class HospitalSum:
     """One hospital in one study. Build it with `enrol`, or with `restore` from its saved state."""
 
-    __slots__ = ("_batches", "_demands", "_identity", "_state")
+    __slots__ = ("_batches", "_demands", "_identity", "_saved", "_state")
 
     def __init__(
         self, identity: Identity, demands: Demands, state: StudyState, batches: dict[int, BatchProgress]
     ) -> None:
         self._identity, self._demands, self._state, self._batches = identity, demands, state, batches
+        self._saved: tuple[StudyState, bytes] | None = None  # one state, and its bytes
 
     @classmethod
     def enrol(
@@ -109,11 +110,15 @@ class HospitalSum:
             IntegrityError: a state that is damaged, or of another identity.
         """
         state = load_study(study_state, identity.public)
-        return cls(identity, demands or Demands(), state, load_batches(progress_state))
+        machine = cls(identity, demands or Demands(), state, load_batches(progress_state))
+        machine._saved = state, study_state
+        return machine
 
     def study_state(self) -> bytes:
         """What `enrol` and `pin` made, with secrets: for a file that the hospital alone can read."""
-        return save_study(self._state)
+        if self._saved is None or self._saved[0] is not self._state:
+            self._saved = self._state, save_study(self._state)
+        return self._saved[1]
 
     def progress_state(self) -> bytes:
         """All batches so far, with the secrets of those under way: for the same kind of file."""

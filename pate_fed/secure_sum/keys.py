@@ -129,6 +129,7 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
     return True
 
 
+@lru_cache(maxsize=8192)
 def fingerprint(public: bytes) -> str:
     """A public key as people compare it over the telephone: 16 groups of 4 hexadecimal digits."""
     text = hashlib.sha256(public).hexdigest()

@@ -21,7 +21,7 @@ __all__ = ["Masker", "SumRange", "Vector"]
 Vector = NDArray[np.uint16] | NDArray[np.uint32]
 
 _DTYPES: dict[int, np.dtype[Any]] = {16: np.dtype("<u2"), 32: np.dtype("<u4")}
-_COUNTER = bytes(16)
+_FROM_ZERO = modes.CTR(bytes(16))
 _BLOCK = 16
 
 
@@ -123,4 +123,4 @@ class Masker:
     def _expand(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
             raise InputError(f"a mask's key has {KEY_BYTES} bytes, not {len(key)}")
-        Cipher(algorithms.AES(key), modes.CTR(_COUNTER)).encryptor().update_into(self._zeros, self._buffer)
+        Cipher(algorithms.AES(key), _FROM_ZERO).encryptor().update_into(self._zeros, self._buffer)

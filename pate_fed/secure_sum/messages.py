@@ -64,8 +64,16 @@ class Head(TypedDict):
     batch_digest: str
 
 
+class _Digested:
+    """A place for a message's digest, which takes a hash of all that it carries."""
+
+    __slots__ = ("_digest",)
+
+    _digest: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Message:
+class Message(_Digested):
     """Shared by all messages: version, lowering, checks, signature."""
 
     kind: ClassVar[str]
@@ -115,8 +123,13 @@ class Message:
     @property
     def digest(self) -> bytes:
         """SHA-256 over kind and all fields but the signature, 32 bytes: what is signed."""
-        values = {name: value for name, value in to_record(self).items() if name not in ("kind", "signature")}
-        return digest(_LABEL + self.kind, values)
+        try:
+            return self._digest
+        except AttributeError:
+            record = to_record(self)
+            values = {name: value for name, value in record.items() if name not in ("kind", "signature")}
+            object.__setattr__(self, "_digest", digest(_LABEL + self.kind, values))
+            return self._digest
 
     def __repr__(self) -> str:
         values = {entry.name: getattr(self, entry.name) for entry in entries(type(self))}

@@ -23,6 +23,7 @@ __all__ = [
     "combine",
     "fresh_secrets",
     "from_bytes",
+    "in_field",
     "split",
     "to_bytes",
 ]
@@ -48,10 +49,14 @@ def from_bytes(data: bytes) -> Limbs:
     """
     if len(data) % SECRET_BYTES:
         raise IntegrityError("a share has another length than 34 bytes")
-    limbs = np.frombuffer(data, dtype="<u2").astype(np.int64).reshape(-1, LIMBS)
-    if limbs.size and limbs.max() >= PRIME:
+    if not in_field(data):
         raise IntegrityError("a share is not in its field")
-    return limbs
+    return np.frombuffer(data, dtype="<u2").astype(np.int64).reshape(-1, LIMBS)
+
+
+def in_field(data: bytes) -> bool:
+    """Whether every limb in these bytes is in the field."""
+    return int(np.frombuffer(data, dtype="<u2").max(initial=0)) < PRIME
 
 
 def to_bytes(limbs: Limbs) -> bytes:

@@ -64,7 +64,7 @@ class SumStore:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._turn():
             if (self._folder / _STUDY).exists():
-                return self._restore().answer(request, _no_votes).to_bytes()
+                return self._restore(self._read()).answer(request, _no_votes).to_bytes()
             machine = HospitalSum.enrol(
                 self._identity(),
                 request,
@@ -87,11 +87,12 @@ class SumStore:
         if not (self._folder / _STUDY).exists():
             raise IntegrityError("this hospital has not enrolled in a secure summation")
         with self._turn():
-            machine = self._restore()
+            before = self._read()
+            machine = self._restore(before)
             try:
                 yield machine
             finally:
-                self._save(machine)
+                self._save(machine, before)
 
     def forget_replies(self) -> None:
         """Forget what was kept to be sent again, once the study is over; nothing where none was begun.
@@ -111,17 +112,20 @@ class SumStore:
             self._write(_IDENTITY, Identity.generate().to_bytes())
         return Identity(path.read_bytes())
 
-    def _restore(self) -> HospitalSum:
+    def _read(self) -> dict[str, bytes]:
+        return {name: (self._folder / name).read_bytes() for name in (_STUDY, _BATCHES)}
+
+    def _restore(self, state: Mapping[str, bytes]) -> HospitalSum:
         return HospitalSum.restore(
             self._identity(),
-            study_state=(self._folder / _STUDY).read_bytes(),
-            progress_state=(self._folder / _BATCHES).read_bytes(),
+            study_state=state[_STUDY],
+            progress_state=state[_BATCHES],
             demands=self._demands,
         )
 
-    def _save(self, machine: HospitalSum) -> None:
+    def _save(self, machine: HospitalSum, before: Mapping[str, bytes]) -> None:
         for name, state in ((_STUDY, machine.study_state()), (_BATCHES, machine.progress_state())):
-            if (self._folder / name).read_bytes() != state:
+            if before[name] != state:
                 self._write(name, state)
         if not (self._folder / _ROSTER).exists() and (roster := machine.roster):
             self._write(_ROSTER, _for_people(roster).encode())

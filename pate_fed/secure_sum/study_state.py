@@ -7,6 +7,7 @@ secrets of the pairs of this roster, from which only keys of single batches are 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum.codec import Record
@@ -14,7 +15,7 @@ from pate_fed.secure_sum.dealing import Seat
 from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey
 from pate_fed.secure_sum.messages import Enrolment, Roster
 from pate_fed.secure_sum.progress import expect, open_state, seal_state
-from pate_fed.secure_sum.roster import read_roster
+from pate_fed.secure_sum.roster import Members, read_roster
 
 __all__ = ["StudyState", "load_study", "save_study"]
 
@@ -71,9 +72,19 @@ def load_study(data: bytes, identity: bytes) -> StudyState:
     state = StudyState(coordinator=expect(record.get("coordinator"), bytes), enrolment=enrolment)
     if "roster" not in record:
         return replace(state, exchange=ExchangeKey(expect(record.get("exchange"), bytes)))
-    roster = Roster.from_bytes(expect(record.get("roster"), bytes))
-    members, secrets = read_roster(roster), expect(record.get("secrets"), bytes)
+    roster, members = _pinned(expect(record.get("roster"), bytes))
+    secrets = expect(record.get("secrets"), bytes)
     if enrolment.party not in members.positions or len(secrets) != KEY_BYTES * len(members):
         raise IntegrityError(_DAMAGED)
     rows = tuple(secrets[at : at + KEY_BYTES] for at in range(0, len(secrets), KEY_BYTES))
     return state.pinned(roster, Seat(members, members.positions[enrolment.party], rows))
+
+
+@lru_cache(maxsize=4)
+def _pinned(data: bytes) -> tuple[Roster, Members]:
+    """A roster in its bytes, with its members: all public, and the same for all hospitals of a study.
+
+    Remembered, like `verify`, for simulations.
+    """
+    roster = Roster.from_bytes(data)
+    return roster, read_roster(roster)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pate_fed.secure_sum import RefusedError, SumRefusal
+from pate_fed.secure_sum import RefusedError, SumRefusal, dealing
+from pate_fed.secure_sum.keys import seal
 
 
 def test_sealed_shares_and_commitments_differ_between_batches_and_runs(federation: Any) -> None:
@@ -45,6 +46,19 @@ def test_a_forged_share_names_its_sender(seven: Any) -> None:
     changed[3 * size] ^= 1
     with pytest.raises(RefusedError, match="from hospital-3") as caught:
         seven.ask("hospital-0", seven.signed(good, sealed=bytes(changed)), VALUES[0])
+    assert caught.value.reason is SumRefusal.SHARE
+
+
+def test_a_share_outside_the_field_names_its_sender(seven: Any) -> None:
+    batch = seven.until("share", VALUES)
+    good = batch.mask_requests()["hospital-0"]
+    seat = seven.hospitals["hospital-3"]._state.seat
+    key = dealing.batch_label(seat.members, batch.opening).keys("share")(seat.secrets[0], 3, 0)
+    share = seal(key, bytes(66) + b"\xff\xff")  # 34 bytes each of both secrets; the last limb is 65535
+    size = len(share)
+    sealed = good.sealed[: 3 * size] + share + good.sealed[4 * size :]
+    with pytest.raises(RefusedError, match="from hospital-3") as caught:
+        seven.ask("hospital-0", seven.signed(good, sealed=sealed), VALUES[0])
     assert caught.value.reason is SumRefusal.SHARE
 
 
