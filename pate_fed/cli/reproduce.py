@@ -20,6 +20,7 @@ _REPRODUCTIONS = {
     "fashion-mnist-wide": "a minute or two",
     "interactive-gnmax": "20 minutes the first student, an hour the second",
     "default-student": "a quarter of an hour",
+    "student-schedule": "an hour",
     "scalable-glyph": "a quarter to half an hour",
     "pate-2017-mnist": "hours the GAN, some minutes the other students",
     "pate-2017-questions": "an hour or more",
@@ -74,7 +75,7 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
         again,
         "--workers N",
         "students trained side by side, of pate++-fashion-mnist, pate++-mnist-votes, fashion-mnist-frontier, "
-        "default-student, pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
+        "default-student, student-schedule, pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
     )
     again.set_defaults(run=_reproduce)
 

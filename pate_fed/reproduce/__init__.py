@@ -17,6 +17,7 @@ from pate_fed.reproduce.label_dp import reproduce_label_dp
 from pate_fed.reproduce.mnist import reproduce_mnist
 from pate_fed.reproduce.mnist2017 import reproduce_mnist_2017
 from pate_fed.reproduce.questions import reproduce_questions
+from pate_fed.reproduce.student_schedule import reproduce_student_schedule
 from pate_fed.reproduce.tables import reproduce_tables
 from pate_fed.reproduce.threshold import reproduce_threshold
 from pate_fed.reproduce.uncertain import reproduce_uncertain
@@ -36,6 +37,7 @@ _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "fashion-mnist-wide": (reproduce_wide, "--seeds --totals".split()),
     "interactive-gnmax": (reproduce_interactive, "--seeds --totals".split()),
     "default-student": (reproduce_default_student, "--seeds --workers".split()),
+    "student-schedule": (reproduce_student_schedule, "--seeds --workers".split()),
     "scalable-glyph": (reproduce_glyph, []),
     "pate-2017-mnist": (reproduce_mnist_2017, "--paper --seeds --workers".split()),
     "pate-2017-questions": (reproduce_questions, "--seeds --totals".split()),

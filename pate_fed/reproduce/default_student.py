@@ -31,7 +31,7 @@ from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import ReleasedLabels, StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, inputs_of, teachers_totals
 
-__all__ = ["StudentOfLabels", "reproduce_default_student"]
+__all__ = ["DATASETS", "StudentOfLabels", "labels_of", "reproduce_default_student", "totals_of"]
 
 Ints = NDArray[np.int64]
 LABELS = 500
@@ -55,7 +55,7 @@ def reproduce_default_student(plan: Reproduction, log: Log) -> list[str]:
     tables = []
     for name in DATASETS:
         dataset = plan.load(name)
-        totals = _totals(plan, dataset, log)
+        totals = totals_of(plan, dataset, log)
         table = Table(
             path=plan.out_dir / f"default-student-{name}-runs.csv",
             row=StudentOfLabels,
@@ -68,7 +68,8 @@ def reproduce_default_student(plan: Reproduction, log: Log) -> list[str]:
     return run_tables(plan, tables, text=plan.out_dir / "default-student.txt", log=log)
 
 
-def _totals(plan: Reproduction, dataset: Dataset, log: Log) -> Ints:
+def totals_of(plan: Reproduction, dataset: Dataset, log: Log) -> Ints:
+    """Totals of 250 teachers on the queries: light ones here, the authors' on MNIST."""
     if dataset.name == "mnist":
         return authors_totals(plan, dataset)
     teacher = TeacherSettings().name
@@ -76,7 +77,7 @@ def _totals(plan: Reproduction, dataset: Dataset, log: Log) -> Ints:
     return teachers_totals(plan, dataset, path, teacher=teacher, log=log)
 
 
-def _labels(totals: Ints, seed: int) -> ReleasedLabels:
+def labels_of(totals: Ints, seed: int) -> ReleasedLabels:
     """Labels as the default study releases them, with seeded noise."""
     size = ensemble_size(totals)
     threshold, sigma1, sigma2 = Aggregation().resolve(size["num_teachers"]).fixed()
@@ -86,7 +87,7 @@ def _labels(totals: Ints, seed: int) -> ReleasedLabels:
 
 def _train(plan: Reproduction, dataset: Dataset, totals: Ints, task: tuple[str, str, int]) -> StudentOfLabels:
     _, student, seed = task
-    given = _labels(totals, seed)
+    given = labels_of(totals, seed)
     begun = time.process_time()
     settings = StudentSettings(name=student)
     _, figures = train_and_test(plan, dataset, given.index, given.label, settings, seed=seed)

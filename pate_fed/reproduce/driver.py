@@ -28,7 +28,6 @@ class Reproduction:
     """How it is done: `paper` takes the paper's networks and 400 epochs, else the small ones and 20.
 
     `tables` are those of PATE++ to fill, None the paper's 1, 2 and 3 (4 is Table I with a public encoder at
-    `tables` are those of PATE++ to fill, None the paper's 1, 2 and 3 (4 is Table I with a public encoder at
     teachers and students, 5 PATE++ as studies train it on pixels); `totals` names a .npz or .npy with ready
     totals (9000, 10); `data_dir` None stands for the environment's PATE_FED_DATA. `workers` are the processes
     that train students side by side, where a reproduction has many alike. `name` is the reproduction's, for

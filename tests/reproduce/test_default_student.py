@@ -32,7 +32,7 @@ def test_both_students_learn_from_the_same_labels(
 def test_a_seed_asks_about_other_inputs_and_few_labels_are_wrong() -> None:
     totals = np.zeros((1200, 4), dtype=np.int64)
     totals[:, 1], totals[:, 2] = 230, 20
-    one, two = (default_student._labels(totals, seed) for seed in (0, 1))
+    one, two = (default_student.labels_of(totals, seed) for seed in (0, 1))
     assert len(one.index) == 500 < len(one.asked)
     assert not np.array_equal(one.index, two.index)
     assert np.mean(one.label == 1) > 0.95
