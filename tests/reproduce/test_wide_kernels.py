@@ -8,17 +8,19 @@ import pytest
 from pate_fed.privacy.bounds.control import control_epsilon
 from pate_fed.reproduce import Reproduction, reproduce, rows, wide_kernels
 
+KINDS = ("random", "least margin", wide_kernels.BY_TOTALS)
+
 
 def test_half_of_the_questions_have_the_least_margin_and_cost_the_same(
     small: Reproduction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"EPSILON": 2000.0, "LABELS": 60, "QUESTIONS": ("random", "least margin")}.items():
+    for name, value in {"EPSILON": 2000.0, "LABELS": 60, "QUESTIONS": KINDS}.items():
         monkeypatch.setattr(wide_kernels, name, value)
     lines = reproduce("fashion-mnist-wide", small)
-    assert "plurality right, %" in lines[0] and len(lines) == 5
+    assert "plurality right, %" in lines[0] and len(lines) == 6
     runs = rows.read_rows(small.out_dir / "wide-runs.csv", wide_kernels.WideRun)
-    assert [(run.questions, run.seed) for run in runs] == [("random", 0), ("least margin", 0)]
-    assert len({run.sigma2 for run in runs}) == 1
+    assert [(run.questions, run.seed) for run in runs] == [(kind, 0) for kind in KINDS]
+    assert runs[0].sigma2 == runs[1].sigma2 < runs[2].sigma2
     assert all(run.accuracy > 0.5 for run in runs)
     assert runs[0].labels_wrong != runs[1].labels_wrong  # they asked about other inputs
 
