@@ -42,6 +42,7 @@ SIGNATURE_BYTES = 64
 TAG_BYTES = 16
 _PROTOCOL = "pate_fed/secure_sum/v1"
 _NONCE = bytes(12)
+_SHA256 = hashes.SHA256()
 
 
 class _Secret:
@@ -228,4 +229,4 @@ class _Deriver:
 
 
 def _derive(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
-    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=salt, info=info).derive(secret)
+    return HKDF(algorithm=_SHA256, length=KEY_BYTES, salt=salt, info=info).derive(secret)

@@ -8,7 +8,7 @@ strength, and tells how far released labels can be trusted, without a held-out p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -179,16 +179,19 @@ class WeightedSums:
 
 
 def _fit_tall_ridge(
-    parts: Sequence[Tensor],
+    rows: Tensor,
     mapped: Callable[[Tensor], Tensor],
     targets: Tensor,
     *,
     strengths: Sequence[float],
+    judged: Tensor | None,
 ) -> Ridge:
-    """`fit_ridge` of the features `mapped` (n_i, p) of each part, never of many at once, so made twice."""
+    """`fit_ridge` of the features `mapped` (1000, p) of so many rows at once, so made twice.
+
+    Left out, one by one, are the rows at `judged`, int64 (j,); None are all.
+    """
     y = targets.double()
-    told = torch.split(y, [len(part) for part in parts])
-    sums = _summed(parts, mapped, told)
+    sums = _summed(torch.split(rows, ROWS), mapped, torch.split(y, ROWS))
     centre, bias, gram, cross = sums.centred()
     del sums
     values, vectors = torch.linalg.eigh(gram)
@@ -199,15 +202,16 @@ def _fit_tall_ridge(
     scaled = vectors / values.sqrt()
     turned = scaled.T @ cross  # (r, K)
     slopes = torch.stack([vectors @ (turned * (shrink / values.sqrt())[:, None]) for shrink in shrinks])
-    missed = torch.empty(len(strengths), *y.shape, dtype=y.dtype, device=y.device)
+    left, told = (rows, y) if judged is None else (rows[judged], y[judged])
+    missed = torch.empty(len(strengths), *told.shape, dtype=y.dtype, device=y.device)
     for part, classes, place in zip(
-        parts, told, torch.split(missed, [len(part) for part in parts], dim=1), strict=True
+        torch.split(left, ROWS), torch.split(told, ROWS), torch.split(missed, ROWS, dim=1), strict=True
     ):
         x = mapped(part).sub_(centre)
         leverages = shrinks @ (x @ scaled).square_().T + 1 / len(y)  # (s, n_i)
         place.copy_((classes - bias - x @ slopes) / (1 - leverages).clamp(min=1e-6)[..., None])
     best = int(missed.square().mean(dim=(1, 2)).argmin())
-    return Ridge(slopes[best], bias - centre @ slopes[best], strengths[best], y - missed[best])
+    return Ridge(slopes[best], bias - centre @ slopes[best], strengths[best], told - missed[best])
 
 
 def _summed(
@@ -296,10 +300,13 @@ def fit_kernel_classifier(
     *,
     centres: Tensor,
     strengths: Sequence[float] = STRENGTHS,
+    judged: Tensor | None = None,
 ) -> tuple[Classifier, Tensor]:
     """A kernel head on preprocessed `features` (n, d), and the left-out scores (n, K) in double precision.
 
     The kernel is K_nc K_cc⁻¹ K_cn (Nyström), the kernel itself where the centres (c, d) are the samples.
+    With `judged`, int64 (j,), the scores are those of samples there, (j, K), which alone choose the strength
+    where there are fewer centres than samples: a part of the time.
     """
     exact = centres.double()
     lower = _kernel_factor(exact)
@@ -312,9 +319,11 @@ def fit_kernel_classifier(
 
     if len(features) <= len(centres):
         ridge = fit_ridge(mapped(features), targets, strengths=strengths)
+        if judged is not None:
+            ridge = replace(ridge, left_out=ridge.left_out[judged])
     else:
         with returning_memory():
-            ridge = _fit_tall_ridge(torch.split(features, ROWS), mapped, targets, strengths=strengths)
+            ridge = _fit_tall_ridge(features, mapped, targets, strengths=strengths, judged=judged)
     weights = torch.linalg.solve_triangular(lower.T, ridge.weights, upper=True)
     output = _kernel_head(centres, weights, ridge.bias)
     return Classifier(preprocess, [], output), ridge.left_out

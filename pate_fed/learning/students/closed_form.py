@@ -41,8 +41,11 @@ __all__ = [
 
 ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
 SPREAD_CENTRES, GRAPH_DIRECTIONS = 2000, 80
+JUDGED = 2000  # images that choose the strength of what has learnt them all, beside the labelled ones
 CALIBRATION_CENTRES = 600  # of 2,200 labels as good as all, in an eighth of the time
 FEW, FEW_ALPHAS = 10, (0.95, 0.99)  # a tenth of the images; the second must be better by a standard error
+NO_SAY = 5.0  # standard errors by which a graph foretells fewer labels than the head, and has no say any more
+LEAST = 1e-6  # of a graph's say in a class
 TURN, SLANT, GROWTH = 0.2, 0.25, 1.15  # radians, pixels a pixel, factor; chosen on MNIST's first 9,000
 
 
@@ -79,11 +82,13 @@ def fit_head_student(
 ) -> Student:
     """A kernel head from public images, some of them labelled; strength and sharpness from left-out labels.
 
-    Where labels spread over the graph of all images foretell left-out labels better than the head does, the
-    head learns the spread classes of all images instead, without the labels that the others contradict. With
-    few labels (a tenth of the images or less) as good within two standard errors will do: then there is far
-    more to learn from the images than from the labels, and neighbours are sought among deformed images too.
-    More than 3,000 samples share that many centres. `features` are the pool's, where they are known.
+    Where labels spread over the graph of all images foretell left-out labels better than the head does, a
+    second head learns the spread classes of all images instead, without the labels that the others
+    contradict. With few labels (a tenth of the images or less) there is far more to learn from the images
+    than from the labels, and what was answered is easier than the rest: the second head learns what graph and
+    first head say together, with a weight by how well each foretells labels. Neighbours are sought among
+    deformed images too then. More than 3,000 samples share that many centres. `features` are the pool's,
+    where they are known.
     """
     index, labels, classes = np.asarray(pool.labelled_index), pool.labels, pool.num_classes
     found = PoolFeatures(encoder, pool.images, device) if features is None else features
@@ -99,15 +104,20 @@ def fit_head_student(
     model, left_out = fit_kernel_classifier(preprocess, own, targets, centres=centres)
     if pool.probabilities is None:  # which come of a model of their own: its labels are spread already
         agreement = float((left_out.argmax(dim=1) == truth).double().mean())
-        graph, alpha, believed = _spreading(pool, found, agreement=agreement, seed=seed)
-        if alpha and believed.any():
+        graph, alpha, weight, believed = _spreading(pool, found, agreement=agreement, seed=seed)
+        if weight and believed.any():
             # Labels that the others contradict are taken off, as in PATE++: measured, four of five are wrong.
             scores = graph.spread(index[believed], labels[believed], classes=classes, alpha=alpha)
+            sharpness, _ = calibrate(left_out, truth)
+            said = (sharpness * model.output(plain)).log_softmax(dim=1).cpu().numpy()
             centres = subsample(plain, SPREAD_CENTRES, generator)
-            targets = one_hot(scores.argmax(axis=1), classes, device)
+            targets = one_hot(_together(scores, said, weight).argmax(axis=1), classes, device)
             del graph  # all images and many centres need much
-            model, left_out = fit_kernel_classifier(preprocess, plain, targets, centres=centres)
-            left_out = left_out[chosen]
+            some = torch.linspace(0, len(plain) - 1, min(JUDGED, len(plain)), device=device).long()
+            model, left_out = fit_kernel_classifier(
+                preprocess, plain, targets, centres=centres, judged=torch.cat([chosen, some])
+            )
+            left_out = left_out[: len(chosen)]
     told = truth if pool.probabilities is None else targets
     sharpness, _ = calibrate(left_out, told)
     assert isinstance(model.output, KernelHead)
@@ -126,23 +136,31 @@ def fit_head_student(
 
 def _spreading(
     pool: LabelledPool, features: PoolFeatures, *, agreement: float, seed: int
-) -> tuple[Graph, float, NDArray[np.bool_]]:
-    """The graph of all images, how far labels are to spread (0: not at all), and which the others foretell.
+) -> tuple[Graph, float, float, NDArray[np.bool_]]:
+    """The graph of all images, how far labels spread, the graph's weight, and which labels it foretells.
 
-    `agreement` is the share of left-out labels that the head foretells.
+    `agreement` is the share of left-out labels that the head foretells. With few labels the weight falls from
+    1, where the graph foretells as many, to 0 at `NO_SAY` standard errors fewer; else it is 1 or 0.
     """
     index, labels = np.asarray(pool.labelled_index), pool.labels
     few = FEW * len(labels) <= len(features.plain)
     graph = _graph(features.plain, features.copies if few else ())
-    error = (agreement * (1 - agreement) / len(labels)) ** 0.5 if few else 0.0
-    need = agreement - 2 * error
-    alpha, believed = 0.0, np.ones(len(labels), dtype=np.bool_)
+    error = max((agreement * (1 - agreement) / len(labels)) ** 0.5, 1 / len(labels))
+    alpha, best, believed = 0.0, -1.0, np.ones(len(labels), dtype=np.bool_)
     for each in FEW_ALPHAS if few else ALPHAS:
         scores = held_out_scores(graph, index, labels, classes=pool.num_classes, alpha=each, seed=seed)
         agrees = scores.argmax(axis=1) == labels
-        if agrees.mean() >= need:
-            need, alpha, believed = float(agrees.mean()) + error, each, agrees
-    return graph, alpha, believed
+        if agrees.mean() >= best + (error if few and alpha else 0.0):
+            alpha, best, believed = each, float(agrees.mean()), agrees
+    weight = 1 + (best - agreement) / (NO_SAY * error) if few else float(best >= agreement)
+    return graph, alpha, min(max(weight, 0.0), 1.0), believed
+
+
+def _together(scores: NDArray[np.float64], said: NDArray[np.float32], weight: float) -> NDArray[np.float64]:
+    """What a graph's scores (n, K) and a head's logarithms (n, K) say together, as logarithms, not scaled."""
+    shares = scores / np.maximum(scores.sum(axis=1, keepdims=True), 1e-12)
+    found: NDArray[np.float64] = weight * np.log(np.maximum(shares, LEAST)) + (1 - weight) * said
+    return found
 
 
 def head_probabilities(

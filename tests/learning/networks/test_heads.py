@@ -162,3 +162,25 @@ def test_a_kernel_ridge_a_part_at_a_time_is_that_of_all_at_once(count: int) -> N
     scores = mapped @ whole.weights + whole.bias
     assert torch.allclose(head.output(rows).double(), scores, atol=1e-4)
     assert torch.allclose(left_out, whole.left_out, atol=1e-8)
+
+
+@pytest.mark.parametrize("least", [60, 400])  # centres: fewer than samples, and all of them
+def test_some_samples_are_left_out_as_all_are(least: int) -> None:
+    generator = torch.Generator().manual_seed(3)
+    rows = 0.3 * torch.randn(400, 5, generator=generator)
+    targets = one_hot((rows[:, 0] > 0).long().numpy(), 2, "cpu")
+    judged = torch.tensor([7, 3, 250, 399])
+    heads = [
+        fit_kernel_classifier(
+            HistogramFeatures((8, 8, 1), 5),
+            rows,
+            targets,
+            centres=rows[:least],
+            strengths=(0.1,),
+            judged=some,
+        )
+        for some in (None, judged)
+    ]
+    (whole, every), (part, left_out) = heads
+    assert left_out.shape == (4, 2) and torch.allclose(left_out, every[judged], atol=1e-10)
+    assert torch.equal(whole.output(rows), part.output(rows))

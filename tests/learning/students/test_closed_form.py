@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.learning import StudentSettings
+from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import closed_form
 from pate_fed.learning.students.closed_form import deformed_at_random, deformed_copies, small_changes
 from pate_fed.learning.students.data import LabelledPool
@@ -125,3 +126,29 @@ def test_contradicted_labels_are_not_spread(stripes: MakeStripes, pool_of: MakeP
     student = train_student(pool, HEAD, seed=0)
     assert _centres(student) == len(images)  # it learnt all images' spread classes
     assert np.array_equal(student.predict(images[some[::10]]), truth[some[::10]])
+
+
+def test_a_graph_and_a_head_speak_together_by_their_weight() -> None:
+    scores = np.array([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    said = np.log(np.array([[0.2, 0.7, 0.1], [0.1, 0.3, 0.6]], dtype=np.float32))
+    shares = np.array([[0.75, 0.25, closed_form.LEAST], [closed_form.LEAST] * 3])
+    for weight in (0.0, 0.3, 1.0):
+        product = shares**weight * np.exp(said) ** (1 - weight)
+        assert np.allclose(np.exp(closed_form._together(scores, said, weight)), product)
+    assert closed_form._together(scores, said, 1.0)[0].argmax() == 0
+    assert closed_form._together(scores, said, 0.0)[0].argmax() == 1
+
+
+@pytest.mark.parametrize(("right", "weight"), [(40, 1.0), (30, 1.0), (23, 0.4888), (16, 0.0), (4, 0.0)])
+def test_a_graph_of_few_labels_loses_its_say_bit_by_bit(
+    right: int, weight: float, stripes: MakeStripes, pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It foretells `right` of 40 labels, the head three quarters, whose standard error is 0.0685."""
+    images, truth = stripes(500)
+    some = np.concatenate([np.flatnonzero(truth == each)[:10] for each in range(4)])
+    told = np.eye(4)[np.where(np.arange(40) < right, truth[some], (truth[some] + 1) % 4)]
+    monkeypatch.setattr(closed_form, "held_out_scores", lambda *given, **named: told)
+    features = closed_form.PoolFeatures(fit_encoder(images), images, "cpu")
+    pool = pool_of(images, truth[some], index=some)
+    _, _, found, believed = closed_form._spreading(pool, features, agreement=0.75, seed=0)
+    assert found == pytest.approx(weight, abs=1e-4) and believed.sum() == right
