@@ -45,7 +45,6 @@ VARIANTS: dict[str, Variant] = {
     "as it is": Variant(),
     "5 epochs": Variant({"epochs": 5}),
     "20 epochs": Variant({"epochs": 20}),
-    "ramp of 15 epochs": Variant({"ramp_epochs": 15}),
     "all labels kept": Variant({"noise_rate": 0.0}),
     "dropout 0.1": Variant({"dropout": 0.1}),
     "dropout 0.5": Variant({"dropout": 0.5}),
@@ -53,7 +52,6 @@ VARIANTS: dict[str, Variant] = {
     "batches as they come": Variant(loop={"balanced": _as_they_come}),
     "opinions of the peer alone": Variant(loop={"HEAD": 0.0}),
     "opinions of the head alone": Variant(loop={"HEAD": 1.0}),
-    "opinions at half the weight": Variant(loop={"OPINION": 1.5}),
     "the head itself": Variant({"name": "encoder-head"}),
 }
 

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
-SPREAD_CENTRES, GRAPH_DIRECTIONS = 2000, 80
+SPREAD_CENTRES, GRAPH_DIRECTIONS = 1500, 80
 JUDGED = 2000  # images that choose the strength of what has learnt them all, beside the labelled ones
 CALIBRATION_CENTRES = 600  # of 2,200 labels as good as all, in an eighth of the time
 FEW, FEW_ALPHAS = 10, (0.95, 0.99)  # a tenth of the images; the second must be better by a standard error

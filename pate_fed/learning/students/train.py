@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -84,31 +84,29 @@ def train_student(
     if encoder is not None:  # not only at the end, where every student is calibrated on it
         check_images(pool.images[:1], encoder.image_shape)
     device = resolve_device(device)
+    known = cache(lambda: encoder or fit_encoder(pool.images))  # fitted once, where it is wanted
     if settings.name in CLOSED_FORM:
-        student = fit_head_student(
-            pool, settings, encoder or fit_encoder(pool.images), seed=seed, device=device
-        )
+        student = fit_head_student(pool, settings, known(), seed=seed, device=device)
         student.check_weights()
         accuracy = _accuracy(student, images=pool.test_images, labels=pool.test_labels)
         student.history[0] = replace(student.history[0], test_accuracy=accuracy)
         if on_epoch is not None:
             on_epoch(student.history[0])
         return student
-    settings = _with_noise_rate(settings, pool, device, encoder)
-    needed = settings.built_on == "encoder" or settings.by_opinions
-    on_encoder = (encoder or fit_encoder(pool.images)) if needed else None
+    settings = _with_noise_rate(settings, pool, device, known)
+    on_encoder = known() if settings.built_on == "encoder" or settings.by_opinions else None
     saved = Checkpoint.at(checkpoint, pool, settings, seed, encoder=on_encoder)
     with seeded(seed, device):
         student = _train_stages(
             pool, settings, saved, on_encoder, seed=seed, device=device, on_epoch=on_epoch, make=make
         )
-    _calibrate(student, pool, device=device, encoder=encoder)
+    _calibrate(student, pool, device=device, encoder=known)
     saved.remove()
     return student
 
 
 def _with_noise_rate(
-    settings: StudentSettings, pool: LabelledPool, device: str, encoder: Encoder | None
+    settings: StudentSettings, pool: LabelledPool, device: str, encoder: Callable[[], Encoder]
 ) -> StudentSettings:
     """The same with an open β set: estimated, or 0 for "fixmatch" and for labels that tell of their doubt."""
     if settings.noise_rate is not None or not (settings.co_teaching or settings.name == "fixmatch"):
@@ -119,7 +117,7 @@ def _with_noise_rate(
         pool.images[pool.labelled_index],
         pool.labels,
         num_classes=pool.num_classes,
-        encoder=encoder or fit_encoder(pool.images),
+        encoder=encoder(),
         device=device,
         least=pool.least_noise,
     )
@@ -259,7 +257,7 @@ def _accuracy(
     return float((student.predict(images) == labels).mean())
 
 
-def _calibrate(student: Student, pool: LabelledPool, *, device: str, encoder: Encoder | None) -> None:
+def _calibrate(student: Student, pool: LabelledPool, *, device: str, encoder: Callable[[], Encoder]) -> None:
     """Set the student's sharpness by what a head expects of images without a label, where it can be told."""
     rest = pool.unlabelled_index
     if pool.probabilities is not None:
@@ -269,5 +267,5 @@ def _calibrate(student: Student, pool: LabelledPool, *, device: str, encoder: En
     if not len(rest) or len(pool.labels) < ENOUGH_LABELS or len(np.unique(pool.labels)) == 1:
         return
     asked = pool.images[rest[np.unique(np.linspace(0, len(rest) - 1, MOST_ASKED).astype(np.int64))]]
-    expected = head_probabilities(pool, asked, encoder or fit_encoder(pool.images), device=device)
+    expected = head_probabilities(pool, asked, encoder(), device=device)
     student.calibrate(asked, expected)
