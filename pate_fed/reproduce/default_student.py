@@ -3,13 +3,11 @@
 500 labels at the default study's threshold and noise, of 250 of its teachers on Glyph and Fashion-MNIST and
 of the authors' teachers on MNIST; students of the whole pool, tested on the inputs that are not for queries.
 What the student does was chosen on inputs 7,000 to 8,999, with questions among the first 7,000 and students
-of these: weights of losses and opinions on all three sets, dropout, balanced batches and 10 epochs on Glyph
-and Fashion-MNIST. In between it was run on Glyph's last 1,000 inputs, too: 89.9 % with one seed (20 epochs,
-dropout 0.5), 92.8 ± 1.5 with five (20 epochs, dropout 0.3, batches as they come), 93.0 ± 1.0 with five
-(without a head's opinion). Those said that its spread was too wide, and in which draw. The head's part was
-found with the labels of that draw, by the true classes of the pool's own inputs: two peers alone gave up a
-class of 25 labels (recall 53 %, with the head 84). It was held against inputs 7,000 to 8,999 with another
-draw.
+of these (`student_schedule` has the choices on all three sets). In between it was run on the last 1,000
+inputs, too. Twice they said that its spread was too wide, and in which draws: for Glyph before a head had a
+part in what the discriminators are told (two peers alone gave up a class of 25 labels), and for
+Fashion-MNIST before the head heeded a graph of the images by degrees (it did wholly or not at all, and was
+wrong by 3 points in two draws of five). What was done about it was chosen on inputs 7,000 to 8,999.
 """
 
 from __future__ import annotations
