@@ -19,8 +19,8 @@ _HEAD = """# Results
 Every figure with what made it: its command, seeds, machine and day. Figures are means over the seeds, ± their
 standard deviation. Noise differs from run to run, so an accuracy moves by about a point. *Code* says what has
 changed since a figure was measured; a + after a commit means that files beside it were changed. Heads of few
-labels, and the default student, which asks one, heed a graph of all images by degrees since 2026-11-23: figures
-of earlier days are of the head before.
+labels, and the default student, which asks one, heed a graph of all images by degrees since 2026-11-23:
+figures of earlier days are of the head before.
 
 This page is made of the files in `docs/results/` by `python docs/site/make.py`. `pate-fed reproduce NAME
 --out DIR` writes such a file, `DIR/NAME.json`: copy it there, and give that command.
