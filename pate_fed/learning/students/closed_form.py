@@ -109,7 +109,8 @@ def fit_head_student(
             # Labels that the others contradict are taken off, as in PATE++: measured, four of five are wrong.
             scores = graph.spread(index[believed], labels[believed], classes=classes, alpha=alpha)
             sharpness, _ = calibrate(left_out, truth)
-            said = (sharpness * model.output(plain)).log_softmax(dim=1).cpu().numpy()
+            parts = [sharpness * model.output(part) for part in torch.split(plain, BATCH)]
+            said = torch.cat(parts).log_softmax(dim=1).cpu().numpy()
             centres = subsample(plain, SPREAD_CENTRES, generator)
             targets = one_hot(_together(scores, said, weight).argmax(axis=1), classes, device)
             del graph  # all images and many centres need much
