@@ -13,9 +13,10 @@ wrong by 3 points in two draws of five). What was done about it was chosen on in
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +30,10 @@ from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import ReleasedLabels, StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, inputs_of, teachers_totals
 
-__all__ = ["DATASETS", "StudentOfLabels", "labels_of", "reproduce_default_student", "totals_of"]
+__all__ = ["DATASETS", "StudentOfLabels", "labels_of", "reproduce_default_student", "tables_of", "totals_of"]
 
 Ints = NDArray[np.int64]
+Row = TypeVar("Row")
 LABELS = 500
 DATASETS = ("glyph", "fashion-mnist", "mnist")
 STUDENTS = (StudentSettings().name, "encoder-head")
@@ -50,20 +52,38 @@ class StudentOfLabels(StudentRow):
 
 def reproduce_default_student(plan: Reproduction, log: Log) -> list[str]:
     """Train the students and write default-student.txt, a table a data set."""
+    tables = tables_of(plan, log, DATASETS, STUDENTS, row=StudentOfLabels, make=_train, lines=_lines)
+    return run_tables(plan, tables, text=plan.out_dir / "default-student.txt", log=log)
+
+
+def tables_of(
+    plan: Reproduction,
+    log: Log,
+    names: Iterable[str],
+    students: Iterable[str],
+    *,
+    row: type[Row],
+    make: Callable[[Reproduction, Dataset, Ints, tuple[str, str, int]], Row],
+    lines: Callable[[list[Row]], Iterable[str]],
+) -> list[Table[Row]]:
+    """A table for each data set: of every seed all students, from its totals; `make` makes a row of a task.
+
+    A task is a data set's name, a student's and a seed.
+    """
     tables = []
-    for name in DATASETS:
+    for name in names:
         dataset = plan.load(name)
         totals = totals_of(plan, dataset, log)
         table = Table(
-            path=plan.out_dir / f"default-student-{name}-runs.csv",
-            row=StudentOfLabels,
-            tasks=[(name, student, seed) for seed in range(plan.seeds) for student in STUDENTS],
-            make=partial(_train, plan, dataset, totals),
+            path=plan.out_dir / f"{plan.name}-{name}-runs.csv",
+            row=row,
+            tasks=[(name, student, seed) for seed in range(plan.seeds) for student in students],
+            make=partial(make, plan, dataset, totals),
             inputs=inputs_of(plan, [dataset], {"totals": totals}),
-            lines=_lines,
+            lines=lines,
         )
         tables.append(table)
-    return run_tables(plan, tables, text=plan.out_dir / "default-student.txt", log=log)
+    return tables
 
 
 def totals_of(plan: Reproduction, dataset: Dataset, log: Log) -> Ints:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,9 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.reproduce.columns import Cell, Column, cells_of, text_table
-from pate_fed.reproduce.default_student import DATASETS, labels_of, totals_of
-from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
+from pate_fed.reproduce.default_student import DATASETS, labels_of, tables_of
+from pate_fed.reproduce.driver import Log, Reproduction, run_tables
 from pate_fed.reproduce.measures import StudentRow, train_and_test
-from pate_fed.reproduce.votes import inputs_of
 
 __all__ = ["VARIANTS", "ScheduledStudent", "reproduce_student_schedule"]
 
@@ -68,19 +66,7 @@ class ScheduledStudent(StudentRow):
 
 def reproduce_student_schedule(plan: Reproduction, log: Log) -> list[str]:
     """Train the students and write student-schedule.txt."""
-    tables = []
-    for name in DATASETS:
-        dataset = plan.load(name)
-        totals = totals_of(plan, dataset, log)
-        table = Table(
-            path=plan.out_dir / f"student-schedule-{name}-runs.csv",
-            row=ScheduledStudent,
-            tasks=[(name, variant, seed) for seed in range(plan.seeds) for variant in VARIANTS],
-            make=partial(_train, plan, dataset, totals),
-            inputs=inputs_of(plan, [dataset], {"totals": totals}),
-            lines=_lines,
-        )
-        tables.append(table)
+    tables = tables_of(plan, log, DATASETS, VARIANTS, row=ScheduledStudent, make=_train, lines=_lines)
     return run_tables(plan, tables, text=plan.out_dir / "student-schedule.txt", log=log)
 
 
