@@ -176,5 +176,8 @@ def _scores(own: Floats, label: Ints, asked: Floats, *, ridge: float, classes: i
 
 
 def _lines(rows: list[WideRun]) -> Iterator[str]:
-    note = "plurality right: of the whole pool, not private; wrong: of the labelled inputs"
+    note = (
+        "plurality right: of the whole pool, not private; wrong: of the labelled inputs; "
+        "the ε of the last row is that of noisy totals"
+    )
     return question_lines(rows, QUESTIONS, note=note)
