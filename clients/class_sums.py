@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from clients.site import Site
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.protocol.messages import RELEASE, VoteRequest
+from pate_fed.protocol.messages import VoteRequest
 from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.protocol.terms import Terms
 
@@ -63,7 +63,7 @@ def check_sums(site: Site, terms: Terms) -> None:
 def asks_all_features(terms: Terms, question: VoteRequest) -> bool:
     """Whether a question is the one that there is: every feature's sum once, in order, to be released."""
     every = np.arange(_sums_of(terms).dimension)
-    return question.purpose == RELEASE and np.array_equal(question.index, every)
+    return not question.measured and np.array_equal(question.index, every)
 
 
 def count_sums(site: Site, terms: Terms) -> Ints:

@@ -25,8 +25,6 @@ from pate_fed.privacy import NoiseSource
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim
 from pate_fed.protocol.cost import check_reach, make_mechanism
 from pate_fed.protocol.messages import (
-    EVALUATION,
-    RELEASE,
     EndReply,
     EndRequest,
     RefusalReply,
@@ -201,19 +199,19 @@ class Hospital(SummingHospital[Terms]):
             return Refusal.TERMS
         if not self._has_part(terms):  # another process may find another source
             return Refusal.PART
-        if request.purpose == EVALUATION and (not self._site.simulated or terms.adds_noise):
+        if request.measured and (not self._site.simulated or terms.adds_noise):
             return Refusal.POLICY
         dataset = self._site.dataset
         pool = len(dataset.public_images)
-        if request.purpose not in (RELEASE, EVALUATION) or not _is_batch(request.index, pool):
+        if not _is_batch(request.index, pool) or not len(request.released):
             return Refusal.MALFORMED
-        if request.purpose == RELEASE and repeated_inputs(dataset)[request.index].any():
+        if repeated_inputs(dataset)[request.released].any():
             return Refusal.REPEATED  # the same input has another place in the pool, and is asked about there
         if self.journal.claimed(request.content_digest):
             # Counted already. An answer that was given is not given again under a policy that forbids it.
             return self._objects(self._site.objection(terms))
-        answered, asked = self.journal.answered(), len(request.index)
-        if request.purpose == RELEASE and answered + asked > terms.max_queries:
+        answered, asked = self.journal.answered(), len(request.released)
+        if answered + asked > terms.max_queries:
             return Refusal.CAPS
         # The policy may be another one than when the hospital agreed, if it was started again.
         today = self.journal.answered(since=time.time() - DAY_S)

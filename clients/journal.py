@@ -33,8 +33,8 @@ class Journal:
     """Claims in one state directory (mode 0700), readable by the hospital alone.
 
     `answered` is the folder of the claims: questions of different kinds are counted apart. A claim is a file
-    of the places that a question names, called after its content and then after the question itself. Not
-    `durable` leaves the disk to the system, for a simulation.
+    of the places about which a question releases something, called after its content and then after the
+    question itself. Not `durable` leaves the disk to the system, for a simulation.
     """
 
     def __init__(self, state_dir: Path, *, answered: Path | None = None, durable: bool = True) -> None:
@@ -130,7 +130,7 @@ class Journal:
             return True
         if self.overlaps(question.index):
             return False
-        content = question.index.astype("<i8").tobytes()
+        content = question.released.astype("<i8").tobytes()
         write_private(self._claim_path(question), content, durable=self._durable)
         return True
 

@@ -21,7 +21,7 @@ from pate_fed.label_dp.noise_cluster import label_counts
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.label_terms import LabelTerms, clusters_digest
-from pate_fed.protocol.messages import RELEASE, LabelReply, LabelRequest, RefusalReply, VoteRequest
+from pate_fed.protocol.messages import LabelReply, LabelRequest, RefusalReply, VoteRequest
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import threshold_for
 
@@ -168,4 +168,4 @@ class LabelHospital(SummingHospital[LabelTerms]):
 
 def _asks_all(question: VoteRequest, num_clusters: int) -> bool:
     """Whether a question is the one that there is: about each cluster once, in order, to be released."""
-    return question.purpose == RELEASE and np.array_equal(question.index, np.arange(num_clusters))
+    return not question.measured and np.array_equal(question.index, np.arange(num_clusters))

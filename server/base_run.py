@@ -192,12 +192,19 @@ class BaseRun(ABC):
         start = time.perf_counter()
         with self._timed("vote"):
             totals = federation.collect(question, task=task)
-        seconds, queries = time.perf_counter() - start, len(question.index)
-        self._log.write(Voted(batch=question.batch, clients=totals.voters, queries=queries, seconds=seconds))
+        self._log.write(
+            Voted(
+                batch=question.batch,
+                clients=totals.voters,
+                queries=len(question.released),
+                measured=question.measured,
+                seconds=time.perf_counter() - start,
+            )
+        )
         return totals
 
-    def _question(self, number: int, purpose: str, index: Ints) -> VoteRequest:
-        return VoteRequest(terms_digest=self._terms.digest, batch=number, purpose=purpose, index=index)
+    def _question(self, number: int, index: Ints, *, measured: int = 0) -> VoteRequest:
+        return VoteRequest(terms_digest=self._terms.digest, batch=number, index=index, measured=measured)
 
     # The ledger, and what the log tells of it.
 

@@ -51,7 +51,7 @@ def _known(ledger: Ledger, totals: Mapping[str, Totals]) -> tuple[list[Totals], 
     for entry in ledger.entries():
         batch, asked = totals.get(entry.batch_digest), entry.event.asked
         if batch is not None:
-            known.append(Totals(batch.index[:asked], batch.value[:asked], batch.voters))
+            known.append(batch.rows(slice(asked)))
             bits.append(answered[start : start + asked])
         start += asked
     return known, np.concatenate(bits), len(known) == len(ledger.entries())

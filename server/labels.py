@@ -21,7 +21,7 @@ from pate_fed.errors import BudgetError, IntegrityError, PateFedError
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import COUNTS, LABELS, RELEASE, LabelReply, LabelRequest, VoteRequest
+from pate_fed.protocol.messages import COUNTS, LABELS, LabelReply, LabelRequest, VoteRequest
 from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Progress
@@ -229,7 +229,6 @@ class LabelCoordinator(BaseCoordinator):
         question = VoteRequest(
             terms_digest=self._terms.digest,
             batch=0 if last is None else last.number,  # one that was opened is gone on with
-            purpose=RELEASE,
             index=np.arange(self._terms.num_clusters, dtype=np.int64),
         )
         try:

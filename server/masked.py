@@ -195,8 +195,8 @@ class MaskedRounds:
         return SumRequest(
             terms_digest=question.terms_digest,
             batch=question.batch,
-            purpose=question.purpose,
             index=question.index if asks else _NO_INDEX,
+            measured=question.measured if asks else 0,
             roster=b"" if party in self._pinned else self._roster,
             step=step.to_bytes(),
         ).to_record()

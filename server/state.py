@@ -45,19 +45,24 @@ class Totals:
     value: Ints
     voters: int
 
+    def rows(self, part: slice) -> Totals:
+        """The totals of some of the queries."""
+        return Totals(self.index[part], self.value[part], self.voters)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenBatch:
     """The batch that was begun last, released or not. `asked`: hospitals may have sent votes for it.
 
-    `step` is the step of its secure summation that was begun last, from 0; those before are closed. One that
-    is `void` is never gone on with.
+    Of the last `measured` places of `index` nothing is released. `step` is the step of its secure summation
+    that was begun last, from 0; those before are closed. One that is `void` is never gone on with.
     """
 
     number: int
     digest: str
     index: Ints
     asked: bool
+    measured: int = 0
     step: int = 0
     void: bool = False
 
@@ -70,7 +75,8 @@ class _BatchNote:
     digest: str
     index: tuple[int, ...] = setting(low=0)
     asked: bool
-    step: int = setting(0, low=0)  # earlier releases noted neither this nor what is void
+    measured: int = setting(0, low=0)  # earlier releases noted neither this nor the next two
+    step: int = setting(0, low=0)
     void: bool = False
 
 
@@ -136,14 +142,25 @@ class CoordinatorState:
             return None
         note = read_json(_BatchNote, path, what="the note of the last batch", error=IntegrityError)
         index = np.array(note.index, dtype=np.int64)
-        return OpenBatch(note.batch, note.digest, index, note.asked, step=note.step, void=note.void)
+        return OpenBatch(
+            note.batch, note.digest, index, note.asked, measured=note.measured, step=note.step, void=note.void
+        )
 
     def begin_batch(self, question: VoteRequest, *, asked: bool, step: int = 0) -> None:
         """Note a batch before its first message, and each step of its secure summation before the step's."""
         last = self.last_batch
         if last is not None and last.digest != question.digest:
             self.forget_answers()  # before the note: they must never count as another batch's
-        self._note(OpenBatch(question.batch, question.digest, question.index, asked, step))
+        self._note(
+            OpenBatch(
+                question.batch,
+                question.digest,
+                question.index,
+                asked,
+                measured=question.measured,
+                step=step,
+            )
+        )
 
     def void_batch(self) -> None:
         """Note that the last batch came to nothing, and is not gone on with."""
@@ -157,6 +174,7 @@ class CoordinatorState:
             digest=batch.digest,
             index=tuple(batch.index.tolist()),
             asked=batch.asked,
+            measured=batch.measured,
             step=batch.step,
             void=batch.void,
         )

@@ -22,7 +22,7 @@ from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError, QuorumError
 from pate_fed.learning.students.own_strategy import OwnStrategy, PublicView
 from pate_fed.protocol.cost import make_interactive
-from pate_fed.protocol.messages import EVALUATION, RELEASE, VoteRequest
+from pate_fed.protocol.messages import VoteRequest
 from server.base_run import BaseRun, RunContext, StudySetup
 from server.federation import Federation
 from server.figures import measure
@@ -73,13 +73,18 @@ class StudyRun(BaseRun):
 
     def _ask(self, grid: Grid) -> Totals | None:
         """All that hospitals take part in; the votes on the test inputs, where they are asked for."""
+        evaluated: Totals | None = None
         federation = self._teach(grid)  # who takes part is fixed before the first question
         for question in self._questions():  # the budget holds what is asked, whatever the votes will be
             totals = self._collect(federation, question)  # charged even where it fails, once votes may come
-            if totals is not None:
-                self._release(question, totals)  # on the ledger's disk before a label is used or shown
+            if totals is None:
+                continue
+            asked = len(question.released)
+            self._release(question, totals.rows(slice(asked)))  # on the disk before a label is used or shown
+            if question.measured:
+                evaluated = totals.rows(slice(asked, None))
         self._state.note_all_asked()
-        return self._evaluate(federation)
+        return evaluated
 
     # Ask, sum, release.
 
@@ -88,13 +93,24 @@ class StudyRun(BaseRun):
 
         Each is chosen from the ledger alone. A batch's size is what the budget holds for certain, before it
         is asked: a stop afterwards would tell something about the votes. The one that was open comes first,
-        as it was asked: the ledger, and so the budget, is what it was then.
+        as it was asked: the ledger, and so the budget, is what it was then. The first new one names the test
+        inputs too: a message more to each party, and under masks a sum more, would cost far more than rows.
         """
         if self._open is not None:
             yield self._open
+        beside = self._test_inputs()
         while size := self.rounds.limit(self._releaser.room(self._batch_size())):
             self._next_batch += 1
-            yield self._question(self._next_batch - 1, RELEASE, self.rounds.choose(size))
+            index = np.concatenate([self.rounds.choose(size), beside])
+            yield self._question(self._next_batch - 1, index, measured=len(beside))
+            beside = beside[:0]
+
+    def _test_inputs(self) -> Ints:
+        """Places of the test inputs where teachers are measured on them: two accuracies, nothing released."""
+        pool, inputs = self._dataset.num_queries, len(self._dataset.public_labels)
+        # A vote under hospitals' noise costs whether or not anything is released.
+        wanted = self._study.queries.evaluate and not self._terms.adds_noise
+        return np.arange(pool, inputs if wanted else pool, dtype=np.int64)
 
     def _choose_by_own(self, left: Ints, wanted: int, index: Ints, label: Ints, present: QueryRound) -> Ints:
         """The next questions by a strategy of the user's own, which is shown nothing but what is public."""
@@ -125,7 +141,7 @@ class StudyRun(BaseRun):
             return self._sum(federation, question, task=f"voting, batch {question.batch + 1}")
         except Exception as error:
             if federation.spent:
-                self._void(question.batch, question.digest, question.index)
+                self._void(question.batch, question.digest, question.released)
             given_up = isinstance(error, QuorumError | IntegrityError) and self._terms.secure_sum
             if question is self._open and given_up:
                 return None
@@ -141,7 +157,7 @@ class StudyRun(BaseRun):
                 question.digest,
                 totals,
                 provenance=self.rounds.current().provenance,
-                predictions=self.rounds.predictions(question.index),
+                predictions=self.rounds.predictions(question.released),
             )
         self._state.forget_answers()  # only now: until the charge a process that takes over needs them
         self.totals[question.digest] = totals
@@ -157,11 +173,11 @@ class StudyRun(BaseRun):
         last = self._state.last_batch
         if last is None or last.digest in self._charged():
             return None
-        question = self._question(last.number, RELEASE, last.index)
+        question = self._question(last.number, last.index, measured=last.measured)
         if question.digest == last.digest:
             return question
         if last.asked and self._terms.secure_sum:  # not this study's to ask again; votes may be on their way
-            self._void(last.number, last.digest, last.index)
+            self._void(last.number, last.digest, question.released)
         return None
 
     def _first_number(self) -> int:
@@ -180,17 +196,7 @@ class StudyRun(BaseRun):
                 found |= {} if totals is None else {digest: totals}
         return found
 
-    # Evaluate and learn.
-
-    def _evaluate(self, federation: Federation) -> Totals | None:
-        """Votes on the test inputs too, for two accuracy figures alone; nothing is released."""
-        pool, inputs = self._dataset.num_queries, len(self._dataset.public_labels)
-        # A vote under hospitals' noise costs whether or not anything is released.
-        if not self._study.queries.evaluate or self._terms.adds_noise or pool == inputs:
-            return None
-        index = np.arange(pool, inputs, dtype=np.int64)
-        question = self._question(len(self.totals), EVALUATION, index)
-        return self._sum(federation, question, task="voting, to evaluate")
+    # Measure and learn.
 
     def _measure(self, evaluated: Totals | None) -> None:
         """Accuracy of teachers, ensemble and labels, where the public inputs' true labels are known."""

@@ -24,7 +24,7 @@ from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.privacy import Ledger, NoiseSource
 from pate_fed.privacy.mechanisms.class_sums import ClassSums
 from pate_fed.protocol.make_terms import public_features
-from pate_fed.protocol.messages import RELEASE, VoteRequest
+from pate_fed.protocol.messages import VoteRequest
 from pate_fed.protocol.sum_cost import sum_mechanism
 from server.base_run import BaseRun, RunContext, StudySetup
 from server.figures import measure
@@ -65,7 +65,7 @@ class SumRun(BaseRun):
     def _all_features(self) -> VoteRequest:
         """The one question; one that a dead process opened keeps its number, and is gone on with."""
         last, every = self._state.last_batch, np.arange(self._features.dimension, dtype=np.int64)
-        return self._question(0 if last is None else last.number, RELEASE, every)
+        return self._question(0 if last is None else last.number, every)
 
     def _ask(self, grid: Grid) -> Totals:
         """The sums of all hospitals, exact or with their noise.

@@ -31,7 +31,7 @@ from pate_fed.config.study import Study
 from pate_fed.errors import InputError
 from pate_fed.format import counted, printable
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import RELEASE, VoteRequest
+from pate_fed.protocol.messages import VoteRequest
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.signals import hangup_interrupts
 
@@ -100,7 +100,7 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
     if not own_terminal:
         _show(("withheld", _WITHHELD))
         return
-    question = VoteRequest(terms_digest=terms.digest, batch=0, purpose=RELEASE, index=index)
+    question = VoteRequest(terms_digest=terms.digest, batch=0, index=index)
     leaving = masked_lines if terms.secure_sum else plain_lines
     print_lines(["", "WHAT WOULD LEAVE", *leaving(terms, name, question, votes)], indent=2)
     print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, site.teacher_parts())], indent=14)
@@ -136,7 +136,7 @@ def _rehearse_sums(arguments: argparse.Namespace, terms: Terms, name: str) -> No
         most_units=sums.most_units,
     )
     every = np.arange(len(found), dtype=np.int64)
-    question = VoteRequest(terms_digest=terms.digest, batch=0, purpose=RELEASE, index=every)
+    question = VoteRequest(terms_digest=terms.digest, batch=0, index=every)
     print_lines(["", "WHAT WOULD LEAVE", *masked_lines(terms, name, question, found)], indent=2)
     print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, [])], indent=14)
     print()

@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.agreed import digest_of
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.structure import Setting, SettingError, from_record, to_record
+from pate_fed.structure import Setting, SettingError, from_record, setting, to_record
 
 __all__ = [
     "COUNTS",
     "END",
-    "EVALUATION",
     "LABELS",
-    "RELEASE",
     "SUM",
     "SUMS",
     "TEACH",
@@ -59,8 +57,6 @@ SUMS = "query.sums"
 LABELS = "query.labels"
 COUNTS = "query.counts"
 END = "query.end"
-RELEASE = "release"
-EVALUATION = "evaluation"
 _MOST_SAID = 300  # characters in which a coordinator says how a study ended
 
 
@@ -135,24 +131,30 @@ class TeachReply(_Message):
 class VoteRequest(_Message):
     """Coordinator to hospital: vote on these public inputs.
 
-    Shapes: `index` is int64 (queries,), positions in the public pool. `purpose` is "release", or "evaluation"
-    where nothing is released (simulated parties only). `coordinator` is the key of the coordinator's run,
-    `signature` its own on the digest; without them a question is answered once and not again.
+    Shapes: `index` is int64 (queries,), positions in the public pool. Of the last `measured` of them nothing
+    is released: they are test inputs, on which teachers are measured (simulated parties only). `coordinator`
+    is the key of the coordinator's run, `signature` its own on the digest; without them a question is
+    answered once and not again.
     """
 
     kind: ClassVar[str] = "query"
     terms_digest: str
     batch: int
-    purpose: str
     index: NDArray[np.int64]
+    measured: int = setting(0, low=0)
     coordinator: bytes = b""
     signature: bytes = b""
 
     @property
     def digest(self) -> str:
         """SHA-256 hex that names the batch in the reply and in the ledger."""
-        head = f"{self.terms_digest}/{self.batch}/{self.purpose}".encode()
+        head = f"{self.terms_digest}/{self.batch}/{self.measured}".encode()
         return digest_of(b"pate_fed/v1 batch", head, self.index.astype("<i8").tobytes())
+
+    @property
+    def released(self) -> NDArray[np.int64]:
+        """The places of which something is released: int64 (queries - measured,)."""
+        return self.index[: max(0, len(self.index) - self.measured)]
 
     @property
     def content_digest(self) -> str:
@@ -180,22 +182,22 @@ class SumRequest(_Message):
     `step` is a packed request of `secure_sum.messages`, `roster` the packed roster where this hospital has
     not shown yet that it has pinned it, else empty. `index` names the batch's public inputs, or all features
     whose sums are asked for, in the two steps that need them (opening and masking) and is empty in the
-    others; `batch` and `purpose` are those of a `VoteRequest`, whose digest the step must carry.
+    others; `batch` and `measured` are those of a `VoteRequest`, whose digest the step must carry.
     """
 
     kind: ClassVar[str] = "sum"
     terms_digest: str
     batch: int
-    purpose: str
     index: NDArray[np.int64]
     roster: bytes
     step: bytes
+    measured: int = setting(0, low=0)
 
     @property
     def question(self) -> VoteRequest:
         """What is voted on, as a plain request would ask it."""
         return VoteRequest(
-            terms_digest=self.terms_digest, batch=self.batch, purpose=self.purpose, index=self.index
+            terms_digest=self.terms_digest, batch=self.batch, index=self.index, measured=self.measured
         )
 
 

@@ -47,7 +47,7 @@ def main(grid, context):
     stop = threading.Event()
     nodes = wait_for_nodes(grid, count={PARTIES}, timeout_s=60, stop=stop)
     for batch in range({BATCHES}):
-        request = VoteRequest(terms_digest="t", batch=batch, purpose="release", index=np.arange({QUERIES}))
+        request = VoteRequest(terms_digest="t", batch=batch, index=np.arange({QUERIES}))
         start, totals = time.perf_counter(), 0
         sent = dict.fromkeys(nodes, request.to_record())
         for answer in exchange(

@@ -105,7 +105,7 @@ class Asked:
 
     def step(self, index: list[int], **changes: Any) -> Any:
         """Ask it one step of its sum; of which nothing but the question is real."""
-        values = {"terms_digest": self.terms.digest, "batch": 0, "purpose": "release", **changes}
+        values = {"terms_digest": self.terms.digest, "batch": 0, **changes}
         return self.hospital.sum_step(
             SumRequest(index=np.array(index, dtype=np.int64), roster=b"", step=b"", **values)
         )
@@ -155,7 +155,7 @@ def test_its_sums_are_of_clipped_features_with_a_patients_rows_as_one(asked: Ask
 def test_its_noise_is_in_what_is_masked_and_another_one_every_time(asked: Asked) -> None:
     asked.teach()
     index = np.arange(7, dtype=np.int64)
-    question = VoteRequest(terms_digest=asked.terms.digest, batch=0, purpose="release", index=index)
+    question = VoteRequest(terms_digest=asked.terms.digest, batch=0, index=index)
     vectors = [asked.hospital._vector(asked.terms, question) for _ in range(2)]
     exact, sigma = count_sums(asked.site, asked.terms), asked.terms.sigma_party or 0.0
     assert all(0.4 * sigma < (vector - exact).std() < 2 * sigma for vector in vectors)
@@ -192,9 +192,7 @@ def test_a_lattice_of_which_the_terms_say_another_is_refused(asked: Asked) -> No
 
 def test_it_gives_nothing_in_the_open(asked: Asked) -> None:
     asked.teach()
-    question = VoteRequest(
-        terms_digest=asked.terms.digest, batch=0, purpose="release", index=np.arange(7, dtype=np.int64)
-    )
+    question = VoteRequest(terms_digest=asked.terms.digest, batch=0, index=np.arange(7, dtype=np.int64))
     assert _code(asked.hospital.vote(question)) is Refusal.PLAIN
     assert not [event for event in asked.log() if event["event"] == "summed"]
 
@@ -205,7 +203,7 @@ def test_it_gives_nothing_in_the_open(asked: Asked) -> None:
         ([0, 1, 2], {}, Refusal.MALFORMED),
         ([6, 5, 4, 3, 2, 1, 0], {}, Refusal.MALFORMED),
         ([*range(7), 6], {}, Refusal.MALFORMED),
-        ([*range(7)], {"purpose": "evaluation"}, Refusal.MALFORMED),
+        ([*range(7)], {"measured": 1}, Refusal.MALFORMED),
         ([*range(7)], {"terms_digest": "0" * 64}, Refusal.TERMS),
     ],
 )

@@ -46,7 +46,7 @@ def _terms(site: Site) -> Terms:
 
 
 def _request(terms: Terms, index: list[int], **changes: object) -> VoteRequest:
-    values = {"terms_digest": terms.digest, "batch": 0, "purpose": "release", "index": np.array(index)}
+    values = {"terms_digest": terms.digest, "batch": 0, "index": np.array(index)}
     return VoteRequest(**{**values, **changes})  # type: ignore[arg-type]
 
 
@@ -175,7 +175,16 @@ def test_no_more_is_answered_than_the_terms_allow(site: Site) -> None:
     assert isinstance(hospital.vote(_request(terms, [0, 1, 2])), VoteReply)
     assert _code(hospital.vote(_request(terms, [3, 4, 5]))) is Refusal.CAPS
     assert isinstance(hospital.vote(_request(terms, [3, 4])), VoteReply)
-    assert isinstance(hospital.vote(_request(terms, [5, 6], purpose="evaluation")), VoteReply)
+
+
+def test_what_is_only_measured_does_not_count(site: Site) -> None:
+    terms = replace(_terms(site), max_queries=3, labels=3)
+    hospital = Hospital(site)
+    assert isinstance(hospital.teach(TeachRequest(terms=terms.to_json())), TeachReply)
+    reply = hospital.vote(_request(terms, [0, 1, 50, 51, 52], measured=3))
+    assert isinstance(reply, VoteReply) and len(reply.votes) == 5
+    assert _code(hospital.vote(_request(terms, [2, 3]))) is Refusal.CAPS
+    assert isinstance(hospital.vote(_request(terms, [2])), VoteReply)
 
 
 def test_refusals(taught: Hospital, site: Site) -> None:
@@ -183,14 +192,15 @@ def test_refusals(taught: Hospital, site: Site) -> None:
     assert _code(taught.vote(_request(vary(terms, sigma1=1.0), [0]))) is Refusal.TERMS
     for index in ([], [60], [-1], [2, 2], [[0, 1]]):
         assert _code(taught.vote(_request(terms, index))) is Refusal.MALFORMED  # type: ignore[arg-type]
-    assert _code(taught.vote(_request(terms, [0], purpose="curiosity"))) is Refusal.MALFORMED
+    for index, measured in (([0], 1), ([0, 1, 2], 3), ([0, 1, 2], 5)):  # nothing is left to be released
+        assert _code(taught.vote(_request(terms, index, measured=measured))) is Refusal.MALFORMED
     assert _code(taught.teach(TeachRequest(terms="{}"))) is Refusal.MALFORMED
     other = vary(terms, sigma2=1.0)
     assert _code(taught.teach(TeachRequest(terms=other.to_json()))) is Refusal.TERMS
     other = replace(terms, pool_digest="0" * 64)
     assert _code(taught.teach(TeachRequest(terms=other.to_json()))) is Refusal.POOL
     real = Hospital(replace(site, simulated=False))
-    assert _code(real.vote(_request(terms, [0], purpose="evaluation"))) is Refusal.POLICY
+    assert _code(real.vote(_request(terms, [0, 1], measured=1))) is Refusal.POLICY
 
 
 def test_nothing_is_voted_before_training(site: Site) -> None:

@@ -18,7 +18,7 @@ KEY = b"a coordinator's key"
 
 def _asked(first: int, end: int, batch: int = 0) -> VoteRequest:
     index = np.arange(first, end, dtype=np.int64)
-    return VoteRequest(terms_digest="0" * 64, batch=batch, purpose="release", index=index)
+    return VoteRequest(terms_digest="0" * 64, batch=batch, index=index)
 
 
 def test_claims_survive_and_days_pass(tmp_path: Path) -> None:

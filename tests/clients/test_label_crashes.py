@@ -153,7 +153,7 @@ class Sum:
     def count(self, batch: int) -> bool:
         """Go through one batch's rounds; whether there is a sum in the end."""
         index = np.arange(CLUSTERS)
-        named = {"terms_digest": self.terms.digest, "batch": batch, "purpose": "release", "index": index}
+        named = {"terms_digest": self.terms.digest, "batch": batch, "index": index}
         made = self.sum.open_batch(
             batch=batch,
             batch_digest=VoteRequest(**named).digest,

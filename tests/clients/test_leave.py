@@ -70,11 +70,7 @@ class House:
         return reply
 
     def vote(self, *index: int) -> Record:
-        return self.send(
-            VoteRequest(
-                terms_digest=self.terms.digest, batch=index[0], purpose="release", index=np.array(index)
-            )
-        )
+        return self.send(VoteRequest(terms_digest=self.terms.digest, batch=index[0], index=np.array(index)))
 
     def end(self) -> None:
         self.send(EndRequest(status="success", exit_code=0, summary="", receipt=self.receipts.of("north")))

@@ -83,9 +83,9 @@ class Federation:
             self.sum.admit(Enrolment.from_bytes(reply.enrolment))
         self.roster = self.sum.close_roster(threshold=threshold or self.terms.least_clients).to_bytes()
 
-    def question(self, index: list[int], batch: int = 0, purpose: str = "release") -> VoteRequest:
+    def question(self, index: list[int], batch: int = 0, measured: int = 0) -> VoteRequest:
         places = np.array(index, dtype=np.int64)
-        return VoteRequest(terms_digest=self.terms.digest, batch=batch, purpose=purpose, index=places)
+        return VoteRequest(terms_digest=self.terms.digest, batch=batch, index=places, measured=measured)
 
     def open(self, question: VoteRequest, **changes: Any) -> SumBatch:
         totals = SumRange.noisy() if self.terms.adds_noise else SumRange.votes(self.terms.num_teachers)
@@ -101,8 +101,8 @@ class Federation:
         values = {
             "terms_digest": question.terms_digest,
             "batch": question.batch,
-            "purpose": question.purpose,
             "index": question.index,
+            "measured": question.measured,
             "roster": self.roster,
             "step": message.to_bytes(),
         }
@@ -293,7 +293,7 @@ def test_a_batch_is_tied_to_its_question(federation: Federation) -> None:
     batch = federation.open(question)
     assert _code(federation.send(0, other, batch.opening)) == "BATCH_CHANGED"
     assert _code(federation.send(0, question, batch.opening, batch=1)) == "BATCH_CHANGED"
-    assert _code(federation.send(0, question, batch.opening, purpose="evaluation")) == "BATCH_CHANGED"
+    assert _code(federation.send(0, question, batch.opening, measured=1)) == "BATCH_CHANGED"
     for number in range(PARTIES):
         batch.take(federation.send(number, question, batch.opening))
     request = batch.mask_requests()["p0"]
@@ -316,7 +316,7 @@ def test_questions_are_checked_as_plain_ones_are(federation: Federation) -> None
     assert _code(federation.send(0, question, opening, terms_digest="0" * 64)) == "TERMS"
     assert _code(federation.send(0, question, opening, index=np.array([0, 0]))) == "MALFORMED"
     assert _code(federation.send(0, question, opening, index=np.array([40]))) == "MALFORMED"
-    assert _code(federation.send(0, question, opening, purpose="curiosity")) == "MALFORMED"
+    assert _code(federation.send(0, question, opening, measured=2)) == "MALFORMED"
     empty = np.empty(0, dtype=np.int64)
     assert _code(federation.send(0, question, opening, index=empty, terms_digest="0" * 64)) == "TERMS"
     (federation.sites[0].state_dir / "teacher-1.pt").unlink()
@@ -381,10 +381,10 @@ def test_only_a_simulation_repeats_its_noise(tmp_path: Path) -> None:
     assert (real.total(real.question(index)) != one).any()
 
 
-def test_no_votes_for_evaluation_under_hospitals_noise(tmp_path: Path) -> None:
+def test_nothing_is_measured_under_hospitals_noise(tmp_path: Path) -> None:
     noisy = Federation(NOISY, tmp_path)
     noisy.close()
-    question = noisy.question([0, 1], purpose="evaluation")
+    question = noisy.question([0, 1], measured=1)
     assert _code(noisy.send(0, question, noisy.open(question).opening)) == "POLICY"
 
 

@@ -65,7 +65,7 @@ def _taught(site: Site) -> Hospital:
 
 def _question(site: Site, key: Identity, index: list[int]) -> VoteRequest:
     terms = make_terms(site.study, site.dataset)
-    asked = VoteRequest(terms_digest=terms.digest, batch=0, purpose="release", index=np.array(index))
+    asked = VoteRequest(terms_digest=terms.digest, batch=0, index=np.array(index))
     return replace(asked, coordinator=key.public, signature=key.sign(bytes.fromhex(asked.digest)))
 
 

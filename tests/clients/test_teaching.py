@@ -33,7 +33,7 @@ def _terms(site: Site) -> Terms:
 
 
 def _request(terms: Terms, index: list[int]) -> VoteRequest:
-    return VoteRequest(terms_digest=terms.digest, batch=0, purpose="release", index=np.array(index))
+    return VoteRequest(terms_digest=terms.digest, batch=0, index=np.array(index))
 
 
 def test_a_lost_teacher_is_noticed_and_trained_again_alike(taught: Hospital, site: Site) -> None:

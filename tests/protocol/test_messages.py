@@ -30,7 +30,7 @@ def test_what_a_coordinator_says_at_the_end_cannot_steer_a_terminal(summary: str
 
 
 def _request(**changes: object) -> VoteRequest:
-    values = {"terms_digest": TERMS.digest, "batch": 0, "purpose": "release", "index": np.arange(5)}
+    values = {"terms_digest": TERMS.digest, "batch": 0, "index": np.arange(5)}
     return VoteRequest(**{**values, **changes})  # type: ignore[arg-type]
 
 
@@ -77,11 +77,21 @@ def test_batches_have_different_digests() -> None:
     changes = [
         {},
         {"batch": 1},
-        {"purpose": "evaluation"},
+        {"measured": 1},
         {"index": np.arange(6)},
         {"index": np.arange(5)[::-1]},
     ]
     assert len({_request(**change).digest for change in changes}) == len(changes)
+
+
+@pytest.mark.parametrize(("measured", "released"), [(0, [0, 1, 2, 3, 4]), (2, [0, 1, 2]), (5, []), (7, [])])
+def test_of_the_last_places_nothing_is_released(measured: int, released: list[int]) -> None:
+    assert _request(measured=measured).released.tolist() == released
+
+
+def test_no_fewer_places_than_none_are_measured() -> None:
+    with pytest.raises(IntegrityError, match="measured"):
+        VoteRequest.from_record({**_request().to_record(), "measured": -1})
 
 
 def test_an_unknown_refusal_is_a_fault() -> None:

@@ -213,7 +213,7 @@ def test_bars_of_all_phases_align_with_epsilon_beside_them(
     progress = make_progress(False, stream)
     with progress.phase("teaching", 1250) as teaching:
         teaching.advance(1250)
-    with progress.phase("voting, to evaluate", 5) as votes:
+    with progress.phase("voting, batch 10", 5) as votes:
         progress.status("ε 1.234 of 2.758")
         votes.advance(5)
     with progress.phase("learning", 10) as learning:

@@ -33,9 +33,7 @@ PARTIES, CLASSES, QUERIES = 5, 3, 4
 TERMS = make_terms(
     num_classes=CLASSES, pool_size=10, num_clients=PARTIES, least_clients=4, labels=10, max_queries=10
 )
-QUESTION = VoteRequest(
-    terms_digest=TERMS.digest, batch=0, purpose="release", index=np.arange(QUERIES, dtype=np.int64)
-)
+QUESTION = VoteRequest(terms_digest=TERMS.digest, batch=0, index=np.arange(QUERIES, dtype=np.int64))
 Script = Callable[[int, Record], Record]
 
 

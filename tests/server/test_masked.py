@@ -176,7 +176,7 @@ class _Study:
 
     def question(self, batch: int = 0) -> VoteRequest:
         index = np.arange(batch * QUERIES, (batch + 1) * QUERIES, dtype=np.int64)
-        return VoteRequest(terms_digest=self.terms.digest, batch=batch, purpose="release", index=index)
+        return VoteRequest(terms_digest=self.terms.digest, batch=batch, index=index)
 
     def collect(self, batch: int = 0) -> tuple[np.ndarray, int]:
         totals = self.federation.collect(self.question(batch), task="voting")

@@ -66,9 +66,7 @@ class _Grid(InlineGrid):
 def _vote(grid: _Grid, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 3) -> dict[int, str | None]:
     monkeypatch.setattr(module, "_LOOK_S", 0.02)
     request = TeachRequest(terms="{}").to_record()
-    question = VoteRequest(
-        terms_digest=TERMS, batch=0, purpose="release", index=np.arange(1, dtype=np.int64)
-    ).to_record()
+    question = VoteRequest(terms_digest=TERMS, batch=0, index=np.arange(1, dtype=np.int64)).to_record()
     returning = Returning(grid, MEMBERS, request)
     answers = exchange(
         grid,

@@ -155,9 +155,13 @@ def test_teachers_vote_on_what_was_asked_and_on_the_test_inputs(
 ) -> None:
     events = [json.loads(line) for line in (inline[0] / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     study = next(event for event in events if event["event"] == "study")
-    *asked, measured = [event["queries"] for event in events if event["event"] == "vote"]
-    assert 0 < sum(asked) <= study["terms"]["max_queries"] and measured == study["test_size"] > 0
-    assert sum(asked) + measured < study["terms"]["pool_size"]
+    votes = [event for event in events if event["event"] == "vote"]
+    asked, measured = (sum(event[name] for event in votes) for name in ("queries", "measured"))
+    assert 0 < asked <= study["terms"]["max_queries"] and measured == study["test_size"] > 0
+    assert asked + measured < study["terms"]["pool_size"]
+    assert votes[0]["measured"] == measured  # with the first question, and never again
+    metrics = json.loads((inline[0] / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["accuracy_do_not_publish"]["n"] == asked + measured
 
 
 def test_epsilon_is_shown_along_the_run(inline: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ TOTALS = Totals(INDEX, VOTES, 3)
 
 
 def _question(batch: int = 0) -> VoteRequest:
-    return VoteRequest(terms_digest="0" * 64, batch=batch, purpose="release", index=INDEX + 10 * batch)
+    return VoteRequest(terms_digest="0" * 64, batch=batch, index=INDEX + 10 * batch)
 
 
 @pytest.fixture
@@ -34,14 +35,15 @@ def state(folder: Path) -> CoordinatorState:
 
 def test_a_batch_goes_on_with_the_votes_that_are_there(state: CoordinatorState, folder: Path) -> None:
     assert state.last_batch is None
-    state.begin_batch(_question(), asked=True)
+    state.begin_batch(replace(_question(), measured=1), asked=True)
     state.keep_votes("north.1", VOTES)
     again = CoordinatorState(folder)
-    again.begin_batch(_question(), asked=True)
+    again.begin_batch(replace(_question(), measured=1), asked=True)
     assert list(again.votes()) == ["north.1"]
     np.testing.assert_array_equal(again.votes()["north.1"], VOTES)
     last = again.last_batch
-    assert last is not None and (last.number, last.digest, last.asked) == (0, _question().digest, True)
+    assert last is not None and (last.number, last.measured, last.asked) == (0, 1, True)
+    assert last.digest == replace(_question(), measured=1).digest != _question().digest
     np.testing.assert_array_equal(last.index, INDEX)
 
 
@@ -67,7 +69,7 @@ def test_how_far_a_sum_came_and_what_came_of_it_is_kept(state: CoordinatorState,
         [],
     )
     last = again.last_batch
-    assert last is not None and (last.step, last.asked, last.void) == (1, True, False)
+    assert last is not None and (last.step, last.asked, last.void, last.measured) == (1, True, False, 0)
     for _ in range(2):  # one that is revoked before the step is closed
         again.forget_sum_reply(1, "north")
         assert (state.sum_replies(0), state.sum_replies(1)) == ([b"shares"], [])

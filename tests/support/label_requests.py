@@ -85,12 +85,12 @@ class AllHospitals:
         self.roster = self.sum.close_roster(threshold=4).to_bytes()
 
     def send(self, number: int, step: Any, batch: int, index: np.ndarray, **changes: Any) -> Any:
-        values = {"terms_digest": self.terms.digest, "purpose": "release", "roster": self.roster}
+        values = {"terms_digest": self.terms.digest, "roster": self.roster}
         request = SumRequest(**{**values, **changes}, batch=batch, index=index, step=step.to_bytes())
         return send_to(number, COUNTS, request.to_record())
 
     def ask(self, index: np.ndarray, batch: int = 0) -> tuple[np.ndarray, list[str]]:
-        question = VoteRequest(terms_digest=self.terms.digest, batch=batch, purpose="release", index=index)
+        question = VoteRequest(terms_digest=self.terms.digest, batch=batch, index=index)
         made = self.sum.open_batch(
             batch=batch,
             batch_digest=question.digest,
