@@ -15,7 +15,7 @@ import pytest
 from ray_nodes import ray_nodes, short_folder
 
 TOKEN = "b" * 64
-ROUNDS, PARTIES, RECORDS = 5, 192, 200
+ROUNDS, PARTIES, RECORDS = 8, 192, 200
 
 STUDY = """
 [study]

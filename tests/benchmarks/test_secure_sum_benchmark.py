@@ -24,7 +24,7 @@ from pate_fed.secure_sum.roster import _first_unsigned
 
 pytestmark = pytest.mark.benchmark
 
-STUDY, TURNS = "ab" * 32, 2
+STUDY, TURNS = "ab" * 32, 3
 
 
 def _cpu(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -1,4 +1,7 @@
-"""A study on a real Ray cluster: two raylets of one core on this machine, each with folders of its own."""
+"""A study on a real Ray cluster: two raylets of one core on this machine, each with folders of its own.
+
+An object store is an S3 on this machine where its library is installed, else a stand-in of the tests' own.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 from ray_nodes import Node, RayNodes, ray_nodes, short_folder
+from s3_server import BUCKET, has_s3, s3_server
 
 PARTIES = 8
 TOKEN = "cluster-token-" + "7" * 50
@@ -76,7 +82,7 @@ class Slow:
 '''
 
 
-# In place of the library for S3, which tests have not: objects are files, and are put at once.
+# In place of the library for S3, which may not be here: objects are files, and are put at once.
 OBJECTS = """
 import os, shutil, uuid
 from pathlib import Path
@@ -140,11 +146,21 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def cluster(folder: Path) -> Iterator[RayNodes]:
-    (folder / "lib").mkdir()
-    (folder / "lib" / "s3fs.py").write_text(OBJECTS.format(root=str(folder / "objects")))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(folder / "lib"))
+def stand_in(folder: Path) -> Path | None:
+    """Where the stand-in for S3 has its objects; None where there is an S3."""
+    return None if has_s3() else folder / "objects"
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path, stand_in: Path | None) -> Iterator[RayNodes]:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as held:
+        if stand_in is None:
+            for name, value in held.enter_context(s3_server()).items():
+                patch.setenv(name, value)
+        else:
+            (folder / "lib").mkdir()
+            (folder / "lib" / "s3fs.py").write_text(OBJECTS.format(root=str(stand_in)))
+            patch.setenv("PYTHONPATH", str(folder / "lib"))
         with ray_nodes(folder / "t", 1, token=TOKEN) as found:
             yield found
 
@@ -328,21 +344,24 @@ def test_a_node_killed_while_voting(cluster: RayNodes, run: _Runs, quorum: float
 @pytest.mark.slow
 @pytest.mark.parametrize("objects", [False, True])
 def test_on_a_shared_disk_the_parties_of_a_killed_node_go_on(
-    cluster: RayNodes, run: _Runs, own_inline: _Done, folder: Path, objects: bool
+    cluster: RayNodes, run: _Runs, own_inline: _Done, folder: Path, stand_in: Path | None, objects: bool
 ) -> None:
     doomed = cluster.add()
     cluster.wait(2)
-    shared = folder / ("objects" if objects else "shared")
-    shared.mkdir()
+    shared = folder / "shared"
+    shared.mkdir(exist_ok=True)
+
+    def there(pattern: str) -> list[Any]:
+        return _objects(stand_in, pattern) if objects else list(shared.glob(pattern))
 
     def kill(process: subprocess.Popen[bytes]) -> None:
-        voted = "bucket/pate-fed-*/party-*/00000002"  # after terms and a teacher
-        _when(lambda: list(shared.glob(voted if objects else "pate-fed-*/party-*/answered/*")))
+        voted = "00000002" if objects else "answered/*"  # after terms and a teacher
+        _when(lambda: there(f"pate-fed-*/party-*/{voted}"))
         assert objects or not _disks(doomed)
         doomed.kill()
 
     done = run(
-        *("--ray-address", cluster.address, "--shared-dir", "s3://bucket" if objects else str(shared)),
+        *("--ray-address", cluster.address, "--shared-dir", f"s3://{BUCKET}" if objects else str(shared)),
         environment=cluster.environment,
         teacher="slow_teacher:Slow",
         predict_s=0.7,
@@ -351,7 +370,16 @@ def test_on_a_shared_disk_the_parties_of_a_killed_node_go_on(
     assert done.code == 0, done.said
     assert done.voters() == [PARTIES] * len(done.voters()) and not done.left_out("vote")
     assert done.labels == own_inline.labels
-    assert not list(shared.rglob("pate-fed-*"))
+    assert not there("pate-fed-*")
+
+
+def _objects(stand_in: Path | None, pattern: str) -> list[Any]:
+    """Objects of the bucket."""
+    if stand_in is not None:
+        return list(stand_in.glob(f"{BUCKET}/{pattern}"))
+    from fsspec import filesystem
+
+    return list(filesystem("s3", use_listings_cache=False).glob(f"{BUCKET}/{pattern}"))
 
 
 @pytest.mark.slow

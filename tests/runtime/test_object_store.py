@@ -1,12 +1,17 @@
-"""Parties' folders in an object store: one goes on where another ended, and of two at once one alone does."""
+"""Parties' folders in an object store: one goes on where another ended, and of two at once one alone does.
+
+In memory; with `-m slow` in an S3 on this machine as well, where its library is installed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from s3_server import BUCKET, s3_server, skip_without_s3
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.runtime.object_store import ObjectStore, StoredFolder, stored_disks
@@ -14,9 +19,26 @@ from pate_fed.runtime.object_store import ObjectStore, StoredFolder, stored_disk
 New = Callable[[], StoredFolder]
 
 
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """The URL of an empty bucket."""
+    skip_without_s3()
+    with s3_server() as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield f"s3://{BUCKET}"
+
+
+@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest) -> str:
+    """The URL of a store in which nothing is yet."""
+    parent = "memory:/" if request.param == "memory" else request.getfixturevalue("s3")
+    return f"{parent}/{uuid4().hex}"
+
+
 @pytest.fixture
-def store() -> ObjectStore:
-    return ObjectStore(f"memory://{uuid4().hex}")
+def store(place: str) -> ObjectStore:
+    return ObjectStore(place)
 
 
 @pytest.fixture
@@ -104,16 +126,17 @@ def test_a_store_that_lets_an_object_be_put_again_is_refused(
 
 
 def test_a_runs_objects_are_removed_after_it_or_it_says_that_they_are_not(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with stored_disks("memory://bucket/", b"probe") as url:
-        assert url.startswith("memory://bucket/pate-fed-") and ObjectStore(url).read("probe") == b"probe"
+    with stored_disks(f"{place}/", b"probe") as url:
+        assert url.startswith(f"{place}/pate-fed-") and ObjectStore(url).read("probe") == b"probe"
     assert ObjectStore(url).read("probe") is None and not capsys.readouterr().err
-    with stored_disks("memory://bucket/", b"probe") as url:
+    with stored_disks(f"{place}/", b"probe") as url:
         monkeypatch.setattr(ObjectStore, "remove", lambda _: 1 / 0)
     assert capsys.readouterr().err.startswith(f"warning: {url} is not removed (ZeroDivisionError)")
 
 
-def test_a_store_without_its_library_is_told() -> None:
-    with pytest.raises(InputError, match=r"--shared-dir s3://bucket: .*s3fs"):
-        ObjectStore("s3://bucket")
+def test_a_store_without_its_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(InputError, match=r"--shared-dir gs://bucket: .*gcsfs"):
+        ObjectStore("gs://bucket")
