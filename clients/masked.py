@@ -24,6 +24,7 @@ from pate_fed.protocol.sum_cost import sum_mechanism, sum_protection
 from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import (
     HospitalSum,
+    PlayedSeats,
     RefusedError,
     SumRange,
     SumRefusal,
@@ -44,6 +45,8 @@ from pate_fed.secure_sum.messages import (
 __all__ = ["SummingHospital", "forget_replies", "is_sound"]
 
 SUM_FOLDER = "secure_sum"  # in the hospital's folder: its machine
+
+_PLAYED = PlayedSeats()  # of simulated hospitals; a real one is alone in its process
 
 Ints = NDArray[np.int64]
 
@@ -143,7 +146,7 @@ class SummingHospital(BaseHospital[T]):
             roster = read_request(request.roster)
             if not isinstance(roster, Roster):
                 raise RefusedError(SumRefusal.MALFORMED)
-            machine.pin(roster)
+            machine.pin(roster, beside=_PLAYED if self._site.simulated else None)
         step = read_request(request.step)
         if isinstance(step, BatchOpening | MaskRequest):
             self._check(step, terms, request.question)

@@ -14,6 +14,7 @@ hospital's vector is honest, and that a batch succeeds when someone breaks the p
 
 from pate_fed.secure_sum.batch import SumBatch
 from pate_fed.secure_sum.coordinator import CoordinatorSum
+from pate_fed.secure_sum.dealing import PlayedSeats
 from pate_fed.secure_sum.hospital import HospitalSum
 from pate_fed.secure_sum.keys import Identity, fingerprint, read_fingerprint
 from pate_fed.secure_sum.masks import SumRange
@@ -28,6 +29,7 @@ __all__ = [
     "Demands",
     "HospitalSum",
     "Identity",
+    "PlayedSeats",
     "RefusedError",
     "SumBatch",
     "SumRange",

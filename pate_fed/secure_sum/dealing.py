@@ -5,6 +5,7 @@ Pure functions; what may be asked and when is decided in `hospital.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +20,23 @@ from pate_fed.secure_sum.messages import BatchOpening, Positions
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Members
 
-__all__ = ["PAIR_MASK", "SEEDS", "SELF_MASK", "Deal", "Seat", "agree", "batch_label", "take_seat"]
+__all__ = [
+    "PAIR_MASK",
+    "SEEDS",
+    "SELF_MASK",
+    "Deal",
+    "PlayedSeats",
+    "Seat",
+    "agree",
+    "batch_label",
+    "take_seat",
+]
 
 PAIR_MASK = "pair mask"
 SELF_MASK = "self mask"
 SEEDS = "pair seeds"
 _SHARE = "share"
+_MOST_PLAYED = 1024  # hospitals of a roster whose secrets one process keeps: some 40 MB
 
 Limbs = shamir.Limbs
 
@@ -58,17 +70,57 @@ class Deal:
     sealed: bytes
 
 
-def take_seat(members: Members, position: int, exchange: ExchangeKey) -> Seat:
+class PlayedSeats:
+    """The seats that one process has taken in a roster, for a simulation alone: each pair agrees once there.
+
+    Such a process has the secrets of all its hospitals on its disks. They stay in memory until the last seat
+    is taken, or another roster comes.
+    """
+
+    __slots__ = ("_roster", "_seats")
+
+    def __init__(self) -> None:
+        self._roster, self._seats = "", dict[int, Seat]()
+
+    def __repr__(self) -> str:
+        return f"PlayedSeats({len(self._seats)} of one roster, secrets=<hidden>)"
+
+    def of(self, members: Members) -> Mapping[int, Seat]:
+        """Those taken in this roster, by position."""
+        if self._roster != members.digest:
+            self._roster, self._seats = members.digest, {}
+        return self._seats
+
+    def keep(self, seat: Seat) -> None:
+        """Keep a seat for those who sit down later."""
+        count = len(seat.members)
+        if len(self.of(seat.members)) + 1 >= count:
+            self._seats = {}
+        elif count <= _MOST_PLAYED:
+            self._seats[seat.position] = seat
+
+
+def take_seat(
+    members: Members, position: int, exchange: ExchangeKey, beside: PlayedSeats | None = None
+) -> Seat:
     """Agree on a secret with every member, once for the study.
+
+    With those who sit `beside` it, and have agreed on theirs, nothing is computed a second time.
 
     Raises:
         RefusedError: a member's exchange key is not usable.
     """
-    secrets = [
-        bytes(KEY_BYTES) if other == position else agree(members, position, other, exchange)
-        for other in range(len(members))
-    ]
-    return Seat(members, position, tuple(secrets))
+    taken = {} if beside is None else beside.of(members)
+    secrets = [bytes(KEY_BYTES)] * len(members)
+    for other in range(len(members)):
+        if other in taken:
+            secrets[other] = taken[other].secrets[position]
+        elif other != position:
+            secrets[other] = agree(members, position, other, exchange)
+    seat = Seat(members, position, tuple(secrets))
+    if beside is not None:
+        beside.keep(seat)
+    return seat
 
 
 def agree(members: Members, position: int, other: int, exchange: ExchangeKey) -> bytes:

@@ -192,8 +192,10 @@ class HospitalSum:
             case UnmaskRequest():
                 return self.unmask(request)
 
-    def pin(self, roster: Roster) -> RosterPinned:
+    def pin(self, roster: Roster, *, beside: dealing.PlayedSeats | None = None) -> RosterPinned:
         """Check the roster and keep it for the whole study; agree on a secret with every member.
+
+        `beside` are hospitals that the same process plays, in a simulation.
 
         Raises:
             RefusedError: the roster fails a check or a demand, or another one is pinned.
@@ -201,7 +203,8 @@ class HospitalSum:
         own = self.enrolment
         if self._state.roster is None:
             members = check_roster(roster, own, self._state.coordinator, self._demands)
-            seat = dealing.take_seat(members, members.positions[own.party], self._state.exchange_key)
+            position = members.positions[own.party]
+            seat = dealing.take_seat(members, position, self._state.exchange_key, beside)
             self._state = self._state.pinned(roster, seat)
         elif not roster.signed_by(self._state.coordinator):
             raise RefusedError(SumRefusal.COORDINATOR)

@@ -37,7 +37,8 @@ class SumStore:
     what people compare out of band, since a coordinator could invent hospitals around a victim.
 
     `demands` are the hospital's own, and enforced anew at every message. `durable` of False leaves it to the
-    system when files reach the disk, for a simulation, whose folder no power cut outlives. `key` is the file
+    system when files reach the disk, for a simulation, whose folder no power cut outlives and whose roster
+    nobody compares. `key` is the file
     of the identity that others may have confirmed already; without it one is made in the folder.
     """
 
@@ -127,7 +128,8 @@ class SumStore:
         for name, state in ((_STUDY, machine.study_state()), (_BATCHES, machine.progress_state())):
             if before[name] != state:
                 self._write(name, state)
-        if not (self._folder / _ROSTER).exists() and (roster := machine.roster):
+        told = not self._durable or (self._folder / _ROSTER).exists()
+        if not told and (roster := machine.roster):
             self._write(_ROSTER, _for_people(roster).encode())
 
     def _write(self, name: str, data: bytes) -> None:

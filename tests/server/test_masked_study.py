@@ -366,7 +366,7 @@ def test_only_the_hospital_can_read_its_state(masked: tuple[int, Path, Seen]) ->
     for store in stores:
         assert stat.S_IMODE(store.stat().st_mode) == 0o700
         names = {path.name for path in store.iterdir()}
-        assert names == {"identity.key", "study.state", "batches.state", "lock", "roster.txt"}
+        assert names == {"identity.key", "study.state", "batches.state", "lock"}
         assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in store.iterdir())
 
 
