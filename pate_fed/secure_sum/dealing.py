@@ -71,7 +71,7 @@ class Deal:
 
 
 class PlayedSeats:
-    """The seats that one process has taken in a roster, for a simulation alone: each pair agrees once there.
+    """The seats that one process takes in a roster, for a simulation alone: each pair agrees once there.
 
     Such a process has the secrets of all its hospitals on its disks. They stay in memory until the last seat
     is taken, or another roster comes.

@@ -38,8 +38,8 @@ class SumStore:
 
     `demands` are the hospital's own, and enforced anew at every message. `durable` of False leaves it to the
     system when files reach the disk, for a simulation, whose folder no power cut outlives and whose roster
-    nobody compares. `key` is the file
-    of the identity that others may have confirmed already; without it one is made in the folder.
+    nobody compares. `key` is the file of the identity that others may have confirmed already; without it one
+    is made in the folder.
     """
 
     def __init__(
