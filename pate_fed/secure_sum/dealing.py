@@ -147,11 +147,11 @@ def deal(seat: Seat, opening: BatchOpening) -> Deal:
     members, label = seat.members, batch_label(seat.members, opening)
     secrets = shamir.fresh_secrets(2)
     shares = shamir.split(secrets, shares=len(members), threshold=members.threshold)
-    share_key = label.keys(_SHARE)
-    sealed = [bytes(SEALED_BYTES)] * len(members)
+    share_key, plain = label.keys(_SHARE), shamir.to_bytes(shares)
+    sealed, size = [bytes(SEALED_BYTES)] * len(members), len(plain) // len(members)
     for other in seat.others:
         key = share_key(seat.secrets[other], seat.position, other)
-        sealed[other] = seal(key, shamir.to_bytes(shares[other]))
+        sealed[other] = seal(key, plain[size * other : size * (other + 1)])
     self_mask, under = (shamir.to_bytes(secret) for secret in secrets)
     return Deal(
         secrets=secrets,

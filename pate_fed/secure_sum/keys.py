@@ -43,6 +43,7 @@ TAG_BYTES = 16
 _PROTOCOL = "pate_fed/secure_sum/v1"
 _NONCE = bytes(12)
 _SHA256 = hashes.SHA256()
+_POSITIONS = struct.Struct(">II")
 
 
 class _Secret:
@@ -114,7 +115,7 @@ class ExchangeKey(_Secret):
             shared = self._key.exchange(X25519PublicKey.from_public_bytes(other))
         except ValueError as error:
             raise IntegrityError("an exchange key is not usable") from error
-        return _derive(shared, salt=salt, info=label)
+        return _derive(shared, salt, label)
 
 
 @lru_cache(maxsize=8192)
@@ -225,8 +226,8 @@ class _Deriver:
 
     def __call__(self, secret: bytes, first: int, second: int) -> bytes:
         # The two positions have a fixed length, so prefix and suffix cannot be confused.
-        return _derive(secret, salt=self._salt, info=self._info + struct.pack(">II", first, second))
+        return _derive(secret, self._salt, self._info + _POSITIONS.pack(first, second))
 
 
-def _derive(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
-    return HKDF(algorithm=_SHA256, length=KEY_BYTES, salt=salt, info=info).derive(secret)
+def _derive(secret: bytes, salt: bytes, info: bytes) -> bytes:
+    return HKDF(_SHA256, KEY_BYTES, salt, info).derive(secret)
