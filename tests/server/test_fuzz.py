@@ -162,7 +162,7 @@ def test_much_garbage_costs_its_sender_alone(kind: str, study: Path, monkeypatch
     fuzz = _run(
         kind,
         study,
-        {"plain": 350, "masked": 300, "sums": 520, "labels": 3000, "counts": 1500}[kind],
+        {"plain": 700, "masked": 300, "sums": 520, "labels": 3000, "counts": 1500}[kind],
         monkeypatch,
     )
     assert fuzz.sent >= 2500
