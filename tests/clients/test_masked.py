@@ -15,6 +15,7 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
+import clients.masked
 import clients.site
 from clients.hospital import Hospital
 from clients.masked import is_sound
@@ -38,7 +39,15 @@ from pate_fed.protocol.messages import (
 )
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
-from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, fingerprint, read_reply
+from pate_fed.secure_sum import (
+    CoordinatorSum,
+    Identity,
+    PlayedSeats,
+    SumBatch,
+    SumRange,
+    fingerprint,
+    read_reply,
+)
 from pate_fed.secure_sum.codec import pack
 from pate_fed.secure_sum.messages import Enrolment, SumRefused
 
@@ -365,6 +374,23 @@ def test_noise_is_added_before_the_masks_and_is_fresh_for_every_batch(tmp_path: 
     # 120 draws of the sum of four shares: its mean square is within a third of what is charged.
     assert noise.astype(float).var() == pytest.approx(PARTIES * sigma**2, rel=0.5)
     assert len(np.unique(noise, axis=0)) > 30
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_only_simulated_hospitals_share_what_they_agreed_on(
+    simulated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = PlayedSeats()
+    monkeypatch.setattr(clients.masked, "_PLAYED", played)
+    made = Federation(MASKED, tmp_path)
+    made.hospitals = [Hospital(replace(site, simulated=simulated)) for site in made.sites]
+    made.close()
+    question = made.question([0, 1])
+    opening = made.open(question).opening
+    for number in range(PARTIES):
+        assert made.send(number, question, opening).kind == "sum.shares"
+        sat = list(played.of(made.sum.members))
+        assert sat == (list(range(number + 1)) if simulated and number + 1 < PARTIES else [])
 
 
 def test_only_a_simulation_repeats_its_noise(tmp_path: Path) -> None:

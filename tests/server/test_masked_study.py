@@ -140,6 +140,27 @@ def _labels(run_dir: Path) -> list[Any]:
         return [labels[name] for name in ("index", "answered", "label")]
 
 
+def test_to_measure_teachers_changes_no_label_and_charges_nothing(
+    config: Path, study: Study, masked: tuple[int, Path, Seen]
+) -> None:
+    without = config.with_name("unmeasured.toml")
+    without.write_text(TINY.replace("[queries]", "[queries]\nevaluate = false"), encoding="utf-8")
+    code, run_dir, seen = study("--config", str(without), "--secure-sum", "--seed", "7")
+    assert code == 0
+    for ours, theirs in zip(_labels(masked[1]), _labels(run_dir), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    charged = [
+        [entry.event for entry in verify(each / "ledger.sqlite").chain.entries]
+        for each in (masked[1], run_dir)
+    ]
+    assert charged[0] == charged[1] and len(charged[0]) >= 2
+    assert not any(request.get("measured") for request in seen.requests)
+    told = [request for request in masked[2].requests if request.get("measured")]
+    assert {request["batch"] for request in told} == {0} and len(told) == 2 * 5  # to open and to mask
+    more = [_metrics(each)["accuracy_do_not_publish"]["n"] for each in (masked[1], run_dir)]
+    assert more[0] - more[1] == told[0]["measured"] > 0
+
+
 def test_masks_change_no_label_and_no_figure(study: Study, masked: tuple[int, Path, Seen]) -> None:
     code, plain, seen = study("--seed", "7")
     assert code == 0
