@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import shamir
 from pate_fed.secure_sum.fields import SEALED_BYTES
-from pate_fed.secure_sum.keys import KEY_BYTES, BatchLabel, ExchangeKey, pair_label, seal, unseal
+from pate_fed.secure_sum.keys import KEY_BYTES, BatchLabel, ExchangeKey, extract, pair_label, seal, unseal
 from pate_fed.secure_sum.masks import Masker, Vector
 from pate_fed.secure_sum.messages import BatchOpening, Positions
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
@@ -43,7 +43,10 @@ Limbs = shamir.Limbs
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Seat:
-    """A hospital's place in a pinned roster, with its secret for each other one (its own slot is zeros)."""
+    """A hospital's place in a pinned roster, with its secret for each other one (its own slot is zeros).
+
+    The secrets are as `agree` gives them: extracted, so that each batch only expands them.
+    """
 
     members: Members
     position: int
@@ -124,14 +127,14 @@ def take_seat(
 
 
 def agree(members: Members, position: int, other: int, exchange: ExchangeKey) -> bytes:
-    """The secret of one pair for this roster.
+    """The secret of one pair for this roster, extracted under the roster's digest.
 
     Raises:
         RefusedError: the other's exchange key is not usable.
     """
-    label = pair_label(members.study, *sorted((position, other)))
+    salt, label = bytes.fromhex(members.digest), pair_label(members.study, *sorted((position, other)))
     try:
-        return exchange.agree(members.exchange_keys[other], salt=bytes.fromhex(members.digest), label=label)
+        return extract(exchange.agree(members.exchange_keys[other], salt=salt, label=label), salt)
     except IntegrityError as error:
         detail = f"{members.names[other]}'s exchange key is not usable"
         raise RefusedError(SumRefusal.ROSTER_MEMBER, detail) from error

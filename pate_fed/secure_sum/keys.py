@@ -8,6 +8,7 @@ nonce is used once with it.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum.codec import digest, pack
@@ -31,6 +32,7 @@ __all__ = [
     "BatchLabel",
     "ExchangeKey",
     "Identity",
+    "extract",
     "fingerprint",
     "seal",
     "unseal",
@@ -115,7 +117,7 @@ class ExchangeKey(_Secret):
             shared = self._key.exchange(X25519PublicKey.from_public_bytes(other))
         except ValueError as error:
             raise IntegrityError("an exchange key is not usable") from error
-        return _derive(shared, salt, label)
+        return HKDF(_SHA256, KEY_BYTES, salt, label).derive(shared)
 
 
 @lru_cache(maxsize=8192)
@@ -167,6 +169,14 @@ def unseal(key: bytes, sealed: bytes) -> bytes:
         raise IntegrityError("sealed bytes were changed, or sealed under another key") from error
 
 
+def extract(secret: bytes, salt: bytes) -> bytes:
+    """The first half of HKDF-SHA256, done once where many keys come of one secret: 32 bytes.
+
+    RFC 5869, 2.2: HMAC of the secret under the salt.
+    """
+    return hmac.digest(salt, secret, "sha256")
+
+
 def pair_label(study: str, low: int, high: int) -> bytes:
     """The label of a pair's secret: protocol, study and the two positions in the roster."""
     # Names are sorted, so the part that all pairs share is packed once and stands at the end.
@@ -192,13 +202,12 @@ class BatchLabel:
     batch_digest: str
 
     def key(self, secret: bytes, use: str, first: int, second: int) -> bytes:
-        """A 32-byte key from a secret, by HKDF-SHA256."""
-        return self.keys(use)(secret, first, second)
+        """A 32-byte key from a secret, by HKDF-SHA256 with the roster's digest as salt."""
+        return self.keys(use)(extract(secret, bytes.fromhex(self.roster)), first, second)
 
     def keys(self, use: str) -> _Deriver:
-        """The derivation for one use, with its label prepared."""
+        """The derivation for one use, with its label prepared, from what `extract` made of secrets."""
         return _Deriver(
-            bytes.fromhex(self.roster),
             pack(
                 {
                     "protocol": _PROTOCOL,
@@ -219,15 +228,11 @@ class BatchLabel:
 
 
 class _Deriver:
-    __slots__ = ("_info", "_salt")
+    __slots__ = ("_info",)
 
-    def __init__(self, salt: bytes, info: bytes) -> None:
-        self._salt, self._info = salt, info
+    def __init__(self, info: bytes) -> None:
+        self._info = info
 
-    def __call__(self, secret: bytes, first: int, second: int) -> bytes:
+    def __call__(self, extracted: bytes, first: int, second: int) -> bytes:
         # The two positions have a fixed length, so prefix and suffix cannot be confused.
-        return _derive(secret, self._salt, self._info + _POSITIONS.pack(first, second))
-
-
-def _derive(secret: bytes, salt: bytes, info: bytes) -> bytes:
-    return HKDF(_SHA256, KEY_BYTES, salt, info).derive(secret)
+        return HKDFExpand(_SHA256, KEY_BYTES, self._info + _POSITIONS.pack(first, second)).derive(extracted)

@@ -2,7 +2,8 @@
 
 A secret is 17 limbs, uniform in the field of 65521 elements (272 bits in all; keys of 256 bits are derived
 from it). A share is 17 limbs too, so each limb of both fits 16 bits. Fewer than t shares are independent of
-the secret, exactly (Shamir 1979). All arithmetic is exact in int64: a sum of 65520 products stays below 2^49.
+the secret, exactly (Shamir 1979). All arithmetic is exact: a sum of 65520 products stays below 2^48, so that
+float64 holds it, and every part of it, in whatever order they are added.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ PRIME = 65521  # the largest prime below 2^16
 LIMBS = 17
 SECRET_BYTES = 2 * LIMBS
 MAX_SHARES = PRIME - 1
+
+_ONE_THREAD = 2**18  # multiplications: for more OpenBLAS wakes its threads, which then wait on all cores
 
 Limbs = NDArray[np.int64]
 
@@ -73,8 +76,7 @@ def split(secrets: Limbs, *, shares: int, threshold: int) -> Limbs:
     coefficients = np.concatenate(
         [secrets.reshape(1, size), random_below(PRIME, (threshold - 1) * size).reshape(-1, size)]
     )
-    values: Limbs = _powers(shares, threshold) @ coefficients % PRIME
-    return values.reshape(shares, *secrets.shape)
+    return _evaluate(_powers(shares, threshold), coefficients).reshape(shares, *secrets.shape)
 
 
 def combine(points: Limbs, shares: Limbs) -> Limbs:
@@ -87,14 +89,24 @@ def combine(points: Limbs, shares: Limbs) -> Limbs:
     return secrets.reshape(shares.shape[1:])
 
 
+def _evaluate(powers: NDArray[np.float64], coefficients: Limbs) -> Limbs:
+    """The product of both in the field, in float64, since BLAS knows no integers: int64."""
+    factor, values = coefficients.astype(np.float64), np.empty((len(powers), coefficients.shape[1]))
+    rows = max(1, _ONE_THREAD // coefficients.size)
+    for start in range(0, len(powers), rows):
+        np.matmul(powers[start : start + rows], factor, out=values[start : start + rows])
+    products: Limbs = values.astype(np.int64) % PRIME
+    return products
+
+
 @lru_cache(maxsize=4)
-def _powers(shares: int, threshold: int) -> Limbs:
-    """Powers 0 to threshold - 1 of the points: int64 (shares, threshold). Public."""
+def _powers(shares: int, threshold: int) -> NDArray[np.float64]:
+    """Powers 0 to threshold - 1 of the points in the field: (shares, threshold). Public."""
     points = np.arange(1, shares + 1, dtype=np.int64)
     table = np.ones((shares, threshold), dtype=np.int64)
     for power in range(1, threshold):
         table[:, power] = table[:, power - 1] * points % PRIME
-    return table
+    return table.astype(np.float64)
 
 
 def _weights(points: Limbs) -> Limbs:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum.codec import Record
 from pate_fed.secure_sum.dealing import Seat
-from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey
+from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey, extract
 from pate_fed.secure_sum.messages import Enrolment, Roster
 from pate_fed.secure_sum.progress import expect, open_state, seal_state
 from pate_fed.secure_sum.roster import Members, read_roster
@@ -55,7 +55,7 @@ def save_study(state: StudyState) -> bytes:
         record["exchange"] = state.exchange.to_bytes()
     if state.roster is not None and state.seat is not None:
         record["roster"] = state.roster.to_bytes()
-        record["secrets"] = b"".join(state.seat.secrets)
+        record["extracted"] = b"".join(state.seat.secrets)
     return seal_state("study", record)
 
 
@@ -73,11 +73,15 @@ def load_study(data: bytes, identity: bytes) -> StudyState:
     if "roster" not in record:
         return replace(state, exchange=ExchangeKey(expect(record.get("exchange"), bytes)))
     roster, members = _pinned(expect(record.get("roster"), bytes))
-    secrets = expect(record.get("secrets"), bytes)
-    if enrolment.party not in members.positions or len(secrets) != KEY_BYTES * len(members):
+    position = members.positions.get(enrolment.party)
+    secrets = expect(record.get("extracted", record.get("secrets")), bytes)
+    if position is None or len(secrets) != KEY_BYTES * len(members):
         raise IntegrityError(_DAMAGED)
-    rows = tuple(secrets[at : at + KEY_BYTES] for at in range(0, len(secrets), KEY_BYTES))
-    return state.pinned(roster, Seat(members, members.positions[enrolment.party], rows))
+    rows = [secrets[at : at + KEY_BYTES] for at in range(0, len(secrets), KEY_BYTES)]
+    if "extracted" not in record:  # earlier releases kept them as they were agreed on
+        salt = bytes.fromhex(members.digest)
+        rows = [row if at == position else extract(row, salt) for at, row in enumerate(rows)]
+    return state.pinned(roster, Seat(members, position, tuple(rows)))
 
 
 @lru_cache(maxsize=4)

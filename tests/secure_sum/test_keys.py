@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import struct
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from pate_fed.errors import PateFedError
 from pate_fed.secure_sum import Identity, fingerprint
-from pate_fed.secure_sum.keys import BatchLabel, ExchangeKey
+from pate_fed.secure_sum.codec import pack
+from pate_fed.secure_sum.keys import BatchLabel, ExchangeKey, extract
 
 
 def test_secrets_are_not_pickled(federation: Any) -> None:
@@ -36,6 +40,14 @@ def test_a_label_changes_with_everything_in_it() -> None:
     labels += [BatchLabel(**{**base, **change}) for change in changes]
     keys = {label.key(bytes(32), use, *pair) for label in labels for use in "ab" for pair in _PAIRS}
     assert len(keys) == len(labels) * 2 * len(_PAIRS)
+
+
+def test_a_key_in_two_halves_is_that_of_the_librarys_whole_derivation() -> None:
+    roster, secret = bytes(range(32)), bytes(range(100, 132))
+    label = BatchLabel("s", roster.hex(), 7, "cd" * 32)
+    named = {"protocol": "pate_fed/secure_sum/v1", "use": "u", "study": "s", "batch": 7, "digest": "cd" * 32}
+    whole = HKDF(hashes.SHA256(), 32, roster, pack(named) + struct.pack(">II", 3, 5)).derive(secret)
+    assert label.key(secret, "u", 3, 5) == label.keys("u")(extract(secret, roster), 3, 5) == whole
 
 
 _PAIRS = [(0, 1), (1, 0), (0, 0), (1, 256), (256, 1), (0, 2**31)]

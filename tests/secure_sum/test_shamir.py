@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from pate_fed.errors import IntegrityError
+from pate_fed.secure_sum import shamir
 from pate_fed.secure_sum.entropy import random_below
 from pate_fed.secure_sum.shamir import LIMBS, PRIME, combine, fresh_secrets, from_bytes, split, to_bytes
+
+THRESHOLD = 2000  # of a table that a test has memory and time for; the bound is that of 65,520
 
 
 @settings(max_examples=60, deadline=None)
@@ -32,6 +35,20 @@ def test_a_thousand_shares_recover() -> None:
     dealt = split(secrets, shares=1000, threshold=667)
     points = np.random.default_rng(0).permutation(1000)[:667]
     np.testing.assert_array_equal(combine(points + 1, dealt[points]), secrets)
+
+
+def test_the_most_shares_of_the_largest_limbs_are_exact() -> None:
+    """Against whole numbers of Python's: what is added up in float64 stays below 2^48."""
+    secret = np.full((1, LIMBS), PRIME - 1, dtype=np.int64)
+    drawn = np.full(((THRESHOLD - 1) * LIMBS), PRIME - 1, dtype=np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shamir, "random_below", lambda below, count: drawn)
+        dealt = split(secret, shares=THRESHOLD, threshold=THRESHOLD)
+    for point in (1, 2, THRESHOLD - 1, THRESHOLD):
+        power, value = 1, 0
+        for _ in range(THRESHOLD):
+            power, value = power * point % PRIME, (value + power * (PRIME - 1)) % PRIME
+        assert (dealt[point - 1] == value).all()
 
 
 def test_fewer_shares_fit_every_secret_equally() -> None:
