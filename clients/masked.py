@@ -25,6 +25,7 @@ from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import (
     HospitalSum,
     PlayedSeats,
+    PlayedStore,
     RefusedError,
     SumRange,
     SumRefusal,
@@ -47,6 +48,8 @@ __all__ = ["SummingHospital", "forget_replies", "is_sound"]
 SUM_FOLDER = "secure_sum"  # in the hospital's folder: its machine
 
 _PLAYED = PlayedSeats()  # of simulated hospitals; a real one is alone in its process
+_MACHINES = dict[Path, HospitalSum]()  # of a simulation that is this process alone
+_MOST_IN_MEMORY = 512  # hospitals of such a simulation: some 100 MB of each other's shares
 
 Ints = NDArray[np.int64]
 
@@ -76,6 +79,7 @@ def forget_replies(site: BaseSite, folder: Path) -> None:
     Raises:
         IntegrityError: the saved state is damaged.
     """
+    _MACHINES.pop(folder / SUM_FOLDER, None)
     SumStore(folder / SUM_FOLDER, durable=site.durable, key=site.sum_key).forget_replies()
 
 
@@ -136,9 +140,11 @@ class SummingHospital(BaseHospital[T]):
             raise RefusedError(SumRefusal.MALFORMED)
         return self._store(terms).enrol(message, party=self._party, study=terms.digest)
 
-    def _store(self, terms: T) -> SumStore:
+    def _store(self, terms: T) -> SumStore | PlayedStore:
         """This hospital's machine in the study's secure summation."""
         site, folder = self._site, self._folder / SUM_FOLDER
+        if site.simulated and site.alone and terms.num_clients <= _MOST_IN_MEMORY:
+            return PlayedStore(_MACHINES, folder, site.demands(terms))
         return SumStore(folder, site.demands(terms), durable=site.durable, key=site.sum_key)
 
     def _step_reply(self, machine: HospitalSum, terms: T, request: SumRequest) -> Reply:

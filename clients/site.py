@@ -51,7 +51,8 @@ class BaseSite:
     """One hospital's own settings in either kind of study. Whatever is here stays here.
 
     `number` only seeds; `simulated` says that this process plays a party with public test data, and `goes_on`
-    that another one may go on with its state. `settings` are its user's; None: it has none.
+    that another one may go on with its state; `alone`, that it plays all parties of its study. `settings` are
+    its user's; None: it has none.
     """
 
     party: str
@@ -60,6 +61,7 @@ class BaseSite:
     simulated: bool
     settings: LocalSettings | None = None
     goes_on: bool = False
+    alone: bool = False
 
     @property
     def durable(self) -> bool:
@@ -228,7 +230,9 @@ def neighbours(site: Site, count: int) -> Iterator[list[Site]]:
     They are played by processes of one machine and one user, whose disks lie side by side.
     """
     study, folder, parties = site.study, site.state_dir.parent, site.study.parties.num_clients
-    file = SimulatedSites(study=folder, state_dir=folder, goes_on=site.goes_on, together=site.together)
+    file = SimulatedSites(
+        study=folder, state_dir=folder, goes_on=site.goes_on, alone=site.alone, together=site.together
+    )
     first = site.number - site.number % count
     starts = [*range(first, parties, count), *range(0, first, count)]
     groups = [range(start, min(start + count, parties)) for start in starts]
@@ -258,6 +262,7 @@ def _party_of(study: Study, file: SimulatedSites, number: int) -> Site:
         state_dir=file.state_dir / party,
         simulated=True,
         goes_on=file.goes_on,
+        alone=file.alone,
         together=file.together,
     )
 

@@ -68,7 +68,8 @@ class SimulatedSites(_SiteFile):
 
     `records` is the digest of who has which records, where code of the user's own says so: every process must
     find the same, or two parties have one record. With `goes_on` another process may go on with a party's
-    state, as on a cluster. `together` parties train at once; None: as many as is quick.
+    state, as on a cluster; `alone` says that one process plays them all. `together` parties train at once;
+    None: as many as is quick.
     """
 
     what: ClassVar[str] = "a simulation's site file"
@@ -77,4 +78,5 @@ class SimulatedSites(_SiteFile):
     parts: Path | None = None
     records: str | None = None
     goes_on: bool = False
+    alone: bool = False
     together: int | None = None

@@ -38,7 +38,7 @@ __all__ = ["count_votes", "teacher_paths", "train_missing", "trained_together"]
 Ints = NDArray[np.int64]
 
 _PARTS = "parts.sha256"
-_TOGETHER, _TOGETHER_GPU = 8, 256  # simulated parties trained at once: what a core's cache and a GPU like
+_TOGETHER, _TOGETHER_GPU = 6, 256  # simulated parties trained at once: what cores' caches and a GPU like
 
 
 def trained_together(teacher: str, device: str) -> int:

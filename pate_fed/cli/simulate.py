@@ -267,7 +267,11 @@ def _write_site(study: Study, folder: Path, records: str | None) -> None:
     from clients.site_files import SITE_VARIABLE, SimulatedSites
 
     (folder / "study.toml").write_text(study.to_toml(), encoding="utf-8")
-    SimulatedSites(study=folder / "study.toml", state_dir=folder, parts=Path.cwd(), records=records).write(
-        folder / "site.json"
-    )
+    SimulatedSites(
+        study=folder / "study.toml",
+        state_dir=folder,
+        parts=Path.cwd(),
+        records=records,
+        alone=study.engine.backend == INLINE,
+    ).write(folder / "site.json")
     os.environ[SITE_VARIABLE] = str(folder / "site.json")

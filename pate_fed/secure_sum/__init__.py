@@ -22,7 +22,7 @@ from pate_fed.secure_sum.messages import read_reply, read_request
 from pate_fed.secure_sum.noise_share import add_noise_share
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Demands, threshold_for
-from pate_fed.secure_sum.store import SumStore
+from pate_fed.secure_sum.store import PlayedStore, SumStore
 
 __all__ = [
     "CoordinatorSum",
@@ -30,6 +30,7 @@ __all__ = [
     "HospitalSum",
     "Identity",
     "PlayedSeats",
+    "PlayedStore",
     "RefusedError",
     "SumBatch",
     "SumRange",

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, modes
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
@@ -123,4 +124,4 @@ class Masker:
     def _expand(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
             raise InputError(f"a mask's key has {KEY_BYTES} bytes, not {len(key)}")
-        Cipher(algorithms.AES(key), _FROM_ZERO).encryptor().update_into(self._zeros, self._buffer)
+        Cipher(AES(key), _FROM_ZERO).encryptor().update_into(self._zeros, self._buffer)

@@ -3,6 +3,8 @@
 A new process may serve every message, so nothing is kept in memory between two of them. All files are
 readable by the hospital's user alone. What a message changed is on the disk, together with the reply, before
 the reply exists for anyone else, so that a reply is never made twice with other secrets.
+
+Only a simulation that is one process keeps its machines in memory instead.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +26,12 @@ from pate_fed.secure_sum.keys import Identity
 from pate_fed.secure_sum.messages import EnrolRequest
 from pate_fed.secure_sum.roster import Demands
 
-__all__ = ["SumStore"]
+__all__ = ["PlayedStore", "SumStore"]
 
 _IDENTITY, _STUDY, _BATCHES, _LOCK = "identity.key", "study.state", "batches.state", "lock"
 _ROSTER = "roster.txt"
 _WAIT_S = 0.02
+_NOT_ENROLLED = "this hospital has not enrolled in a secure summation"
 
 
 class SumStore:
@@ -86,7 +90,7 @@ class SumStore:
             IntegrityError: this hospital has not enrolled, or the saved state is damaged.
         """
         if not (self._folder / _STUDY).exists():
-            raise IntegrityError("this hospital has not enrolled in a secure summation")
+            raise IntegrityError(_NOT_ENROLLED)
         with self._turn():
             before = self._read()
             machine = self._restore(before)
@@ -146,6 +150,49 @@ class SumStore:
             yield
         finally:
             os.close(handle)
+
+
+class PlayedStore:
+    """A simulated hospital's machine, among the `machines` of all that one process plays, by their folders.
+
+    For a simulation that is this process alone: no message meets another one, and nobody goes on after a
+    crash. Machines of an earlier simulation, whose hospitals' folders lay elsewhere, are forgotten.
+    """
+
+    def __init__(self, machines: dict[Path, HospitalSum], folder: Path, demands: Demands) -> None:
+        self._machines, self._folder, self._demands = machines, folder, demands
+
+    def __repr__(self) -> str:
+        return f"PlayedStore({str(self._folder)!r}, secrets=<hidden>)"
+
+    def enrol(self, request: EnrolRequest, *, party: str, study: str) -> bytes:
+        """As `SumStore.enrol`.
+
+        Raises:
+            RefusedError: another study or coordinator.
+        """
+        machine = self._machines.get(self._folder)
+        if machine is not None:
+            return machine.answer(request, _no_votes).to_bytes()
+        machine = HospitalSum.enrol(
+            Identity.generate(), request, party=party, study=study, demands=self._demands
+        )
+        if any(folder.parents[1] != self._folder.parents[1] for folder in islice(self._machines, 1)):
+            self._machines.clear()
+        self._machines[self._folder] = machine
+        return machine.enrolment.to_bytes()
+
+    @contextmanager
+    def machine(self) -> Iterator[HospitalSum]:
+        """As `SumStore.machine`.
+
+        Raises:
+            IntegrityError: this hospital has not enrolled.
+        """
+        machine = self._machines.get(self._folder)
+        if machine is None:
+            raise IntegrityError(_NOT_ENROLLED)
+        yield machine
 
 
 def _no_votes() -> NDArray[np.int64]:

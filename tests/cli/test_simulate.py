@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -15,8 +16,11 @@ import own_parts
 import pytest
 from builders import SMALL_STUDY
 
+from clients.site_files import SITE_VARIABLE, SimulatedSites
 from pate_fed import Run, Step, simulate
-from pate_fed.config.study import study_from_dict
+from pate_fed.cli.simulate import _write_site
+from pate_fed.config.backend import INLINE, RAY, Engine
+from pate_fed.config.study import Study, study_from_dict
 from pate_fed.errors import InputError
 
 FEW: dict[str, Any] = {"study": {"seed": 1}, **tomllib.loads(SMALL_STUDY)}
@@ -297,6 +301,15 @@ def deal(labels, num_parties, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend", [INLINE, RAY])
+def test_only_one_process_is_told_that_it_plays_all(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SITE_VARIABLE, "another's")  # and put back
+    _write_site(Study(engine=Engine(backend=backend, device="cpu")).resolve(), tmp_path, None)
+    assert SimulatedSites.read(Path(os.environ[SITE_VARIABLE])).alone == (backend == INLINE)
+
+
 def test_parts_are_found_by_name_in_ray_s_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pate_fed.cli.main import main
 

@@ -18,7 +18,7 @@ prepare_environment()
 import clients.masked
 import clients.site
 from clients.hospital import Hospital
-from clients.masked import is_sound
+from clients.masked import forget_replies, is_sound
 from clients.site import Site
 from clients.site_files import LocalSettings
 from pate_fed.config.backend import Engine
@@ -391,6 +391,31 @@ def test_only_simulated_hospitals_share_what_they_agreed_on(
         assert made.send(number, question, opening).kind == "sum.shares"
         sat = list(played.of(made.sum.members))
         assert sat == (list(range(number + 1)) if simulated and number + 1 < PARTIES else [])
+
+
+@pytest.mark.parametrize(("simulated", "alone"), [(True, True), (True, False), (False, True)])
+def test_only_a_simulation_of_one_process_keeps_its_machines_in_memory(
+    simulated: bool, alone: bool, tmp_path: Path
+) -> None:
+    made, disk = Federation(MASKED, tmp_path / "memory"), Federation(MASKED, tmp_path / "disk")
+    sites = [replace(site, simulated=simulated, alone=alone) for site in made.sites]
+    made.hospitals = [Hospital(replace(site, state_dir=tmp_path / "n" / site.party)) for site in sites]
+    made.taught = [made.teach(number) for number in range(PARTIES)]
+    for federation in (made, disk):
+        federation.close()
+    question = made.question([0, 1, 7])
+    np.testing.assert_array_equal(made.total(question), disk.total(disk.question([0, 1, 7])))
+    again = made.question([0, 1, 7], batch=1)
+    assert isinstance(made.send(0, again, made.open(again).opening), SumRefused)  # claimed by now
+    in_memory = simulated and alone
+    assert [(tmp_path / "n" / f"p{number}" / "secure_sum").exists() for number in range(PARTIES)] == [
+        not in_memory
+    ] * PARTIES
+    kept = [folder for folder in clients.masked._MACHINES if folder.is_relative_to(tmp_path)]
+    assert len(kept) == (PARTIES if in_memory else 0)
+    for number in range(PARTIES if in_memory else 0):
+        forget_replies(sites[number], tmp_path / "n" / f"p{number}")
+    assert not [folder for folder in clients.masked._MACHINES if folder.is_relative_to(tmp_path)]
 
 
 def test_only_a_simulation_repeats_its_noise(tmp_path: Path) -> None:

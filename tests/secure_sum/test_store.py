@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum import (
     CoordinatorSum,
     Demands,
+    HospitalSum,
     Identity,
+    PlayedStore,
     RefusedError,
     SumBatch,
     SumRange,
@@ -51,7 +54,7 @@ def stores(coordinator: CoordinatorSum, tmp_path: Path) -> list[SumStore]:
     return made
 
 
-def _open_batch(coordinator: CoordinatorSum, stores: list[SumStore]) -> SumBatch:
+def _open_batch(coordinator: CoordinatorSum, stores: Sequence[SumStore | PlayedStore]) -> SumBatch:
     """The first batch of a roster that every store has pinned."""
     roster = coordinator.close_roster()
     for store in stores:
@@ -62,7 +65,7 @@ def _open_batch(coordinator: CoordinatorSum, stores: list[SumStore]) -> SumBatch
     )
 
 
-def _total(coordinator: CoordinatorSum, stores: list[SumStore]) -> Any:
+def _total(coordinator: CoordinatorSum, stores: Sequence[SumStore | PlayedStore]) -> Any:
     """A whole batch in which every message meets a machine from the disk."""
     batch = _open_batch(coordinator, stores)
     for requests in batch.rounds():
@@ -135,6 +138,43 @@ def test_a_reply_that_was_not_sent_is_sent_by_the_next_process(
     stores[0].forget_replies()
     with stores[0].machine() as machine, pytest.raises(RefusedError):
         machine.answer(request, _no_votes)
+
+
+def _played(
+    coordinator: CoordinatorSum, machines: dict[Path, HospitalSum], folder: Path
+) -> list[PlayedStore]:
+    made = [
+        PlayedStore(machines, folder / f"p{number}" / "secure_sum", Demands()) for number in range(PARTIES)
+    ]
+    for number, store in enumerate(made):
+        enrolled = store.enrol(coordinator.enrol_request(), party=f"p{number}", study=STUDY)
+        assert enrolled == store.enrol(coordinator.enrol_request(), party=f"p{number}", study=STUDY)
+        coordinator.admit(Enrolment.from_bytes(enrolled))
+    return made
+
+
+def test_a_simulation_of_one_process_sums_in_memory(coordinator: CoordinatorSum, tmp_path: Path) -> None:
+    machines = dict[Path, HospitalSum]()
+    stores = _played(coordinator, machines, tmp_path)
+    assert _total(coordinator, stores).tolist() == [sum(range(PARTIES))] * 4
+    assert not list(tmp_path.iterdir())
+    stranger = CoordinatorSum(Identity.generate(), study=STUDY)
+    with pytest.raises(RefusedError):
+        stores[0].enrol(stranger.enrol_request(), party="p0", study=STUDY)
+    assert "hidden" in repr(stores[0])
+
+
+def test_the_machines_of_an_earlier_simulation_are_forgotten(
+    coordinator: CoordinatorSum, tmp_path: Path
+) -> None:
+    machines = dict[Path, HospitalSum]()
+    old = _played(coordinator, machines, tmp_path / "one")
+    new = _played(CoordinatorSum(Identity.generate(), study=STUDY), machines, tmp_path / "two")
+    assert len(machines) == PARTIES
+    with new[0].machine() as machine:
+        assert machine.enrolment.party == "p0"
+    with pytest.raises(IntegrityError, match="not enrolled"), old[0].machine():
+        raise AssertionError("the machine of an earlier simulation")
 
 
 def test_files_are_the_hospitals_alone_whatever_the_umask(

@@ -83,7 +83,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @contextmanager
-def _watched(folder: Path) -> Iterator[Seen]:
+def _watched(folder: Path, in_memory: bool) -> Iterator[Seen]:
     seen = Seen(folder)
     deliver = InlineGrid._deliver
 
@@ -103,6 +103,8 @@ def _watched(folder: Path) -> Iterator[Seen]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pate_fed.cli.simulate.simulated_disks", kept)
         patch.setattr(InlineGrid, "_deliver", watch)
+        if not in_memory:
+            patch.setattr("clients.masked._MOST_IN_MEMORY", 0)
         yield seen
 
 
@@ -111,10 +113,11 @@ Study = Callable[..., tuple[int, Path, Seen]]
 
 @pytest.fixture(scope="module")
 def study(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    def run(*options: str) -> tuple[int, Path, Seen]:
+    def run(*options: str, in_memory: bool = False) -> tuple[int, Path, Seen]:
+        """Its hospitals' machines lie on their disks, as in a house, or `in_memory`, as else here."""
         folder = tmp_path_factory.mktemp("study")
         base = ["--config", str(config), "--run-dir", str(folder / "run"), "--quiet"]
-        with _watched(folder / "parties") as seen:
+        with _watched(folder / "parties", in_memory) as seen:
             code = main([*base, "--backend", "inline", "--device", "cpu", *options])
         return code, folder / "run", seen
 
@@ -175,6 +178,19 @@ def test_masks_change_no_label_and_no_figure(study: Study, masked: tuple[int, Pa
     assert first["privacy"]["student"] == second["privacy"]["student"]
     assert second["privacy"]["coordinator"]["epsilon"] is None
     assert "exact totals" in second["privacy"]["coordinator"]["sees"]
+
+
+@pytest.mark.parametrize("options", [(), ("--noise-at", "hospitals")])
+def test_in_memory_masks_are_the_same_and_nothing_of_them_lies_on_a_disk(
+    options: tuple[str, ...], study: Study, request: pytest.FixtureRequest
+) -> None:
+    _, on_disk, _ = request.getfixturevalue("noisy" if options else "masked")
+    code, run_dir, seen = study("--secure-sum", "--seed", "7", *options, in_memory=True)
+    assert code == 0
+    for ours, theirs in zip(_labels(run_dir), _labels(on_disk), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert _metrics(run_dir)["privacy"] == _metrics(on_disk)["privacy"]
+    assert len(list(seen.folder.glob("party-*"))) == 5 and not list(seen.folder.glob("party-*/secure_sum"))
 
 
 def test_the_coordinator_gets_masked_vectors_and_no_votes(masked: tuple[int, Path, Seen]) -> None:
@@ -345,7 +361,7 @@ def _secrets(folder: Path) -> Iterator[bytes]:
         yield (party / "identity.key").read_bytes()
         state = open_state("study", (party / "study.state").read_bytes())
         assert "exchange" not in state  # forgotten once the roster was pinned
-        pairs = state["secrets"]
+        pairs = state["extracted"]
         assert isinstance(pairs, bytes)
         rows = (pairs[at : at + 32] for at in range(0, len(pairs), 32))
         yield from (row for row in rows if row != bytes(32))
