@@ -79,7 +79,7 @@ def forget_replies(site: BaseSite, folder: Path) -> None:
     Raises:
         IntegrityError: the saved state is damaged.
     """
-    _MACHINES.pop(folder / SUM_FOLDER, None)
+    _MACHINES.pop(folder / SUM_FOLDER, None)  # a simulation's, which nobody asks any more
     SumStore(folder / SUM_FOLDER, durable=site.durable, key=site.sum_key).forget_replies()
 
 

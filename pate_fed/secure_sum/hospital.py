@@ -138,6 +138,11 @@ class HospitalSum:
         return {"(coordinator)": fingerprint(self._state.coordinator), **named}
 
     @property
+    def coordinator(self) -> bytes:
+        """The public key of the coordinator that it follows."""
+        return self._state.coordinator
+
+    @property
     def enrolment(self) -> Enrolment:
         """The reply to the coordinator's first request; the same however often it asks."""
         return self._state.enrolment

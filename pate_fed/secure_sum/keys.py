@@ -8,7 +8,6 @@ nonce is used once with it.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hmac import HMAC
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 from pate_fed.errors import InputError, IntegrityError
@@ -174,7 +174,9 @@ def extract(secret: bytes, salt: bytes) -> bytes:
 
     RFC 5869, 2.2: HMAC of the secret under the salt.
     """
-    return hmac.digest(salt, secret, "sha256")
+    state = HMAC(salt, _SHA256)
+    state.update(secret)
+    return state.finalize()
 
 
 def pair_label(study: str, low: int, high: int) -> bytes:

@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -156,7 +155,7 @@ class PlayedStore:
     """A simulated hospital's machine, among the `machines` of all that one process plays, by their folders.
 
     For a simulation that is this process alone: no message meets another one, and nobody goes on after a
-    crash. Machines of an earlier simulation, whose hospitals' folders lay elsewhere, are forgotten.
+    crash. Machines that follow another coordinator are of an earlier simulation, and forgotten.
     """
 
     def __init__(self, machines: dict[Path, HospitalSum], folder: Path, demands: Demands) -> None:
@@ -177,7 +176,7 @@ class PlayedStore:
         machine = HospitalSum.enrol(
             Identity.generate(), request, party=party, study=study, demands=self._demands
         )
-        if any(folder.parents[1] != self._folder.parents[1] for folder in islice(self._machines, 1)):
+        if next(iter(self._machines.values()), machine).coordinator != machine.coordinator:
             self._machines.clear()
         self._machines[self._folder] = machine
         return machine.enrolment.to_bytes()

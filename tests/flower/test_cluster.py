@@ -21,6 +21,7 @@ import psutil
 import pytest
 from ray_nodes import Node, RayNodes, ray_nodes, short_folder
 from s3_server import BUCKET, has_s3, s3_server
+from torch import cuda
 
 PARTIES = 8
 TOKEN = "cluster-token-" + "7" * 50
@@ -276,6 +277,30 @@ def test_two_nodes_give_the_labels_of_one_process(cluster: RayNodes, run: _Runs,
     ]
     second.stop()
     cluster.nodes.remove(second)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(cuda.is_available(), reason="a node's card must be one that PyTorch does not see")
+def test_a_node_with_a_card_is_taken_and_one_that_cannot_be_used_is_told(
+    cluster: RayNodes, run: _Runs
+) -> None:
+    with_card = cluster.add("--num-gpus=1")  # as it says; here is none
+    cluster.wait(2)
+    most = dict.fromkeys(cluster.nodes, 0)
+
+    def watch(process: subprocess.Popen[bytes]) -> None:
+        while process.poll() is None:
+            for node in most:
+                most[node] = max(most[node], len(node.workers()))
+            time.sleep(0.1)
+
+    options = ("--ray-address", cluster.address, "--device", "auto")
+    done = run(*options, environment=cluster.environment, meanwhile=watch)
+    assert done.code == 2
+    assert "of the cluster: --device cuda: torch sees 0 CUDA devices here" in done.said
+    assert [most[node] for node in cluster.nodes] == [0, 1]
+    with_card.stop()
+    cluster.nodes.remove(with_card)
 
 
 @pytest.mark.slow

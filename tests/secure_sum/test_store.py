@@ -168,8 +168,8 @@ def test_the_machines_of_an_earlier_simulation_are_forgotten(
     coordinator: CoordinatorSum, tmp_path: Path
 ) -> None:
     machines = dict[Path, HospitalSum]()
-    old = _played(coordinator, machines, tmp_path / "one")
-    new = _played(CoordinatorSum(Identity.generate(), study=STUDY), machines, tmp_path / "two")
+    old = _played(coordinator, machines, tmp_path / "earlier")
+    new = _played(CoordinatorSum(Identity.generate(), study=STUDY), machines, tmp_path)
     assert len(machines) == PARTIES
     with new[0].machine() as machine:
         assert machine.enrolment.party == "p0"

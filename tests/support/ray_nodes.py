@@ -101,11 +101,13 @@ class RayNodes:
         ]
         _wait_for(self.port)
 
-    def add(self) -> Node:
-        """One node more, that may still be on its way into the cluster."""
+    def add(self, *options: str) -> Node:
+        """One node more, that may still be on its way into the cluster; `options` are `ray start`'s."""
         self._added += 1  # nodes are taken off again, and a name is given once
         self.nodes.append(
-            Node(self.folder / f"node-{self._added}", self.environment, [f"--address={self.address}"])
+            Node(
+                self.folder / f"node-{self._added}", self.environment, [f"--address={self.address}", *options]
+            )
         )
         return self.nodes[-1]
 
