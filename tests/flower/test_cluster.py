@@ -44,7 +44,7 @@ name = "{teacher}"
 aggregator = "gnmax"
 sigma2 = 0.5
 [queries]
-labels = 15
+labels = 25
 max_queries = 30
 batch_size = 15
 [student]
@@ -286,7 +286,7 @@ def test_a_node_with_a_card_is_taken_and_one_that_cannot_be_used_is_told(
 ) -> None:
     with_card = cluster.add("--num-gpus=1")  # as it says; here is none
     cluster.wait(2)
-    most = dict.fromkeys(cluster.nodes, 0)
+    most = {cluster.nodes[0]: 0, with_card: 0}
 
     def watch(process: subprocess.Popen[bytes]) -> None:
         while process.poll() is None:
@@ -298,7 +298,7 @@ def test_a_node_with_a_card_is_taken_and_one_that_cannot_be_used_is_told(
     done = run(*options, environment=cluster.environment, meanwhile=watch)
     assert done.code == 2
     assert "of the cluster: --device cuda: torch sees 0 CUDA devices here" in done.said
-    assert [most[node] for node in cluster.nodes] == [0, 1]
+    assert most == {cluster.nodes[0]: 0, with_card: 1}
     with_card.stop()
     cluster.nodes.remove(with_card)
 
@@ -334,7 +334,7 @@ def test_a_node_killed_while_teaching(cluster: RayNodes, run: _Runs, quorum: flo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("quorum", [0.4, 0.9])
+@pytest.mark.parametrize("quorum", [0.2, 0.9])
 def test_a_node_killed_while_voting(cluster: RayNodes, run: _Runs, quorum: float) -> None:
     doomed = cluster.add()
     cluster.wait(2)
@@ -355,7 +355,7 @@ def test_a_node_killed_while_voting(cluster: RayNodes, run: _Runs, quorum: float
         meanwhile=kill,
     )
     assert not done.left_out("teach")
-    if quorum == 0.4:
+    if quorum == 0.2:  # teaching takes no time here: a node may have more than half of them
         assert done.code == 0, done.said
         # Some had voted before; in later batches none of that node is heard any more.
         first, *others = map(int, map(str, done.voters()))
