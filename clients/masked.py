@@ -49,7 +49,7 @@ SUM_FOLDER = "secure_sum"  # in the hospital's folder: its machine
 
 _PLAYED = PlayedSeats()  # of simulated hospitals; a real one is alone in its process
 _MACHINES = dict[Path, HospitalSum]()  # of a simulation that is this process alone
-_MOST_IN_MEMORY = 512  # hospitals of such a simulation: some 100 MB of each other's shares
+_MOST_IN_MEMORY = 512  # hospitals of such a simulation: their shares take some 130 MB
 
 Ints = NDArray[np.int64]
 
