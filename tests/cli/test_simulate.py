@@ -300,7 +300,6 @@ def deal(labels, num_parties, seed):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", [INLINE, RAY])
 def test_only_one_process_is_told_that_it_plays_all(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -310,6 +309,7 @@ def test_only_one_process_is_told_that_it_plays_all(
     assert SimulatedSites.read(Path(os.environ[SITE_VARIABLE])).alone == (backend == INLINE)
 
 
+@pytest.mark.slow
 def test_parts_are_found_by_name_in_ray_s_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pate_fed.cli.main import main
 
