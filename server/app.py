@@ -34,7 +34,7 @@ from pate_fed.protocol.make_terms import check_against_data, make_terms
 from pate_fed.protocol.terms import Terms
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
-from pate_fed.report.log import PartyWork, RunLog, Waiting, read_result
+from pate_fed.report.log import LOG_NAME, PartyWork, RunLog, Waiting, read_log, read_result
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
@@ -46,7 +46,7 @@ from server.base_run import RunContext, StudySetup
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
 from server.release import LEDGER_NAME, LabelReleaser, open_ledger, releases_told
-from server.state import CoordinatorState
+from server.state import CoordinatorState, SanitisedDraw
 from server.study_run import StudyRun
 from server.sum_run import SumRun
 
@@ -161,7 +161,7 @@ class Coordinator(BaseCoordinator):
         """
         if not self._resume:
             claim_run_dir(self._run_dir, self._study.to_toml())
-        with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
+        with RunLog(self._run_dir / LOG_NAME) as self._log, watch_memory() as peak:
             try:
                 self._log.write(self._record())
                 reason = [self._study.reason] if self._study.reason else []
@@ -284,11 +284,26 @@ class Coordinator(BaseCoordinator):
         mechanism, totals = make_interactive(self._terms) or make_mechanism(self._terms), self._run.totals
         analysts = analysts_epsilon(mechanism, ledger, totals, self._run.rounds)
         self._privacy = replace(self._privacy, data_dependent_do_not_publish=analysts)
-        drawn = publishable_epsilon(mechanism, ledger, totals, self._noise) if self._error is None else None
+        drawn = self._drawn()
+        if drawn is None and self._error is None:
+            drawn = publishable_epsilon(mechanism, ledger, totals, self._noise)
+            if drawn is not None:
+                self._state.keep_sanitised(drawn)
         if drawn is not None:
             self._privacy = replace(
                 self._privacy, sanitised=drawn.epsilon, sanitised_sd=drawn.deviation_do_not_publish
             )
+
+    def _drawn(self) -> SanitisedDraw | None:
+        """The sanitised ε that an earlier process drew, or told: it is paid for once."""
+        if self._ledger_terms.sanitise is None:
+            return None
+        told = (
+            SanitisedDraw(epsilon=each.privacy.sanitised, deviation_do_not_publish=each.privacy.sanitised_sd)
+            for _, each in read_log(self._run_dir / LOG_NAME)
+            if isinstance(each, Outcome) and each.privacy.sanitised is not None
+        )
+        return self._state.sanitised or next(told, None)
 
     def _log_spending(self, ledger: Ledger) -> None:
         if isinstance(self._run, SumRun):

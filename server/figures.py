@@ -27,12 +27,11 @@ from pate_fed.privacy import (
     sanitised_epsilon,
 )
 from pate_fed.privacy.mechanisms.own import OwnMechanism
-from pate_fed.privacy.mechanisms.sanitise import SanitisedEpsilon
 from pate_fed.protocol.cost import Mechanism
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.result import Evaluation, Spending, count_confusion, count_top_votes
 from server.query_rounds import QueryRounds
-from server.state import Totals
+from server.state import SanitisedDraw, Totals
 
 __all__ = ["analysts_epsilon", "measure", "publishable_epsilon", "spending_curve"]
 
@@ -146,9 +145,10 @@ def analysts_epsilon(
 
 def publishable_epsilon(
     mechanism: Mechanism, ledger: Ledger, totals: Mapping[str, Totals], noise: NoiseSource
-) -> SanitisedEpsilon | None:
-    """The sanitised ε, drawn once, at a study's end: a noisy reading of labels and itself, no bound.
+) -> SanitisedDraw | None:
+    """The sanitised ε at a study's end: a noisy reading of labels and itself, no bound.
 
+    Every call draws and spends again, so a study calls it once and keeps what came (`CoordinatorState`).
     None where the terms know none, or nothing was asked.
 
     Raises:
@@ -166,7 +166,7 @@ def publishable_epsilon(
         )
     if not isinstance(mechanism, (ConfidentGNMax, GNMax)):
         raise InputError(f"{mechanism.name}: no data-dependent ε can be sanitised")
-    return sanitised_epsilon(
+    drawn = sanitised_epsilon(
         mechanism,
         np.concatenate([batch.value for batch in known]),
         answered,
@@ -175,6 +175,7 @@ def publishable_epsilon(
         noise=noise,
         protection=ledger.terms.protection,
     )
+    return SanitisedDraw(epsilon=drawn.epsilon, deviation_do_not_publish=drawn.deviation_do_not_publish)
 
 
 def spending_curve(ledger: Ledger) -> Spending:

@@ -27,11 +27,12 @@ from pate_fed.protocol.messages import VoteRequest
 from pate_fed.secure_sum import Identity
 from pate_fed.structure import setting, to_plain
 
-__all__ = ["CoordinatorState", "OpenBatch", "StudentPredictions", "Totals"]
+__all__ = ["CoordinatorState", "OpenBatch", "SanitisedDraw", "StudentPredictions", "Totals"]
 
 Ints = NDArray[np.int64]
 
 _IDENTITY, _ROSTER, _BATCH, _ALL_ASKED = "identity.key", "roster", "batch.json", "all-asked"
+_SANITISED = "sanitised.json"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -78,6 +79,14 @@ class _BatchNote:
     measured: int = setting(0, low=0)  # earlier releases noted neither this nor the next two
     step: int = setting(0, low=0)
     void: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SanitisedDraw:
+    """A study's sanitised ε, which may be published, and its noise's standard deviation, which may not."""
+
+    epsilon: float
+    deviation_do_not_publish: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,6 +251,22 @@ class CoordinatorState:
             return None
         held = _read_arrays(path, "the kept totals are damaged", ("index", "value", "voters"))
         return Totals(held["index"], held["value"], int(held["voters"]))
+
+    @property
+    def sanitised(self) -> SanitisedDraw | None:
+        """The sanitised ε that was drawn for this study.
+
+        Raises:
+            IntegrityError: the note is damaged.
+        """
+        path = self._existing(_SANITISED)
+        if path is None:
+            return None
+        return read_json(SanitisedDraw, path, what="the note of the sanitised ε", error=IntegrityError)
+
+    def keep_sanitised(self, drawn: SanitisedDraw) -> None:
+        """Keep the sanitised ε before it is told: drawn again it would be paid for again."""
+        self._write(_SANITISED, json.dumps(to_plain(drawn)).encode())
 
     # Students.
 

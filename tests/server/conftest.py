@@ -38,7 +38,7 @@ def dying() -> Dying:
 
     @contextmanager
     def kill(
-        owner: type, name: str, when: Callable[[Any], bool] = lambda arguments: True, *, after: bool = True
+        owner: Any, name: str, when: Callable[[Any], bool] = lambda arguments: True, *, after: bool = True
     ) -> Iterator[None]:
         whole = getattr(owner, name)
 

@@ -12,7 +12,7 @@ import pytest
 
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import VoteRequest
-from server.state import CoordinatorState, StudentPredictions, Totals
+from server.state import CoordinatorState, SanitisedDraw, StudentPredictions, Totals
 
 INDEX = np.arange(2, dtype=np.int64)
 VOTES = np.arange(6, dtype=np.int64).reshape(2, 3)
@@ -184,3 +184,14 @@ def test_nothing_private_stays_at_the_end(state: CoordinatorState, folder: Path)
     state.remove_private()
     assert [path.name for path in folder.parent.iterdir()] == ["round-2.npz"]
     np.testing.assert_array_equal(state.predictions(2).scores, _predictions().scores)
+
+
+def test_a_sanitised_epsilon_is_kept_and_private(state: CoordinatorState, folder: Path) -> None:
+    assert state.sanitised is None
+    state.keep_sanitised(SanitisedDraw(epsilon=4.001, deviation_do_not_publish=0.25))
+    assert CoordinatorState(folder).sanitised == SanitisedDraw(epsilon=4.001, deviation_do_not_publish=0.25)
+    [path] = folder.glob("sanitised*")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_text('{"epsilon": "4"}')
+    with pytest.raises(IntegrityError, match="sanitised"):
+        _ = state.sanitised

@@ -15,6 +15,7 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
+import server.app
 from clients.hospital import Hospital
 from clients.local import read_site
 from pate_fed.config.backend import Engine
@@ -26,6 +27,8 @@ from pate_fed.learning import TeacherSettings
 from pate_fed.learning.settings import StudentSettings
 from pate_fed.privacy import Ledger, verify
 from pate_fed.protocol.messages import EndRequest
+from pate_fed.report.log import read_log
+from pate_fed.report.result import Outcome
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector, SurvivorConsent, UnmaskShares
 from server.app import clear_finished
 from server.learning import Learner
@@ -139,6 +142,42 @@ def test_what_is_private_in_a_finished_run_is_removed_by_the_next_command(
     assert (world.run_dir / "private").exists()
     clear_finished(world.run_dir)
     assert not (world.run_dir / "private").exists() and (world.run_dir / "metrics.json").exists()
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "told by an earlier release"])
+def test_a_sanitised_epsilon_is_drawn_once_however_often_the_end_dies(
+    kept: bool, dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each draw is paid for, and their mean would be the private figure."""
+    world = World(PLAIN, tmp_path, monkeypatch)
+    with dying(server.app, "write_metrics", after=False):
+        world.run(resume=False)
+    if not kept:
+        (world.run_dir / "private" / "sanitised.json").unlink()
+    with dying(server.app, "write_report", after=True):
+        world.run(resume=True, hospitals=0)
+    assert world.run(resume=True, hospitals=0) == 0
+    told = [
+        (event.privacy.sanitised, event.privacy.sanitised_sd)
+        for _, event in read_log(world.run_dir / "log.jsonl")
+        if isinstance(event, Outcome)
+    ]
+    assert len(told) == 3 and len({*told}) == 1
+    metrics = json.loads((world.run_dir / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["privacy"]["student"]["sanitised"] == pytest.approx(told[0][0], abs=1e-6)
+
+
+def test_a_sanitised_epsilon_is_on_the_disk_before_it_is_told(
+    dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(PLAIN, tmp_path, monkeypatch)
+    with dying(CoordinatorState, "keep_sanitised", after=True):
+        world.run(resume=False)
+    kept = json.loads((world.run_dir / "private" / "sanitised.json").read_text())["epsilon"]
+    assert not any(isinstance(event, Outcome) for _, event in read_log(world.run_dir / "log.jsonl"))
+    assert world.run(resume=True, hospitals=0) == 0
+    metrics = json.loads((world.run_dir / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["privacy"]["student"]["sanitised"] == pytest.approx(kept, abs=1e-6)
 
 
 @pytest.mark.parametrize("broken", ["engine", "ledger"])
