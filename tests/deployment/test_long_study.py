@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from builders import PLAIN_POLICY
 from vote_study import make_vote_study
 
 from pate_fed.cli.demo import HOSPITALS, make_identities
@@ -34,6 +35,7 @@ def _make(folder: Path) -> Authority:
     (folder / "study.toml").write_text(text, encoding="utf-8")
     for name in ("pool", *HOSPITALS):
         (made / f"{name}.csv").rename(folder / f"{name}.csv")
+    (folder / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
     make_identities(folder)
     return Authority(folder / "authority")
 
@@ -87,7 +89,7 @@ def test_twelve_batches_with_hospitals_that_come_and_go(rehearsal: Any) -> None:
 
     def start(name: str) -> Any:
         own = ("--hospital", name, "--data", f"{name}.csv", "--tls-dir", f"identity-{name}")
-        return rehearsal.start(name, "-m", "pate_fed.client", *own)
+        return rehearsal.start(name, "-m", "pate_fed.client", *own, "--policy", "policy.toml")
 
     hospitals = {name: start(name) for name in HOSPITALS}
     _until(folder, 1, server)
