@@ -1,0 +1,140 @@
+"""What lies beside a run's ledger, held against it: what people read and hand on.
+
+Labels that no row has charged for, a ledger of another run, and figures that state less than the ledger
+guarantees are noticed. The student and the report cannot be held against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.disk import read_json
+from pate_fed.errors import IntegrityError
+from pate_fed.privacy.ledger.chain import Chain
+from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.ledger.verify import SLACK
+from pate_fed.structure import setting
+
+__all__ = ["labels_beside", "metrics_beside"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Student:
+    data_independent: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Coordinator:
+    epsilon: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hospitals:
+    """Of a study of private labels at hospitals."""
+
+    coordinator: _HospitalsCoordinator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HospitalsCoordinator:
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Privacy:
+    """`epsilon` is what private labels cost; None where a study has votes."""
+
+    delta: float
+    unit: str
+    adjacency: str
+    student: _Student
+    coordinator: _Coordinator
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Metrics:
+    """What of a run's metrics.json is held against its ledger."""
+
+    status: str
+    num_teachers: int
+    num_classes: int
+    seed: int | None
+    queries_answered: int
+    privacy: _Privacy
+    hospitals: _Hospitals | None = setting(None, read=lambda value: value or None)  # noqa: RUF009
+
+
+def labels_beside(path: Path, chain: Chain) -> str:
+    """Each label must be on the ledger, in order; a process that was cut off wrote fewer."""
+    private_labels = chain.terms.protection.unit == "label"
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            if private_labels:  # in the records' order; PATE-FM's are beside the student's labels of all
+                return _private_labels(path, held["released" if "released" in held else "label"], chain)
+            columns = {name: np.asarray(held[name]) for name in ("index", "answered", "label")}
+        count = len(columns["index"])
+    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+        raise IntegrityError(f"{path}: the labels are damaged") from error
+    for name, column in columns.items():
+        charged = [getattr(part, name) for part in chain.outputs]
+        released = np.concatenate([np.empty(0, dtype=np.int64), *charged])[:count]
+        if not np.array_equal(column, released):
+            raise IntegrityError(f"{path}: {name}: not what this ledger released and charged for")
+    return f"{path.name}: {count} of {chain.asked} queries, each as on the ledger"
+
+
+def _private_labels(path: Path, label: NDArray[Any], chain: Chain) -> str:
+    """Labels int64 (records,), -1 where none was released, must be those on the ledger."""
+    released = np.full(len(label), -1, dtype=np.int64)
+    for part in chain.outputs:
+        if part.index.max(initial=-1) >= len(released):
+            raise IntegrityError(f"{path}: fewer labels than this ledger released and charged for")
+        released[part.index] = part.label
+    if not np.array_equal(label, released):
+        raise IntegrityError(f"{path}: label: not what this ledger released and charged for")
+    return f"{path.name}: {len(label)} records, each label as on the ledger"
+
+
+def metrics_beside(path: Path, chain: Chain) -> str:
+    """No figure may be below what the terms guarantee."""
+    terms, released = chain.terms, bool(chain.entries)
+    metrics = read_json(_Metrics, path, what="the metrics of a run", error=IntegrityError, aside=True)
+    privacy = metrics.privacy
+    facts = {
+        "δ": (privacy.delta, terms.delta),
+        "unit and adjacency": (
+            (privacy.unit, privacy.adjacency),
+            (terms.protection.unit, terms.protection.adjacency),
+        ),
+        "teachers": (metrics.num_teachers, terms.mechanisms[0].num_teachers),
+        "classes": (metrics.num_classes, terms.mechanisms[0].num_classes),
+        "whether the noise protects": (metrics.seed is None, terms.private),
+    }
+    told = [privacy.student.data_independent, privacy.coordinator.epsilon]
+    if terms.protection.unit == "label":
+        if privacy.epsilon is None:
+            raise IntegrityError(f"{path}: not the metrics of a run (privacy.epsilon is missing)")
+        told.append(privacy.epsilon)
+        if metrics.hospitals is not None:
+            told.append(metrics.hospitals.coordinator.epsilon)
+    for name, (given, meant) in facts.items():
+        if given != meant:
+            raise IntegrityError(f"{path}: {name}: {given!r}, by the ledger {meant!r}")
+    if metrics.queries_answered > chain.answered:
+        raise IntegrityError(f"{path}: more labels than the {chain.answered} on the ledger")
+    if metrics.status != "success":
+        return f"{path.name}: of a process that did not come to the study's end"
+    bounds = guaranteed_epsilon(terms) if released else 0.0, guaranteed_coordinator_epsilon(terms)
+    whose = ("the public", "the coordinator", *["the public"] * (len(told) - 2))
+    for who, value in zip(whose, told, strict=True):
+        bound = bounds[who == "the coordinator"]
+        if value is not None and (bound is None or not value >= bound * (1 - SLACK)):
+            raise IntegrityError(f"{path}: ε against {who} is {value!r}, by the ledger {bound!r}")
+    return f"{path.name}: no ε below the ledger's, and of the same terms"
