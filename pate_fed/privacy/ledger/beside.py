@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import read_json
 from pate_fed.errors import IntegrityError
+from pate_fed.privacy.label_dp import LabelRelease
 from pate_fed.privacy.ledger.chain import Chain
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.privacy.ledger.verify import SLACK
@@ -73,33 +74,45 @@ class _Metrics:
 
 def labels_beside(path: Path, chain: Chain) -> str:
     """Each label must be on the ledger, in order; a process that was cut off wrote fewer."""
-    private_labels = chain.terms.protection.unit == "label"
     try:
         with np.load(path, allow_pickle=False) as held:
-            if private_labels:  # in the records' order; PATE-FM's are beside the student's labels of all
-                return _private_labels(path, held["released" if "released" in held else "label"], chain)
             columns = {name: np.asarray(held[name]) for name in ("index", "answered", "label")}
-        count = len(columns["index"])
+            released = np.asarray(held["released"]) if "released" in held else None
+        count = len(columns["label"] if released is None else released)
     except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
         raise IntegrityError(f"{path}: the labels are damaged") from error
+    private_labels = chain.terms.protection.unit == "label"
+    if released is not None:
+        # Of PATE-FM alone: label has what the student says of every record, and that is on no ledger.
+        if not private_labels or any(isinstance(each, LabelRelease) for each in chain.terms.mechanisms):
+            raise IntegrityError(f"{path}: released: no such column; label is what this ledger released")
+        columns["released"] = released
+        del columns["label"]
+    charged = _by_record(path, count, chain) if private_labels else _in_order(chain, count)
     for name, column in columns.items():
-        charged = [getattr(part, name) for part in chain.outputs]
-        released = np.concatenate([np.empty(0, dtype=np.int64), *charged])[:count]
-        if not np.array_equal(column, released):
+        if not np.array_equal(column, charged["label" if name == "released" else name]):
             raise IntegrityError(f"{path}: {name}: not what this ledger released and charged for")
+    if released is not None:
+        return f"{path.name}: {count} records, released labels as on the ledger; the student's are on none"
+    if private_labels:
+        return f"{path.name}: {count} records, each label as on the ledger"
     return f"{path.name}: {count} of {chain.asked} queries, each as on the ledger"
 
 
-def _private_labels(path: Path, label: NDArray[Any], chain: Chain) -> str:
-    """Labels int64 (records,), -1 where none was released, must be those on the ledger."""
-    released = np.full(len(label), -1, dtype=np.int64)
+def _in_order(chain: Chain, count: int) -> dict[str, NDArray[Any]]:
+    """The columns of the first `count` queries, as they were released."""
+    names = ("index", "answered", "label")
+    return {name: column[:count] for name, column in zip(names, chain.released(), strict=True)}
+
+
+def _by_record(path: Path, count: int, chain: Chain) -> dict[str, NDArray[Any]]:
+    """The columns of private labels, in the records' order; -1 where none was released."""
+    label = np.full(count, -1, dtype=np.int64)
     for part in chain.outputs:
-        if part.index.max(initial=-1) >= len(released):
+        if part.index.max(initial=-1) >= count:
             raise IntegrityError(f"{path}: fewer labels than this ledger released and charged for")
-        released[part.index] = part.label
-    if not np.array_equal(label, released):
-        raise IntegrityError(f"{path}: label: not what this ledger released and charged for")
-    return f"{path.name}: {len(label)} records, each label as on the ledger"
+        label[part.index] = part.label
+    return {"index": np.arange(count), "answered": label >= 0, "label": label}
 
 
 def metrics_beside(path: Path, chain: Chain) -> str:

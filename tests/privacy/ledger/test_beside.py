@@ -10,16 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.label_dp.randres import RandRes
 from pate_fed.privacy import (
     ConfidentGNMax,
     Ledger,
     LedgerTerms,
+    PrivacyEvent,
     Protection,
     SystemNoise,
 )
 from pate_fed.privacy.ledger.report import verify_run
+from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE
+from pate_fed.privacy.protection import LABEL
 
 MECHANISM = ConfidentGNMax(num_teachers=20, num_classes=3, threshold=10, sigma1=6, sigma2=4)
 
@@ -125,6 +130,78 @@ def test_labels_of_a_process_that_was_cut_off_are_a_part(run_dir: Path) -> None:
     assert verify_run(run_dir).beside[0] == "labels.npz: 6 of 12 queries, each as on the ledger"
     (run_dir / "labels.npz").write_bytes(b"PK")
     with pytest.raises(IntegrityError, match="damaged"):
+        verify_run(run_dir)
+
+
+def _write_private_labels(folder: Path, mechanism: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The ledger of 30 private labels, the true ones, and what was released of each record, -1 if nothing."""
+    truth, noise, responds = np.arange(30) % 4, SystemNoise(), isinstance(mechanism, RandRes)
+    on_ledger, delta = (mechanism.on_ledger, 0.0) if responds else (mechanism, 1e-5)
+    if responds:
+        label = mechanism.release(truth, noise).label
+    else:
+        label = mechanism.release(20 * np.eye(4, dtype=np.int64)[truth], noise, protection=LABEL).label
+    terms = LedgerTerms(
+        study_digest="0" * 64,
+        delta=delta,
+        mechanisms=(on_ledger,),
+        protection=LABEL,
+        noise=noise.kind,
+        private=noise.private,
+        coordinator=IN_ONE_PLACE,
+        most_asked=30,
+        most_answered=30,
+    )
+    answered = label >= 0
+    event = PrivacyEvent(
+        mechanism=on_ledger,
+        asked=30,
+        answered=int(answered.sum()),
+        protection=LABEL,
+        noise=noise.kind,
+        private=noise.private,
+        coordinator=IN_ONE_PLACE,
+    )
+    folder.mkdir()
+    with Ledger.create(folder / "ledger.sqlite", terms) as ledger:
+        ledger.charge(event, batch_digest="1" * 64, index=np.arange(30), answered=answered, label=label)
+    return truth, label
+
+
+def test_responses_are_in_the_column_that_people_read(tmp_path: Path) -> None:
+    truth, released = _write_private_labels(tmp_path / "run", RandRes(num_classes=4, epsilon=1.0))
+    path, columns = tmp_path / "run" / "labels.npz", {"index": np.arange(30), "answered": np.full(30, True)}
+    np.savez(path, **columns, label=released)
+    assert verify_run(path.parent).beside == ("labels.npz: 30 records, each label as on the ledger",)
+    assert not np.array_equal(truth, released)
+    for more in ({"label": truth}, {"label": truth, "released": released}, {"label": released[::-1]}):
+        np.savez(path, **columns, **more)
+        with pytest.raises(IntegrityError, match="ledger released"):
+            verify_run(path.parent)
+    np.savez(path, index=truth, answered=columns["answered"], label=released)
+    with pytest.raises(IntegrityError, match="index: not what this ledger released"):
+        verify_run(path.parent)
+
+
+def test_of_pate_fm_the_released_labels_are_held_against_the_ledger_and_not_the_students(
+    tmp_path: Path,
+) -> None:
+    mechanism = ConfidentGNMax(num_teachers=20, num_classes=4, threshold=20, sigma1=6, sigma2=4)
+    truth, released = _write_private_labels(tmp_path / "run", mechanism)
+    path, columns = tmp_path / "run" / "labels.npz", {"index": np.arange(30), "answered": released >= 0}
+    np.savez(path, **columns, label=truth, released=released)
+    (said,) = verify_run(path.parent).beside
+    assert said == "labels.npz: 30 records, released labels as on the ledger; the student's are on none"
+    for more in ({"label": truth, "released": truth}, {"label": truth}):
+        np.savez(path, **columns, **more)
+        with pytest.raises(IntegrityError, match="not what this ledger released"):
+            verify_run(path.parent)
+
+
+def test_a_study_with_votes_has_no_column_of_released_labels(run_dir: Path) -> None:
+    held = _labels(run_dir)
+    np.savez(run_dir / "labels.npz", **held, released=held["label"])
+    with pytest.raises(IntegrityError, match="released: no such column"):
         verify_run(run_dir)
 
 
