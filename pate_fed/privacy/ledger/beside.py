@@ -20,14 +20,21 @@ from pate_fed.privacy.label_dp import LabelRelease
 from pate_fed.privacy.ledger.chain import Chain
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.privacy.ledger.verify import SLACK
+from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
+from pate_fed.privacy.mechanisms.sanitise import public_part
 from pate_fed.structure import setting
 
-__all__ = ["labels_beside", "metrics_beside"]
+__all__ = ["STATUSES", "labels_beside", "metrics_beside"]
+
+
+STATUSES = ("success", "failed", "aborted")
+"""How a run can have ended; figures of one that came to its end are held against the ledger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Student:
     data_independent: float | None
+    sanitised: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +70,7 @@ class _Privacy:
 class _Metrics:
     """What of a run's metrics.json is held against its ledger."""
 
-    status: str
+    status: str = setting(choices=STATUSES)
     num_teachers: int
     num_classes: int
     seed: int | None
@@ -137,11 +144,14 @@ def metrics_beside(path: Path, chain: Chain) -> str:
         told.append(privacy.epsilon)
         if metrics.hospitals is not None:
             told.append(metrics.hospitals.coordinator.epsilon)
+    elif privacy.epsilon is not None or metrics.hospitals is not None:
+        raise IntegrityError(f"{path}: privacy.epsilon or hospitals: of private labels alone, not of votes")
     for name, (given, meant) in facts.items():
         if given != meant:
             raise IntegrityError(f"{path}: {name}: {given!r}, by the ledger {meant!r}")
     if metrics.queries_answered > chain.answered:
         raise IntegrityError(f"{path}: more labels than the {chain.answered} on the ledger")
+    _check_sanitised(path, privacy.student.sanitised, chain)
     if metrics.status != "success":
         return f"{path.name}: of a process that did not come to the study's end"
     bounds = guaranteed_epsilon(terms) if released else 0.0, guaranteed_coordinator_epsilon(terms)
@@ -150,4 +160,19 @@ def metrics_beside(path: Path, chain: Chain) -> str:
         bound = bounds[who == "the coordinator"]
         if value is not None and (bound is None or not value >= bound * (1 - SLACK)):
             raise IntegrityError(f"{path}: ε against {who} is {value!r}, by the ledger {bound!r}")
-    return f"{path.name}: no ε below the ledger's, and of the same terms"
+    reading = "" if privacy.student.sanitised is None else "; the sanitised one is a reading, and no bound"
+    return f"{path.name}: no ε below the ledger's, and of the same terms{reading}"
+
+
+def _check_sanitised(path: Path, given: float | None, chain: Chain) -> None:
+    """A sanitised ε may be below the guarantee, but not below its public part, nor where none was drawn."""
+    if given is None:
+        return
+    terms = chain.terms
+    if terms.sanitise is None or not chain.entries:
+        raise IntegrityError(f"{path}: sanitised is {given!r}, and by the ledger none was released")
+    able = [each for each in terms.mechanisms if isinstance(each, GNMax | ConfidentGNMax)]
+    parts = [public_part(each, chain.asked, settings=terms.sanitise, delta=terms.delta) for each in able]
+    least = min(parts, default=None)
+    if least is None or not given >= least * (1 - SLACK):
+        raise IntegrityError(f"{path}: sanitised is {given!r}, by the ledger at least {least!r}")

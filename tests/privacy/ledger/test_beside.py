@@ -20,11 +20,16 @@ from pate_fed.privacy import (
     LedgerTerms,
     PrivacyEvent,
     Protection,
+    SanitiseSettings,
     SystemNoise,
+    sanitised_epsilon,
 )
+from pate_fed.privacy.ledger.beside import STATUSES
 from pate_fed.privacy.ledger.report import verify_run
 from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE
+from pate_fed.privacy.mechanisms.sanitise import public_part
 from pate_fed.privacy.protection import LABEL
+from pate_fed.report import result
 
 MECHANISM = ConfidentGNMax(num_teachers=20, num_classes=3, threshold=10, sigma1=6, sigma2=4)
 
@@ -32,7 +37,7 @@ MECHANISM = ConfidentGNMax(num_teachers=20, num_classes=3, threshold=10, sigma1=
 Metrics = dict[str, Any]
 
 
-def _write(folder: Path, *, first: int = 0) -> Path:
+def _write(folder: Path, *, first: int = 0, sanitise: SanitiseSettings | None = None) -> Path:
     """A run directory of a study that came to its end."""
     folder.mkdir()
     noise = SystemNoise()
@@ -43,6 +48,7 @@ def _write(folder: Path, *, first: int = 0) -> Path:
         protection=Protection(),
         noise=noise.kind,
         private=noise.private,
+        sanitise=sanitise,
         most_asked=20,
         most_answered=12,
     )
@@ -221,6 +227,14 @@ def test_a_study_with_votes_has_no_column_of_released_labels(run_dir: Path) -> N
         (lambda m: m["privacy"]["student"].update(data_independent="low"), "data_independent is 'low'"),
         (lambda m: m["privacy"]["student"].update(data_independent=float("nan")), "data_independent is nan"),
         (lambda m: m.update(queries_answered="12"), "queries_answered is '12': a whole number"),
+        (
+            lambda m: m["privacy"]["student"].update(sanitised=0.01),
+            "sanitised is 0.01, and by the ledger none",
+        ),
+        (lambda m: m["privacy"].update(epsilon=0.01), "of private labels alone"),
+        (lambda m: m.update(hospitals={"coordinator": {"epsilon": 0.01}}), "of private labels alone"),
+        (lambda m: m.update(status="Success"), "status is 'Success': one of success, failed, aborted is"),
+        (lambda m: m.update(status="dry run"), "status is 'dry run'"),
     ],
 )
 def test_figures_below_the_guarantee_are_noticed(
@@ -232,6 +246,48 @@ def test_figures_below_the_guarantee_are_noticed(
     path.write_text(json.dumps(metrics), encoding="utf-8")
     with pytest.raises(IntegrityError, match=says):
         verify_run(run_dir)
+
+
+def test_a_figure_that_is_there_twice_is_noticed(run_dir: Path) -> None:
+    path = run_dir / "metrics.json"
+    text = path.read_text(encoding="utf-8")
+    twice = text.replace('"student": {', '"student": {"data_independent": 0.01}, "student": {')
+    path.write_text(twice, encoding="utf-8")
+    with pytest.raises(IntegrityError, match="the key 'student' is there twice"):
+        verify_run(run_dir)
+
+
+def test_a_sanitised_figure_may_be_below_the_guarantee_but_not_below_what_no_vote_moves(
+    tmp_path: Path,
+) -> None:
+    settings = SanitiseSettings.at_order(4)
+    path = _write(tmp_path / "run", sanitise=settings) / "metrics.json"
+    metrics = json.loads(path.read_text(encoding="utf-8"))
+    least = public_part(MECHANISM, 12, settings=settings, delta=1e-5)
+    assert least < metrics["privacy"]["student"]["data_independent"]
+    totals, answered = np.tile([19, 1, 0], (12, 1)), np.full(12, True)
+    options = {"settings": settings, "delta": 1e-5, "noise": SystemNoise()}
+    drawn = sanitised_epsilon(MECHANISM, totals, answered, **options).epsilon
+    for figure in (least, drawn):
+        metrics["privacy"]["student"]["sanitised"] = figure
+        path.write_text(json.dumps(metrics), encoding="utf-8")
+        assert verify_run(path.parent).beside[1] == (
+            "metrics.json: no ε below the ledger's, and of the same terms; the sanitised one is a reading, "
+            "and no bound"
+        )
+    metrics["privacy"]["student"]["sanitised"] = 0.999 * least
+    path.write_text(json.dumps(metrics), encoding="utf-8")
+    with pytest.raises(IntegrityError, match=r"sanitised is .*, by the ledger at least"):
+        verify_run(path.parent)
+
+
+@pytest.mark.parametrize("status", result.STATUSES)
+def test_every_end_that_a_run_can_have_is_known(run_dir: Path, status: str) -> None:
+    assert result.STATUSES == STATUSES
+    path = run_dir / "metrics.json"
+    metrics = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(metrics | {"status": status}), encoding="utf-8")
+    assert verify_run(run_dir).beside[1].startswith("metrics.json: ")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", "[" * 100_000])
