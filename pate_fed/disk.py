@@ -37,21 +37,34 @@ def read_json(
 ) -> T:
     """The dataclass in a JSON file, each value held to its declaration; `what` says which file is meant.
 
-    With `aside` keys that the dataclass does not know are left alone.
+    With `aside` keys that the dataclass does not know are left alone. A key that is there twice is refused:
+    some readers take its first value, some its last.
 
     Raises:
         PateFedError: of the class `error`: the file cannot be read, or is not `what`. The message names it.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_each_once)
     except OSError as found:
         raise error(f"{path}: cannot be read ({found.strerror})") from found
+    except InputError as found:
+        raise error(f"{path}: not {what} ({found})") from found
     except (ValueError, RecursionError) as found:
         raise error(f"{path}: not {what} (not JSON)") from found
     try:
         return from_plain(kind, values, where="", aside=aside)
     except InputError as found:
         raise error(f"{path}: not {what} ({found})") from found
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, each key of it there once."""
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise InputError(f"the key {key!r} is there twice")
+        values[key] = value
+    return values
 
 
 def read_toml(path: Path, *, option: str) -> dict[str, Any]:

@@ -107,6 +107,8 @@ def test_a_json_file_is_read_into_checked_values(tmp_path: Path) -> None:
         ('{"name": "a", "folder": ""}', "folder is '': a path is meant"),
         ('{"name": "a", "folder": "b", "count": 1.5}', "count is 1.5: a whole number is meant"),
         ('{"name": "a", "folder": "b", "kount": 1}', "did you mean count"),
+        ('{"name": "a", "name": "b", "folder": "c"}', "not a note .the key 'name' is there twice"),
+        ('{"name": "a", "folder": {"x": 1, "x": 1}}', "not a note .the key 'x' is there twice"),
     ],
 )
 def test_a_json_file_that_is_none_is_named(tmp_path: Path, text: str | None, words: str) -> None:

@@ -180,8 +180,11 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
         raise IntegrityError(f"{path}: a ledger of format {version}; this version reads format {_FORMAT}")
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", errors="backslashreplace")
+def _text(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw  # any text for it could also be there as such, and have the row's hash
 
 
 class WriterLock:

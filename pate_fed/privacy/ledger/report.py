@@ -1,8 +1,6 @@
 """Report on a ledger that passed every check: ε against each adversary, and the run that lies beside it.
 
-What lies beside a ledger is what people read and hand on. `verify_run` notices labels that no row has charged
-for, a ledger of another run, and figures that state less than the ledger guarantees. The student and the
-report cannot be held against it.
+`verify_run` also holds what lies beside the ledger against it (`beside`).
 """
 
 from __future__ import annotations
@@ -12,15 +10,14 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import read_json
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text
 from pate_fed.privacy.ledger.accountants import CapsEpsilon, accountants, second_opinions
+from pate_fed.privacy.ledger.beside import labels_beside, metrics_beside
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.claims import Named, check_claims
 from pate_fed.privacy.ledger.file import read_only
@@ -31,11 +28,10 @@ from pate_fed.privacy.ledger.terms import (
     guaranteed_coordinator_epsilon,
     guaranteed_epsilon,
 )
-from pate_fed.privacy.ledger.verify import SLACK, read_chain
+from pate_fed.privacy.ledger.verify import read_chain
 from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, SharedClassSums
 from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent, hospital_noise
 from pate_fed.privacy.mechanisms.own import OwnMechanism
-from pate_fed.structure import setting
 
 __all__ = ["LedgerReport", "describe", "verify", "verify_run"]
 
@@ -43,53 +39,6 @@ _CHARGED = {
     "outcome": "what it released, and caps on both by optimal control of the privacy loss where that is less",
     "totals": "its noisy totals, as earlier versions did",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Student:
-    data_independent: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Coordinator:
-    epsilon: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Hospitals:
-    """Of a study of private labels at hospitals."""
-
-    coordinator: _HospitalsCoordinator
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _HospitalsCoordinator:
-    epsilon: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Privacy:
-    """`epsilon` is what private labels cost; None where a study has votes."""
-
-    delta: float
-    unit: str
-    adjacency: str
-    student: _Student
-    coordinator: _Coordinator
-    epsilon: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Metrics:
-    """What of a run's metrics.json is held against its ledger."""
-
-    status: str
-    num_teachers: int
-    num_classes: int
-    seed: int | None
-    queries_answered: int
-    privacy: _Privacy
-    hospitals: _Hospitals | None = setting(None, read=lambda value: value or None)  # noqa: RUF009
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -263,79 +212,10 @@ def verify_run(
     report = verify(path, public_key=public_key, head=head, aggregators=aggregators)
     found = []
     if (labels := run_dir / "labels.npz").exists():
-        found.append(_labels(labels, report))
+        found.append(labels_beside(labels, report.chain))
     if (metrics := run_dir / "metrics.json").exists():
-        found.append(_metrics(metrics, report))
+        found.append(metrics_beside(metrics, report.chain))
     return replace(report, beside=tuple(found))
-
-
-def _labels(path: Path, report: LedgerReport) -> str:
-    """Each label must be on the ledger, in order; a process that was cut off wrote fewer."""
-    private_labels = report.chain.terms.protection.unit == "label"
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            if private_labels:  # in the records' order; PATE-FM's are beside the student's labels of all
-                return _private_labels(path, held["released" if "released" in held else "label"], report)
-            columns = {name: np.asarray(held[name]) for name in ("index", "answered", "label")}
-        count = len(columns["index"])
-    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
-        raise IntegrityError(f"{path}: the labels are damaged") from error
-    for name, column in columns.items():
-        charged = [getattr(part, name) for part in report.chain.outputs]
-        released = np.concatenate([np.empty(0, dtype=np.int64), *charged])[:count]
-        if not np.array_equal(column, released):
-            raise IntegrityError(f"{path}: {name}: not what this ledger released and charged for")
-    return f"{path.name}: {count} of {report.asked} queries, each as on the ledger"
-
-
-def _private_labels(path: Path, label: NDArray[Any], report: LedgerReport) -> str:
-    """Labels int64 (records,), -1 where none was released, must be those on the ledger."""
-    released = np.full(len(label), -1, dtype=np.int64)
-    for part in report.chain.outputs:
-        if part.index.max(initial=-1) >= len(released):
-            raise IntegrityError(f"{path}: fewer labels than this ledger released and charged for")
-        released[part.index] = part.label
-    if not np.array_equal(label, released):
-        raise IntegrityError(f"{path}: label: not what this ledger released and charged for")
-    return f"{path.name}: {len(label)} records, each label as on the ledger"
-
-
-def _metrics(path: Path, report: LedgerReport) -> str:
-    """No figure may be below what the terms guarantee."""
-    terms, released = report.chain.terms, bool(report.chain.entries)
-    metrics = read_json(_Metrics, path, what="the metrics of a run", error=IntegrityError, aside=True)
-    privacy = metrics.privacy
-    facts = {
-        "δ": (privacy.delta, terms.delta),
-        "unit and adjacency": (
-            (privacy.unit, privacy.adjacency),
-            (terms.protection.unit, terms.protection.adjacency),
-        ),
-        "teachers": (metrics.num_teachers, terms.mechanisms[0].num_teachers),
-        "classes": (metrics.num_classes, terms.mechanisms[0].num_classes),
-        "whether the noise protects": (metrics.seed is None, terms.private),
-    }
-    told = [privacy.student.data_independent, privacy.coordinator.epsilon]
-    if terms.protection.unit == "label":
-        if privacy.epsilon is None:
-            raise IntegrityError(f"{path}: not the metrics of a run (privacy.epsilon is missing)")
-        told.append(privacy.epsilon)
-        if metrics.hospitals is not None:
-            told.append(metrics.hospitals.coordinator.epsilon)
-    for name, (given, meant) in facts.items():
-        if given != meant:
-            raise IntegrityError(f"{path}: {name}: {given!r}, by the ledger {meant!r}")
-    if metrics.queries_answered > report.answered:
-        raise IntegrityError(f"{path}: more labels than the {report.answered} on the ledger")
-    if metrics.status != "success":
-        return f"{path.name}: of a process that did not come to the study's end"
-    bounds = guaranteed_epsilon(terms) if released else 0.0, guaranteed_coordinator_epsilon(terms)
-    whose = ("the public", "the coordinator", *["the public"] * (len(told) - 2))
-    for who, value in zip(whose, told, strict=True):
-        bound = bounds[who == "the coordinator"]
-        if value is not None and (bound is None or not value >= bound * (1 - SLACK)):
-            raise IntegrityError(f"{path}: ε against {who} is {value!r}, by the ledger {bound!r}")
-    return f"{path.name}: no ε below the ledger's, and of the same terms"
 
 
 def describe(path: Path) -> list[str]:

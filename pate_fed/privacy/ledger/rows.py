@@ -32,6 +32,7 @@ __all__ = [
     "digest_of",
     "entry_from_row",
     "outputs_digest",
+    "require_kinds",
     "row_hash",
     "signed_bytes",
     "terms_row",
@@ -73,6 +74,19 @@ _PLAIN = (
     "previous",
     "hash",
     "signature",
+)
+
+# Columns of a charge that hold text; the body may hold none.
+_TEXTS = (
+    "time",
+    "mechanism",
+    "parameters",
+    "protection",
+    "coordinator",
+    "batch_digest",
+    "outputs_digest",
+    "noise",
+    "version",
 )
 
 
@@ -158,8 +172,8 @@ def outputs_digest(index: NDArray[Any], answered: NDArray[Any], label: NDArray[A
 def row_hash(row: Row) -> str:
     """SHA-256 hex over the row's canonical form, all columns but the hash and the signature."""
     covered = {name: row[name] for name in COLUMNS if name not in ("hash", "signature")}
-    # A damaged row may hold bytes where text was: any spelling will do, as its hash fits nothing.
-    covered = {name: repr(value) if isinstance(value, bytes) else value for name, value in covered.items()}
+    # A damaged row may hold bytes where text was: spelled as no text is, their hash fits nothing.
+    covered = {n: {"bytes": v.hex()} if isinstance(v, bytes) else v for n, v in covered.items()}
     return hashlib.sha256(b"pate_fed/v1 ledger row" + _canonical(covered).encode()).hexdigest()
 
 
@@ -195,6 +209,20 @@ def charge_row(entry: Entry) -> Row:
     }
 
 
+def require_kinds(row: Row, *, texts: Collection[str], whole: Collection[str] = ()) -> None:
+    """Refuse a row that holds bytes or nothing for texts, or anything else for whole numbers.
+
+    SQLite keeps any value in any column, and JSON is read from bytes as from text.
+
+    Raises:
+        TypeError: it does.
+    """
+    for kind, names in ((str, texts), (int, whole)):
+        for name in names:
+            if type(row[name]) is not kind:
+                raise TypeError(f"{name} is no {kind.__name__}")
+
+
 def entry_from_row(row: Row) -> Entry:
     """The charge in a row.
 
@@ -203,6 +231,8 @@ def entry_from_row(row: Row) -> Entry:
     """
     if row["kind"] != "charge" or not is_digest(row["batch_digest"]) or row["private"] not in (0, 1):
         raise ValueError("not a charge")
+    texts = _TEXTS if row["body"] is None else (*_TEXTS, "body")
+    require_kinds(row, texts=texts, whole=("seq", "asked", "answered", "private"))
     if not isinstance(row["epsilon"], float):
         raise TypeError("an ε is a number")
     event = PrivacyEvent(

@@ -29,6 +29,7 @@ from pate_fed.privacy.ledger.rows import (
     Row,
     entry_from_row,
     outputs_digest,
+    require_kinds,
     row_hash,
     signed_bytes,
 )
@@ -97,6 +98,8 @@ def _check(
         raise IntegrityError(f"row 0 was not signed by the key {public_key}")
     if signer is not None:
         _check_signatures(rows, signer)
+    else:
+        _refuse_signatures(rows)
     foreign = "SELECT 1 FROM released WHERE typeof(seq) != 'integer' OR seq NOT BETWEEN 1 AND ? LIMIT 1"
     if connection.execute(foreign, (len(rows) - 1,)).fetchone() is not None:
         raise IntegrityError("labels were released that belong to no row")
@@ -146,6 +149,7 @@ def _first(row: Row) -> tuple[LedgerTerms, str | None]:
         body = json.loads(row["body"])
         if row["kind"] != "terms":
             raise ValueError("not the terms")
+        require_kinds(row, texts=("time", "version", "body"))
         return LedgerTerms.from_dict(body["terms"]), body["public_key"]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise IntegrityError("row 0 does not hold a study's terms") from error
@@ -161,9 +165,18 @@ def _check_signatures(rows: Sequence[Row], public_key: str) -> None:
         raise IntegrityError("row 0 names a public key that is none") from error
     for row in rows:
         try:
-            key.verify(bytes.fromhex(row["signature"]), signed_bytes(row["hash"]))
+            signature = bytes.fromhex(row["signature"])
+            key.verify(signature, signed_bytes(row["hash"]))
+            if signature.hex() != row["signature"]:  # no hash covers it, and spaces are read over
+                raise ValueError("spelled otherwise than it was written")
         except (InvalidSignature, TypeError, ValueError) as error:
             raise IntegrityError(f"row {row['seq']} is not signed by the ledger's key") from error
+
+
+def _refuse_signatures(rows: Sequence[Row]) -> None:
+    for row in rows:
+        if row["signature"] is not None:
+            raise IntegrityError(f"row {row['seq']} has a signature, and row 0 names no key")
 
 
 def _replay(chain: Chain, row: Row, values: list[tuple[Any, ...]]) -> None:
@@ -195,14 +208,13 @@ def _replay(chain: Chain, row: Row, values: list[tuple[Any, ...]]) -> None:
 def _outputs(entry: Entry, values: list[tuple[Any, ...]]) -> Outputs:
     """The released outputs of one row, checked against its digest and counts."""
     place, event = entry.seq, entry.event
+    # The tables are not STRICT, so a column of whole numbers can hold 0.9, which NumPy would cut to 0.
+    if any(type(value) is not int for output in values for value in output):
+        raise IntegrityError(f"labels of row {place} are no whole numbers")
     places = [position for position, *_ in values]
     if len(places) != event.asked or places != list(range(event.asked)):
         raise IntegrityError(f"row {place} released {event.asked} queries; {len(values)} are there")
-    try:
-        table = np.array([rest for _, *rest in values], dtype=np.int64).reshape(-1, 3)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise IntegrityError(f"labels of row {place} are no whole numbers") from error
-    index, answered, label = table.T
+    index, answered, label = np.array([rest for _, *rest in values], dtype=np.int64).reshape(-1, 3).T
     if outputs_digest(index, answered, label) != entry.outputs_digest:
         raise IntegrityError(f"row {place}: the released labels were changed")
     if not np.isin(answered, (0, 1)).all() or int(answered.sum()) != event.answered:

@@ -30,7 +30,7 @@ from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["SanitiseSettings", "SanitisedEpsilon", "check_sanitisable", "sanitised_epsilon"]
+__all__ = ["SanitiseSettings", "SanitisedEpsilon", "check_sanitisable", "public_part", "sanitised_epsilon"]
 
 # The noise is drawn in steps of 2^-24 standard units and the sum rounded up to a grid that is far wider, so
 # that it tells no step. What the steps cost against smooth noise is below the slack that is charged for it.
@@ -180,14 +180,7 @@ def sanitised_epsilon(
     delta = check_delta(delta)
     sigma2 = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma2
     check_sanitisable(settings, sigma2=sigma2, num_classes=votes.shape[1], protection=protection)
-    cost = float(settings.cost().flat)
-    public = cost
-    if isinstance(mechanism, ConfidentGNMax):
-        check = mechanism.threshold, mechanism.sigma1
-        bit = exact_bit_worst_case(num_teachers, *check, [settings.order], lowest=-num_teachers)
-        # A worst case over all votes, so it tells nothing and takes no noise.
-        public += len(votes) * float(bit[0])
-    public += float(overhead(np.array([settings.order]), delta)[0])
+    public = public_part(mechanism, len(votes), settings=settings, delta=delta)
     private, smooth = _private_part(votes[mask], settings, sigma2, num_teachers)
     drawn = int(noise.discrete_gaussian((1,), sigma=settings.sigma_ss * _STEPS)[0]) / _STEPS
     # Rounded to a coarse grid: the last digits of a float could tell the votes.
@@ -198,10 +191,26 @@ def sanitised_epsilon(
         order=settings.order,
         beta=settings.beta,
         sigma_ss=settings.sigma_ss,
-        cost=cost,
+        cost=float(settings.cost().flat),
         mean_do_not_publish=max(private + public, 0.0),
         deviation_do_not_publish=smooth * settings.sigma_ss,
     )
+
+
+def public_part(
+    mechanism: GNMax | ConfidentGNMax, asked: int, *, settings: SanitiseSettings, delta: float
+) -> float:
+    """The part of a sanitised ε that no vote moves, below which none is ever released.
+
+    What the release itself costs, the checks of `asked` queries, and the conversion from the one order.
+    """
+    public = float(settings.cost().flat)
+    if isinstance(mechanism, ConfidentGNMax):
+        teachers, check = mechanism.num_teachers, (mechanism.threshold, mechanism.sigma1)
+        bit = exact_bit_worst_case(teachers, *check, [settings.order], lowest=-teachers)
+        # A worst case over all votes, so it tells nothing and takes no noise.
+        public += asked * float(bit[0])
+    return public + float(overhead(np.array([settings.order]), delta)[0])
 
 
 def _private_part(

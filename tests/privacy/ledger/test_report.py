@@ -1,18 +1,11 @@
-"""What lies beside a ledger: labels that nobody charged for and figures that guarantee more are noticed."""
+"""The report on a ledger, in words and as plain values."""
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-
-from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
 from pate_fed.privacy import (
     ConfidentGNMax,
@@ -21,163 +14,11 @@ from pate_fed.privacy import (
     LedgerTerms,
     Protection,
     SeededNoise,
-    SystemNoise,
     verify,
 )
 from pate_fed.privacy.ledger.chain import coordinator_epsilon
-from pate_fed.privacy.ledger.report import describe, verify_run
+from pate_fed.privacy.ledger.report import describe
 from pate_fed.privacy.mechanisms.events import hospital_noise
-
-MECHANISM = ConfidentGNMax(num_teachers=20, num_classes=3, threshold=10, sigma1=6, sigma2=4)
-
-
-Metrics = dict[str, Any]
-
-
-def _write(folder: Path, *, first: int = 0) -> Path:
-    """A run directory of a study that came to its end."""
-    folder.mkdir()
-    noise = SystemNoise()
-    terms = LedgerTerms(
-        study_digest="0" * 64,
-        delta=1e-5,
-        mechanisms=(MECHANISM,),
-        protection=Protection(),
-        noise=noise.kind,
-        private=noise.private,
-        most_asked=20,
-        most_answered=12,
-    )
-    with Ledger.create(folder / "ledger.sqlite", terms) as ledger:
-        for batch in range(2):
-            release = MECHANISM.release(np.tile([19, 1, 0], (6, 1)), noise)
-            ledger.charge(
-                release.event,
-                batch_digest=f"{batch}" * 64,
-                index=np.arange(6) + 6 * batch + first,
-                answered=release.answered,
-                label=release.label,
-            )
-        released, guaranteed = ledger.released(), ledger.guaranteed()
-    np.savez(folder / "labels.npz", **dict(zip(("index", "answered", "label"), released, strict=True)))
-    metrics = {
-        "status": "success",
-        "num_teachers": 20,
-        "num_classes": 3,
-        "seed": None,
-        "queries_answered": int(released[1].sum()),
-        "privacy": {
-            "delta": 1e-5,
-            "unit": "record",
-            "adjacency": "replace-one",
-            "student": {"data_independent": guaranteed},
-            "coordinator": {"epsilon": None},
-        },
-    }
-    (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
-    return folder
-
-
-@pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
-    return _write(tmp_path / "run")
-
-
-def _labels(run_dir: Path) -> dict[str, Any]:
-    with np.load(run_dir / "labels.npz") as held:
-        return dict(held)
-
-
-def test_what_belongs_together_passes_and_says_what_was_looked_at(run_dir: Path) -> None:
-    report = verify_run(run_dir)
-    assert report.beside == (
-        "labels.npz: 12 of 12 queries, each as on the ledger",
-        "metrics.json: no ε below the ledger's, and of the same terms",
-    )
-    assert set(report.beside) <= set(report.lines())
-    assert report.to_dict()["beside"] == list(report.beside)
-    for name in ("labels.npz", "metrics.json"):
-        (run_dir / name).unlink()
-    assert verify_run(run_dir).beside == ()
-    (run_dir / "ledger.sqlite").unlink()
-    with pytest.raises(InputError, match="holds no ledger"):
-        verify_run(run_dir)
-
-
-def test_a_ledger_of_another_run_is_noticed(run_dir: Path, tmp_path: Path) -> None:
-    other = _write(tmp_path / "other", first=100)
-    shutil.copy(other / "ledger.sqlite", run_dir / "ledger.sqlite")
-    with pytest.raises(IntegrityError, match=r"labels\.npz: index: not what this ledger released"):
-        verify_run(run_dir)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda held: {**held, "label": 1 - held["label"]},
-        lambda held: {**held, "answered": ~held["answered"]},
-        lambda held: {name: np.append(column, column[:1]) for name, column in held.items()},
-        lambda held: {name: column[::-1] for name, column in held.items()},
-    ],
-    ids=["another label", "another bit", "one more", "another order"],
-)
-def test_labels_that_are_not_on_the_ledger_are_noticed(run_dir: Path, change: Callable[..., Any]) -> None:
-    np.savez(run_dir / "labels.npz", **change(_labels(run_dir)))
-    with pytest.raises(IntegrityError, match="not what this ledger released"):
-        verify_run(run_dir)
-
-
-def test_labels_of_a_process_that_was_cut_off_are_a_part(run_dir: Path) -> None:
-    np.savez(run_dir / "labels.npz", **{name: column[:6] for name, column in _labels(run_dir).items()})
-    assert verify_run(run_dir).beside[0] == "labels.npz: 6 of 12 queries, each as on the ledger"
-    (run_dir / "labels.npz").write_bytes(b"PK")
-    with pytest.raises(IntegrityError, match="damaged"):
-        verify_run(run_dir)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda m: m["privacy"]["student"].update(data_independent=0.5), "ε against the public is 0.5"),
-        (lambda m: m["privacy"]["coordinator"].update(epsilon=9.0), "ε against the coordinator is 9.0"),
-        (lambda m: m["privacy"].update(delta=1e-6), "δ: 1e-06, by the ledger 1e-05"),
-        (lambda m: m["privacy"].update(unit="hospital"), "unit and adjacency"),
-        (lambda m: m.update(num_teachers=200), "teachers: 200, by the ledger 20"),
-        (lambda m: m.update(seed=4), "whether the noise protects: False"),
-        (lambda m: m.update(queries_answered=13), "more labels than the"),
-        (lambda m: m.pop("privacy"), r"not the metrics of a run \(privacy: is missing"),
-        (lambda m: m["privacy"].pop("student"), r"\(privacy.student: is missing"),
-        (lambda m: m["privacy"].update(student=[]), r"\(privacy.student is \[\]: a table"),
-        (lambda m: m["privacy"]["student"].update(data_independent="low"), "data_independent is 'low'"),
-        (lambda m: m["privacy"]["student"].update(data_independent=float("nan")), "data_independent is nan"),
-        (lambda m: m.update(queries_answered="12"), "queries_answered is '12': a whole number"),
-    ],
-)
-def test_figures_below_the_guarantee_are_noticed(
-    run_dir: Path, change: Callable[[Metrics], object], says: str
-) -> None:
-    path = run_dir / "metrics.json"
-    metrics = json.loads(path.read_text(encoding="utf-8"))
-    change(metrics)
-    path.write_text(json.dumps(metrics), encoding="utf-8")
-    with pytest.raises(IntegrityError, match=says):
-        verify_run(run_dir)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", "[" * 100_000])
-def test_a_damaged_metrics_file_is_named(run_dir: Path, text: str) -> None:
-    (run_dir / "metrics.json").write_text(text, encoding="utf-8")
-    with pytest.raises(IntegrityError, match=r"metrics\.json: not the metrics of a run"):
-        verify_run(run_dir)
-
-
-def test_figures_of_a_process_that_failed_guarantee_nothing(run_dir: Path) -> None:
-    path = run_dir / "metrics.json"
-    metrics = json.loads(path.read_text(encoding="utf-8"))
-    metrics["status"], metrics["privacy"]["student"]["data_independent"] = "failed", 0.0
-    path.write_text(json.dumps(metrics), encoding="utf-8")
-    assert "did not come to the study's end" in verify_run(run_dir).beside[1]
-
 
 FIFTY = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
 

@@ -143,7 +143,22 @@ def test_an_untouched_ledger_passes(plain: Path, signed: Path) -> None:
         (run("DELETE FROM released WHERE seq = 3 AND position = 5"), "row 3 released 6 queries; 5 are there"),
         (run("INSERT INTO released VALUES (3, 6, 0, 0, -1)"), "row 3 released 6 queries; 7 are there"),
         (run("INSERT INTO released VALUES (9, 0, 0, 0, -1)"), "belong to no row"),
-        (run("UPDATE released SET label = 'x' WHERE seq = 2"), "row 2"),
+        (run("UPDATE released SET label = 'x' WHERE seq = 2"), "labels of row 2 are no whole numbers"),
+        (run("UPDATE released SET label = label + 0.9 WHERE seq = 4 AND answered"), "labels of row 4 are no"),
+        (run("UPDATE released SET query = query + 0.5 WHERE seq = 3"), "labels of row 3 are no whole"),
+        (
+            run("UPDATE released SET answered = 1.7 WHERE seq = 1 AND answered"),
+            "labels of row 1 are no whole",
+        ),
+        (
+            run("UPDATE released SET position = 5.5 WHERE seq = 3 AND position = 5"),
+            "labels of row 3 are no whole",
+        ),
+        (
+            run("UPDATE released SET label = CAST(CAST(label AS TEXT) AS BLOB) WHERE seq = 5"),
+            "labels of row 5 are no whole",
+        ),
+        (run("UPDATE entries SET signature = 'ab' WHERE seq = 2"), "row 2 has a signature, and row 0 names"),
         (run("UPDATE head SET hash = 'f'"), "row 5 was changed: the head"),
         (run("DELETE FROM head"), "the head's record is missing"),
         (run("DROP TABLE head"), "tables or the triggers"),
@@ -195,6 +210,10 @@ def test_dropped_triggers_are_noticed(plain: Path) -> None:
         ("UPDATE entries SET noise = 'better' WHERE seq = 4", "row 4: the noise of a release"),
         ("UPDATE entries SET mechanism = 'magic' WHERE seq = 4", "row 4 holds no charge"),
         ("UPDATE entries SET kind = 'other' WHERE seq = 1", "row 1 holds no charge"),
+        ("UPDATE entries SET time = CAST(time AS BLOB) WHERE seq = 3", "row 3 holds no charge"),
+        ("UPDATE entries SET parameters = CAST(parameters AS BLOB) WHERE seq = 3", "row 3 holds no charge"),
+        ("UPDATE entries SET version = CAST(version AS BLOB) WHERE seq = 0", "row 0 does not hold"),
+        ("UPDATE entries SET body = CAST(body AS BLOB) WHERE seq = 0", "row 0 does not hold"),
         ("UPDATE entries SET body = '[]' WHERE seq = 0", "row 0 does not hold a study's terms"),
         ("UPDATE entries SET body = replace(body, '50.0', '0.5') WHERE seq = 0", "passes the budget"),
     ],
@@ -203,6 +222,21 @@ def test_a_chain_computed_anew_must_still_be_true_to_the_rules(plain: Path, chan
     tamper(plain, run(change))
     forge(plain)
     with pytest.raises(IntegrityError, match=says):
+        verify(plain)
+
+
+@pytest.mark.parametrize(("text", "damaged"), [("b'a'", "X'61'"), (r"\xff", "CAST(X'ff' AS TEXT)")])
+def test_bytes_in_a_row_are_not_taken_for_the_text_that_they_would_be_shown_as(
+    plain: Path, text: str, damaged: str
+) -> None:
+    def write(connection: sqlite3.Connection) -> None:
+        connection.execute("UPDATE entries SET time = ? WHERE seq = 3", (text,))
+
+    tamper(plain, write)
+    forge(plain)
+    assert verify(plain).chain.entries[2].time == text
+    tamper(plain, run(f"UPDATE entries SET time = {damaged} WHERE seq = 3"))
+    with pytest.raises(IntegrityError, match="row 3 was changed"):
         verify(plain)
 
 
@@ -240,6 +274,14 @@ def test_a_signature_shows_a_chain_computed_anew(plain: Path, signed: Path) -> N
         forge(path)
     verify(plain)  # What the docstring says is not noticed without a signature.
     with pytest.raises(IntegrityError, match="row 3 is not signed by the ledger's key"):
+        verify(signed)
+
+
+@pytest.mark.parametrize("spelling", ["upper(signature)", "' ' || signature", "CAST(signature AS BLOB)"])
+def test_a_signature_spelled_otherwise_was_changed(signed: Path, spelling: str) -> None:
+    """No hash covers it; hexadecimal digits are read in many spellings, and one was written."""
+    tamper(signed, run(f"UPDATE entries SET signature = {spelling} WHERE seq = 4"))
+    with pytest.raises(IntegrityError, match="row 4 is not signed by the ledger's key"):
         verify(signed)
 
 

@@ -22,7 +22,7 @@ from pate_fed.privacy.bounds.conversion import overhead
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
 from pate_fed.privacy.bounds.gnss import gnss_rdp
 from pate_fed.privacy.mechanisms.data_dependent import data_dependent_rdp
-from pate_fed.privacy.mechanisms.sanitise import check_sanitisable
+from pate_fed.privacy.mechanisms.sanitise import check_sanitisable, public_part
 
 SIGMA, CLASSES, ORDER, TEACHERS = 40.0, 10, 14.0, 250
 
@@ -92,6 +92,14 @@ def test_what_is_released_covers_the_integer_noise_that_ran() -> None:
     spent = result.mean_do_not_publish - result.cost - overhead(np.array([14.0]), 1e-5)[0]
     assert spent >= ran > plain
     assert spent < 1.3 * ran
+
+
+def test_no_draw_is_below_the_part_that_no_vote_moves() -> None:
+    few = np.stack([histogram((row, 0.05, TEACHERS)) for row in range(4)])
+    change = {"totals": few, "answered": np.ones(4, dtype=bool)}
+    drawn = [run(seed, **change).epsilon for seed in range(20)]
+    least = public_part(CONFIDENT, 4, settings=SanitiseSettings.at_order(14.0), delta=1e-5)
+    assert least <= min(drawn) == pytest.approx(least, rel=1e-9) and max(drawn) > least
 
 
 def test_what_depends_on_the_votes_is_not_shown() -> None:

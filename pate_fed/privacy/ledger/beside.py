@@ -1,0 +1,178 @@
+"""What lies beside a run's ledger, held against it: what people read and hand on.
+
+Labels that no row has charged for, a ledger of another run, and figures that state less than the ledger
+guarantees are noticed. The student and the report cannot be held against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.disk import read_json
+from pate_fed.errors import IntegrityError
+from pate_fed.privacy.label_dp import LabelRelease
+from pate_fed.privacy.ledger.chain import Chain
+from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.ledger.verify import SLACK
+from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
+from pate_fed.privacy.mechanisms.sanitise import public_part
+from pate_fed.structure import setting
+
+__all__ = ["STATUSES", "labels_beside", "metrics_beside"]
+
+
+STATUSES = ("success", "failed", "aborted")
+"""How a run can have ended; figures of one that came to its end are held against the ledger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Student:
+    data_independent: float | None
+    sanitised: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Coordinator:
+    epsilon: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hospitals:
+    """Of a study of private labels at hospitals."""
+
+    coordinator: _HospitalsCoordinator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HospitalsCoordinator:
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Privacy:
+    """`epsilon` is what private labels cost; None where a study has votes."""
+
+    delta: float
+    unit: str
+    adjacency: str
+    student: _Student
+    coordinator: _Coordinator
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Metrics:
+    """What of a run's metrics.json is held against its ledger."""
+
+    status: str = setting(choices=STATUSES)
+    num_teachers: int
+    num_classes: int
+    seed: int | None
+    queries_answered: int
+    privacy: _Privacy
+    hospitals: _Hospitals | None = setting(None, read=lambda value: value or None)  # noqa: RUF009
+
+
+def labels_beside(path: Path, chain: Chain) -> str:
+    """Each label must be on the ledger, in order; a process that was cut off wrote fewer."""
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            columns = {name: np.asarray(held[name]) for name in ("index", "answered", "label")}
+            released = np.asarray(held["released"]) if "released" in held else None
+        count = len(columns["label"] if released is None else released)
+    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+        raise IntegrityError(f"{path}: the labels are damaged") from error
+    private_labels = chain.terms.protection.unit == "label"
+    if released is not None:
+        # Of PATE-FM alone: label has what the student says of every record, and that is on no ledger.
+        if not private_labels or any(isinstance(each, LabelRelease) for each in chain.terms.mechanisms):
+            raise IntegrityError(f"{path}: released: no such column; label is what this ledger released")
+        columns["released"] = released
+        del columns["label"]
+    charged = _by_record(path, count, chain) if private_labels else _in_order(chain, count)
+    for name, column in columns.items():
+        if not np.array_equal(column, charged["label" if name == "released" else name]):
+            raise IntegrityError(f"{path}: {name}: not what this ledger released and charged for")
+    if released is not None:
+        return f"{path.name}: {count} records, released labels as on the ledger; the student's are on none"
+    if private_labels:
+        return f"{path.name}: {count} records, each label as on the ledger"
+    return f"{path.name}: {count} of {chain.asked} queries, each as on the ledger"
+
+
+def _in_order(chain: Chain, count: int) -> dict[str, NDArray[Any]]:
+    """The columns of the first `count` queries, as they were released."""
+    names = ("index", "answered", "label")
+    return {name: column[:count] for name, column in zip(names, chain.released(), strict=True)}
+
+
+def _by_record(path: Path, count: int, chain: Chain) -> dict[str, NDArray[Any]]:
+    """The columns of private labels, in the records' order; -1 where none was released."""
+    label = np.full(count, -1, dtype=np.int64)
+    for part in chain.outputs:
+        if part.index.max(initial=-1) >= count:
+            raise IntegrityError(f"{path}: fewer labels than this ledger released and charged for")
+        label[part.index] = part.label
+    return {"index": np.arange(count), "answered": label >= 0, "label": label}
+
+
+def metrics_beside(path: Path, chain: Chain) -> str:
+    """No figure may be below what the terms guarantee."""
+    terms, released = chain.terms, bool(chain.entries)
+    metrics = read_json(_Metrics, path, what="the metrics of a run", error=IntegrityError, aside=True)
+    privacy = metrics.privacy
+    facts = {
+        "δ": (privacy.delta, terms.delta),
+        "unit and adjacency": (
+            (privacy.unit, privacy.adjacency),
+            (terms.protection.unit, terms.protection.adjacency),
+        ),
+        "teachers": (metrics.num_teachers, terms.mechanisms[0].num_teachers),
+        "classes": (metrics.num_classes, terms.mechanisms[0].num_classes),
+        "whether the noise protects": (metrics.seed is None, terms.private),
+    }
+    told = [privacy.student.data_independent, privacy.coordinator.epsilon]
+    if terms.protection.unit == "label":
+        if privacy.epsilon is None:
+            raise IntegrityError(f"{path}: not the metrics of a run (privacy.epsilon is missing)")
+        told.append(privacy.epsilon)
+        if metrics.hospitals is not None:
+            told.append(metrics.hospitals.coordinator.epsilon)
+    elif privacy.epsilon is not None or metrics.hospitals is not None:
+        raise IntegrityError(f"{path}: privacy.epsilon or hospitals: of private labels alone, not of votes")
+    for name, (given, meant) in facts.items():
+        if given != meant:
+            raise IntegrityError(f"{path}: {name}: {given!r}, by the ledger {meant!r}")
+    if metrics.queries_answered > chain.answered:
+        raise IntegrityError(f"{path}: more labels than the {chain.answered} on the ledger")
+    _check_sanitised(path, privacy.student.sanitised, chain)
+    if metrics.status != "success":
+        return f"{path.name}: of a process that did not come to the study's end"
+    bounds = guaranteed_epsilon(terms) if released else 0.0, guaranteed_coordinator_epsilon(terms)
+    whose = ("the public", "the coordinator", *["the public"] * (len(told) - 2))
+    for who, value in zip(whose, told, strict=True):
+        bound = bounds[who == "the coordinator"]
+        if value is not None and (bound is None or not value >= bound * (1 - SLACK)):
+            raise IntegrityError(f"{path}: ε against {who} is {value!r}, by the ledger {bound!r}")
+    reading = "" if privacy.student.sanitised is None else "; the sanitised one is a reading, and no bound"
+    return f"{path.name}: no ε below the ledger's, and of the same terms{reading}"
+
+
+def _check_sanitised(path: Path, given: float | None, chain: Chain) -> None:
+    """A sanitised ε may be below the guarantee, but not below its public part, nor where none was drawn."""
+    if given is None:
+        return
+    terms = chain.terms
+    if terms.sanitise is None or not chain.entries:
+        raise IntegrityError(f"{path}: sanitised is {given!r}, and by the ledger none was released")
+    able = [each for each in terms.mechanisms if isinstance(each, GNMax | ConfidentGNMax)]
+    parts = [public_part(each, chain.asked, settings=terms.sanitise, delta=terms.delta) for each in able]
+    least = min(parts, default=None)
+    if least is None or not given >= least * (1 - SLACK):
+        raise IntegrityError(f"{path}: sanitised is {given!r}, by the ledger at least {least!r}")
