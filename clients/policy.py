@@ -58,6 +58,8 @@ class Policy:
     coordinator names it, and at a large one any ε is small. The totals limit what all of this hospital's
     studies can cost together, at `delta`.
 
+    Queries are counted in a state directory, which is one study's: only the totals of ε bind all together.
+
     `plain_votes` allows votes that the coordinator sees one by one, `uncapped` a study that may ask about its
     whole pool, `least_hospitals` below 3 a batch of fewer, and `seeded_noise` a rehearsal that protects
     nobody.
@@ -82,8 +84,10 @@ class Policy:
         help="the same, for features of class sums; ε takes its word that they follow from one input alone",
     )
     aggregators: tuple[str, ...] = setting((), help="mechanisms of others whose word for ε is taken")
-    most_queries: int | None = setting(None, low=0, help="public inputs answered in all")
-    most_queries_a_day: int | None = setting(None, low=0, help="public inputs answered in a day")
+    most_queries: int | None = setting(None, low=0, help="public inputs answered in one study")
+    most_queries_a_day: int | None = setting(
+        None, low=0, help="the same in a day; another study on that day has as many again"
+    )
     least_hospitals: int = setting(3, low=0, help="hospitals that every released batch must count")
     plain_votes: bool = setting(False, help="the coordinator may see this hospital's votes, one by one")
     uncapped: bool = setting(False, help="the study may ask about every public input")
@@ -152,7 +156,7 @@ class Policy:
         return next(((reason, sentence) for reason, _, sentence in refused), None)
 
     def refuses_more(self, *, answered: int, today: int, asked: int) -> tuple[Refusal, str] | None:
-        """Why `asked` more queries are too many, where so many were answered in all and in the last day."""
+        """Why `asked` more are too many, where the study got so many answers in all and in the last day."""
         for reason, most, before in (
             (Refusal.POLICY_QUERIES, self.most_queries, answered),
             (Refusal.POLICY_DAY, self.most_queries_a_day, today),

@@ -48,8 +48,8 @@ class Refusal(Enum):
     POLICY_CAPS = (
         "refused by the hospital's policy: the whole pool may be asked about; --max-queries below it is a cap"
     )
-    POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in all"
-    POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day"
+    POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in one study"
+    POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day of one study"
     POLICY_TOTAL = "refused by the hospital's policy: too large an ε over all its studies"
     LEFT = "this hospital has left the study"
     MALFORMED = "the request is malformed"
