@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clients.journal import Journal
 from clients.log import HospitalLog, read_events
 from clients.state_dir import LABELS_FOLDER
 from pate_fed.disk import write_private
 from pate_fed.identity.keys import KEY_FILE, load_key, sign
+from pate_fed.protocol.messages import LabelReply, SumReply, VoteReply
 
 __all__ = [
     "STATEMENT_FILE",
@@ -30,6 +32,7 @@ __all__ = [
     "erase",
     "given_by",
     "has_left",
+    "has_responded",
     "mark_left",
     "state_leaving",
     "turn_to_answer",
@@ -43,7 +46,10 @@ _WAIT_S = 60.0
 _POLL_S = 0.1
 # What a hospital answers with. Its claims, its terms and its log stay.
 _ERASED = ("teacher-*", "parts.sha256", "features.bin", "pool.npy", "answer.npz", "secure_sum", "tmp/*")
-_ERASED_LABELS = ("response.npy", "clusters.npy", "answer.npz", "secure_sum")
+_RESPONSE = "response.npy"
+_ERASED_LABELS = (_RESPONSE, "clusters.npy", "answer.npz", "secure_sum")
+# Events of the log that tell of an answer.
+_VOTED, _LABELLED = {"voted", "voted again", "summed"}, {"labelled", "labelled again"}
 
 
 def has_left(state_dir: Path) -> bool:
@@ -109,26 +115,54 @@ def erase(state_dir: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What left a hospital by its log: `queries` that it voted on, and each message that left."""
+    """What left a hospital by its log and its claims: `queries` that it voted on, and each message that left.
+
+    `voted` and `labelled` say whether anything of its votes or class sums, and of its labels, may have left;
+    `masked`, whether a step of a sum under masks did, be it of votes, class sums or counts of labels.
+    """
 
     queries: int
     messages: tuple[dict[str, Any], ...]
+    voted: bool
+    labelled: bool
+    masked: bool
 
 
-def given_by(state_dir: Path, *, claimed: int) -> Given:
-    """What left, by the log of a state directory; `claimed` queries are those that its claims tell of.
+def has_responded(state_dir: Path) -> bool:
+    """Whether a response about labels is kept, which may have left; it is erased with the rest."""
+    return (state_dir / LABELS_FOLDER / _RESPONSE).exists()
+
+
+def given_by(state_dir: Path) -> Given:
+    """What left, by the log and the claims of a state directory.
 
     Raises:
-        OSError: the log cannot be read.
+        OSError: the log or a claim cannot be read.
     """
     voted, messages = 0, []
+    events, kinds = set[str](), set[str]()
     for _, event in read_events(state_dir):
         if event is None:
             continue
+        events.add(str(event.get("event")))
+        kinds.add(str(event.get("kind")))
         voted += int(event.get("queries", 0)) if event.get("event") == "voted" else 0
         if "sha256" in event and "kind" in event:
             messages.append({name: event[name] for name in ("time", "kind", "sha256")})
-    return Given(queries=max(voted, claimed), messages=tuple(messages))
+    claimed, counted = (_claimed(folder) for folder in (state_dir, state_dir / LABELS_FOLDER))
+    return Given(
+        queries=max(voted, claimed),
+        messages=tuple(messages),
+        voted=claimed > 0 or not events.isdisjoint(_VOTED) or VoteReply.kind in kinds,
+        labelled=counted > 0 or not events.isdisjoint(_LABELLED) or LabelReply.kind in kinds,
+        masked=SumReply.kind in kinds,
+    )
+
+
+def _claimed(folder: Path) -> int:
+    """Places about which a hospital's claims in a folder tell that something was answered."""
+    claims = folder / "answered"
+    return Journal(folder, answered=claims).answered() if claims.is_dir() else 0
 
 
 def state_leaving(state_dir: Path, statement: dict[str, Any], identity: Path | None) -> Path:

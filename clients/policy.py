@@ -18,6 +18,7 @@ from pate_fed.config.parts import PartIdentity
 from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.disk import read_toml
 from pate_fed.format import delta_text, epsilon_text
+from pate_fed.privacy.protection import ADJACENCIES, LABEL, UNITS
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.refusals import Refusal
@@ -58,6 +59,12 @@ class Policy:
     coordinator names it, and at a large one any ε is small. The totals limit what all of this hospital's
     studies can cost together, at `delta`.
 
+    What an ε means is the coordinator's choice, too: with the same noise it is another for other neighbours.
+    `units` and `adjacencies` are those that a study may state it for. Where hospitals add the noise, ε must
+    reckon with `least_colluders` of them, or more, that tell the coordinator their own.
+
+    Queries are counted in a state directory, which is one study's: only the totals of ε bind all together.
+
     `plain_votes` allows votes that the coordinator sees one by one, `uncapped` a study that may ask about its
     whole pool, `least_hospitals` below 3 a batch of fewer, and `seeded_noise` a rehearsal that protects
     nobody.
@@ -82,8 +89,10 @@ class Policy:
         help="the same, for features of class sums; ε takes its word that they follow from one input alone",
     )
     aggregators: tuple[str, ...] = setting((), help="mechanisms of others whose word for ε is taken")
-    most_queries: int | None = setting(None, low=0, help="public inputs answered in all")
-    most_queries_a_day: int | None = setting(None, low=0, help="public inputs answered in a day")
+    most_queries: int | None = setting(None, low=0, help="public inputs answered in one study")
+    most_queries_a_day: int | None = setting(
+        None, low=0, help="the same in a day; another study on that day has as many again"
+    )
     least_hospitals: int = setting(3, low=0, help="hospitals that every released batch must count")
     plain_votes: bool = setting(False, help="the coordinator may see this hospital's votes, one by one")
     uncapped: bool = setting(False, help="the study may ask about every public input")
@@ -100,6 +109,17 @@ class Policy:
         None, low=0, allowed=_LIMIT, help="the same against all coordinators together"
     )
     delta: float = setting(1e-3, low=0, allowed=_LIMIT, help="the largest δ where an ε is limited")
+    units: tuple[str, ...] = setting(
+        (), choices=(*UNITS, LABEL.unit), help="whom the ε of a study may protect; none: any"
+    )
+    adjacencies: tuple[str, ...] = setting(
+        (), choices=ADJACENCIES, help="what neighbours may differ in, for that ε; none: any"
+    )
+    least_colluders: int = setting(
+        0,
+        low=0,
+        help="hospitals that tell the coordinator their own noise, with which ε must reckon at least",
+    )
     seeded_noise: bool = setting(False, help="take part in rehearsals whose noise protects nobody")
     class_sums: str = setting(
         NOISY_SUMS,
@@ -152,7 +172,7 @@ class Policy:
         return next(((reason, sentence) for reason, _, sentence in refused), None)
 
     def refuses_more(self, *, answered: int, today: int, asked: int) -> tuple[Refusal, str] | None:
-        """Why `asked` more queries are too many, where so many were answered in all and in the last day."""
+        """Why `asked` more are too many, where the study got so many answers in all and in the last day."""
         for reason, most, before in (
             (Refusal.POLICY_QUERIES, self.most_queries, answered),
             (Refusal.POLICY_DAY, self.most_queries_a_day, today),
@@ -176,8 +196,12 @@ class Policy:
         )
 
     def _demands(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
-        """What is asked of any study and of its method, each with whether it holds and what would help."""
-        return [*self._demands_on_study(terms), *self._demands_on_method(terms)]
+        """What is asked of a study, its method and its ε, each with whether it holds and what would help."""
+        return [
+            *self._demands_on_study(terms),
+            *self._demands_on_method(terms),
+            *self._demands_on_meaning(terms),
+        ]
 
     def _demands_on_study(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
         named = not self.studies or terms.study in self.studies or terms.digest in self.studies
@@ -259,6 +283,26 @@ class Policy:
                 f"up to {terms.max_queries} queries would be asked, {self.most_queries} are allowed",
             ),
         ]
+
+    def _demands_on_meaning(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
+        """What is asked of the ε that a study states: for whom, between which neighbours, despite whom."""
+        stated = LABEL if isinstance(terms, LabelTerms) else terms.privacy
+        found = []
+        for reason, key, value, name, allowed in (
+            (Refusal.POLICY_UNIT, "unit", stated.unit, "units", self.units),
+            (Refusal.POLICY_ADJACENCY, "adjacency", stated.adjacency, "adjacencies", self.adjacencies),
+        ):
+            sentence = (
+                f"privacy.{key} is {value!r}, the policy allows {', '.join(allowed)}; the line {name} = "
+                f"{[*allowed, value]} in {POLICY_FILE} would allow it"
+            )
+            found.append((reason, not allowed or value in allowed, sentence))
+        sentence = (
+            f"secrecy.colluders is {terms.colluders}, the policy wants {self.least_colluders} at least; the "
+            f"line least_colluders = {terms.colluders} in {POLICY_FILE} would allow it"
+        )
+        enough = not terms.adds_noise or terms.colluders >= self.least_colluders
+        return [*found, (Refusal.POLICY_COLLUDERS, enough, sentence)]
 
     def _cost(self, terms: Agreement) -> tuple[Refusal, str] | None:
         if self.epsilon_public is None and self.epsilon_coordinator is None:

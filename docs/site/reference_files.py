@@ -157,6 +157,8 @@ def _kind(value: dict[str, Any]) -> str:
         return "pattern"
     if value.get("type") == "array":
         inner = value.get("items", {})
+        if "enum" in inner:
+            return f"list of {_kind(inner)}"
         return f"list of {_kind(inner)}s" if inner else f"list of {len(value.get('prefixItems', ()))} numbers"
     kind = _KINDS.get(value.get("type", ""), "table")
     bounds = (

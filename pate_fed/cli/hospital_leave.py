@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,9 @@ from pate_fed.structure import to_plain
 
 if TYPE_CHECKING:
     from clients.leave import Given
-    from clients.policy import Agreement
     from clients.site_files import LocalSettings
+    from pate_fed.protocol.label_terms import LabelTerms
+    from pate_fed.protocol.terms import Terms
 
 __all__ = ["add_leave_action"]
 
@@ -42,8 +43,20 @@ class _Most:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """The study of private labels that was answered in the same state directory; None: its terms are gone."""
+
+    study: str | None
+    terms_digest: str | None
+    epsilon_at_most: _Most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Statement:
-    """What a hospital that leaves states, and signs: what it gave, and what cannot be taken back."""
+    """What a hospital that leaves states, and signs: what it gave, and what cannot be taken back.
+
+    `labels` says that an answer about its labels may have left: in the study itself, or in the one `beside`.
+    """
 
     hospital: str
     left: str
@@ -54,6 +67,25 @@ class _Statement:
     epsilon_at_most: _Most
     cannot_be_taken_back: tuple[str, ...]
     class_sums: bool = False
+    labels: bool = False
+    beside: _Beside | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Agreed:
+    """The terms that were agreed to in one state directory: of votes or class sums, and of private labels."""
+
+    votes: Terms | None = None
+    labels: LabelTerms | None = None
+
+    def voted(self, given: Given) -> bool:
+        """Whether anything of its votes or class sums may have left."""
+        masked = not self.labelled(given) if self.votes is None else self.votes.secure_sum
+        return given.voted or (given.masked and masked)
+
+    def labelled(self, given: Given) -> bool:
+        """Whether anything of its labels may have left: they leave as soon as they are agreed to."""
+        return given.labelled or self.labels is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +115,7 @@ def add_leave_action(actions: argparse._SubParsersAction[Any]) -> None:
 
 
 def _leave(arguments: argparse.Namespace) -> int:
-    from clients.leave import STATEMENT_FILE, erase, has_left
+    from clients.leave import STATEMENT_FILE, erase, has_left, has_responded
 
     state_dir = state_dir_of(arguments.state_dir)
     settings = settings_of(state_dir)
@@ -91,6 +123,7 @@ def _leave(arguments: argparse.Namespace) -> int:
     if not has_left(state_dir):
         _ask(settings.hospital, agreed, yes=arguments.yes)
     _mark(state_dir)
+    responded = has_responded(state_dir)
     try:
         erased = erase(state_dir)
     except OSError as error:
@@ -99,7 +132,7 @@ def _leave(arguments: argparse.Namespace) -> int:
         print_lines([f"erased: {', '.join(erased)}"])
     path = state_dir / STATEMENT_FILE
     if not path.exists():
-        path = _state(state_dir, settings, agreed, identity_of(state_dir, arguments.dir))
+        path = _state(state_dir, settings, identity_of(state_dir, arguments.dir), responded=responded)
     signed = read_json(_Signed, path, what="a statement of `pate-fed hospital leave`")
     print_lines(map(printable, _lines(signed.statement)))
     print(f"keep this statement: {path}")
@@ -116,18 +149,19 @@ def _mark(state_dir: Path) -> None:
         raise InputError(f"{state_dir}: cannot be written ({error.strerror}); nothing has changed") from error
 
 
-def _agreed(state_dir: Path) -> Agreement | None:
-    """The terms that were agreed to there: of votes or of private labels."""
+def _agreed(state_dir: Path) -> _Agreed:
     from pate_fed.identity import read_terms
+    from pate_fed.protocol.terms import Terms
 
-    for path in terms_files(state_dir):
-        if path.exists():
-            return read_terms(path.read_text(encoding="utf-8"))
-    return None
+    found = [read_terms(path.read_text(encoding="utf-8")) for path in terms_files(state_dir) if path.exists()]
+    votes = [terms for terms in found if isinstance(terms, Terms)]
+    labels = [terms for terms in found if not isinstance(terms, Terms)]
+    return _Agreed(votes=votes[0] if votes else None, labels=labels[0] if labels else None)
 
 
-def _ask(hospital: str, agreed: Agreement | None, *, yes: bool) -> None:
-    study = "a study that it has not agreed to yet" if agreed is None else f"the study {agreed.study!r}"
+def _ask(hospital: str, agreed: _Agreed, *, yes: bool) -> None:
+    names = [f"the study {terms.study!r}" for terms in (agreed.votes, agreed.labels) if terms is not None]
+    study = " and ".join(names) or "a study that it has not agreed to yet"
     print(f"{hospital} leaves {study}: it answers nothing any more, and cannot come back")
     if yes:
         return
@@ -137,72 +171,92 @@ def _ask(hospital: str, agreed: Agreement | None, *, yes: bool) -> None:
         raise InputError("nothing has changed: leaving wants a yes")
 
 
-def _state(state_dir: Path, settings: LocalSettings, agreed: Agreement | None, identity: Path | None) -> Path:
-    from clients.journal import Journal
+def _state(state_dir: Path, settings: LocalSettings, identity: Path | None, *, responded: bool) -> Path:
     from clients.leave import given_by, state_leaving
     from clients.site_files import PART
-    from clients.state_dir import LABELS_FOLDER
 
-    folders = [each / "answered" for each in (state_dir, state_dir / LABELS_FOLDER)]
-    kept = [Journal(state_dir, answered=folder) for folder in folders if folder.is_dir()]
-    claimed = sum(each.answered() for each in kept)
-    given = given_by(state_dir, claimed=claimed)
-    statement = _statement(settings.hospital, agreed, given)
-    path = state_leaving(state_dir, to_plain(statement), identity)
-    if agreed is not None and not _answered(agreed, given) and not settings.data.startswith(PART):
+    # Read again: until the mark was there, a hospital that runs could agree to more and answer it.
+    agreed, given = _agreed(state_dir), given_by(state_dir)
+    given = replace(given, labelled=given.labelled or responded)
+    path = state_leaving(state_dir, to_plain(_statement(settings.hospital, agreed, given)), identity)
+    if agreed.votes is not None and not agreed.voted(given) and not settings.data.startswith(PART):
         from clients.account import Account, state_id
 
-        Account(settings.hospital).strike(agreed.digest, state=state_id(state_dir))
+        Account(settings.hospital).strike(agreed.votes.digest, state=state_id(state_dir))
     return path
 
 
-def _answered(agreed: Agreement | None, given: Given) -> bool:
-    """Whether anything about its records may have left; labels leave as soon as they are agreed to."""
-    from pate_fed.protocol.label_terms import LabelTerms
-
-    return given.queries > 0 or isinstance(agreed, LabelTerms)
-
-
-def _statement(hospital: str, agreed: Agreement | None, given: Given) -> _Statement:
-    from pate_fed.protocol.cost import worst_epsilon
-    from pate_fed.protocol.label_terms import LabelTerms
-    from pate_fed.protocol.terms import Terms
-
-    answered = _answered(agreed, given)
-    sums = isinstance(agreed, Terms) and agreed.sums is not None
-    public = coordinator = None
-    if agreed is not None and agreed.seed is None:
-        both = (agreed.spent, agreed.spent) if isinstance(agreed, LabelTerms) else worst_epsilon(agreed)
-        public, coordinator = both if answered else (0.0, 0.0)
-    delta = None if agreed is None else agreed.delta
-    assumed = agreed.assumptions().each if isinstance(agreed, Terms) else ()
+def _statement(hospital: str, agreed: _Agreed, given: Given) -> _Statement:
+    votes, labels = agreed.votes, agreed.labels
+    voted, labelled = agreed.voted(given), agreed.labelled(given)
+    sums = votes is not None and votes.sums is not None
+    alone = votes is None and not voted
+    main = labels if alone else votes
+    assumed = votes.assumptions().each if votes is not None and voted else ()
     claimed = (f"That ε is not proven: {each.warning}." for each in assumed)
     return _Statement(
         hospital=hospital,
         left=datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M:%S"),
-        study=None if agreed is None else agreed.study,
-        terms_digest=None if agreed is None else agreed.digest,
+        study=None if main is None else main.study,
+        terms_digest=None if main is None else main.digest,
         queries_answered=0 if sums else given.queries,
-        class_sums=sums and answered,
+        class_sums=sums and voted,
         messages=given.messages,
-        epsilon_at_most=_Most(delta=delta, public=public, coordinator=coordinator),
-        cannot_be_taken_back=(*_KEPT, *claimed) if answered else (),
+        epsilon_at_most=_most(main, answered=voted or alone),
+        cannot_be_taken_back=(*_KEPT, *claimed) if voted or labelled else (),
+        labels=labelled,
+        beside=_beside(labels) if labelled and not alone else None,
     )
 
 
+def _beside(labels: LabelTerms | None) -> _Beside:
+    return _Beside(
+        study=None if labels is None else labels.study,
+        terms_digest=None if labels is None else labels.digest,
+        epsilon_at_most=_most(labels, answered=True),
+    )
+
+
+def _most(terms: Terms | LabelTerms | None, *, answered: bool) -> _Most:
+    """What the answers under these terms cost at most; without terms nobody knows."""
+    from pate_fed.protocol.cost import worst_epsilon
+    from pate_fed.protocol.terms import Terms
+
+    if terms is None:
+        return _Most(delta=None, public=None, coordinator=None)
+    public, coordinator = None, None
+    if not answered:
+        public, coordinator = 0.0, 0.0
+    elif terms.seed is None:
+        public, coordinator = worst_epsilon(terms) if isinstance(terms, Terms) else (terms.spent,) * 2
+    return _Most(delta=terms.delta, public=public, coordinator=coordinator)
+
+
 def _lines(statement: _Statement) -> Iterator[str]:
-    study = statement.study or "before it agreed to a study"
-    yield f"{statement.hospital} left {study} on {statement.left}"
-    given = f"answers to {statement.queries_answered} queries"
-    if statement.class_sums:
-        given = "its class sums, once"
-    yield f"given: {given}, in {len(statement.messages)} messages in all"
-    if not statement.cannot_be_taken_back:
+    gave = bool(statement.cannot_be_taken_back)
+    nameless = "a study whose terms are gone" if gave else "before it agreed to a study"
+    yield f"{statement.hospital} left {statement.study or nameless} on {statement.left}"
+    yield f"given: {_given(statement)}, in {len(statement.messages)} messages in all"
+    if not gave:
         yield "nothing about its records has left this house"
         return
-    most = statement.epsilon_at_most
+    yield from _costs(statement.epsilon_at_most)
+    if statement.beside is not None:
+        yield from _costs(statement.beside.epsilon_at_most, " of its private labels")
+    yield from statement.cannot_be_taken_back
+
+
+def _given(statement: _Statement) -> str:
+    queries = f"answers to {statement.queries_answered} queries"
+    given = "its class sums, once" if statement.class_sums else queries
+    if not statement.labels:
+        return given
+    about = "answers about its labels"
+    return f"{given} and {about}" if statement.class_sums or statement.queries_answered else about
+
+
+def _costs(most: _Most, of: str = "") -> Iterator[str]:
     at = "" if most.delta is None else f", at δ={delta_text(most.delta)}"
     for against, epsilon in (("public", most.public), ("coordinator", most.coordinator)):
         shown = "without a bound" if epsilon is None else f"at most {epsilon_text(epsilon)}"
-        yield f"ε against the {against}: {shown}{at}"
-    yield from statement.cannot_be_taken_back
+        yield f"ε{of} against the {against}: {shown}{at}"

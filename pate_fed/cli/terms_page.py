@@ -269,6 +269,9 @@ def _cost(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
         ("public", _bound(public, terms.delta, "no bound")),
         ("coordinator", _bound(coordinator, terms.delta, "No bound: what it sees has no noise.")),
     ]
+    if terms.adds_noise:
+        may = f"at most {counted(terms.colluders, 'hospital')} may" if terms.colluders else "no hospital will"
+        found.append(("reckons", f"Each ε reckons that {may} tell the coordinator what noise it added."))
     if public is not None:
         found.append(("in words", _in_words(public, terms.delta)))
     if assumed := _assumptions(terms):
@@ -338,6 +341,7 @@ def _values(
 ) -> dict[str, Any]:
     """The same as plain values; ε is rounded up."""
     public, coordinator = _epsilons(terms)
+    stated = LABEL if isinstance(terms, LabelTerms) else terms.privacy
     teachers = None
     if isinstance(terms, Terms) and terms.sums is None:
         teachers = {**asdict(terms.teacher), "count": terms.teachers_per_client}
@@ -364,6 +368,9 @@ def _values(
             "coordinator": epsilon_json(coordinator),
             "delta": terms.delta,
             "protects": _protects(terms),
+            "unit": stated.unit,
+            "adjacency": stated.adjacency,
+            "colluders": terms.colluders if terms.adds_noise else None,
             "seeded": terms.seed is not None,
             "claimed_by": _assumptions(terms).sources,
         },

@@ -45,11 +45,19 @@ class Refusal(Enum):
     POLICY_PUBLIC = "refused by the hospital's policy: too large an ε against the public"
     POLICY_COORDINATOR = "refused by the hospital's policy: too large an ε against the coordinator"
     POLICY_DELTA = "refused by the hospital's policy: too large a δ for a limit on ε"
+    POLICY_UNIT = "refused by the hospital's policy: ε is stated for a unit (privacy.unit) not on its list"
+    POLICY_ADJACENCY = (
+        "refused by the hospital's policy: ε is stated for neighbours (privacy.adjacency) not on its list"
+    )
+    POLICY_COLLUDERS = (
+        "refused by the hospital's policy: ε reckons with too few hospitals that tell the coordinator their "
+        "noise; a larger secrecy.colluders counts more of them"
+    )
     POLICY_CAPS = (
         "refused by the hospital's policy: the whole pool may be asked about; --max-queries below it is a cap"
     )
-    POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in all"
-    POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day"
+    POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in one study"
+    POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day of one study"
     POLICY_TOTAL = "refused by the hospital's policy: too large an ε over all its studies"
     LEFT = "this hospital has left the study"
     MALFORMED = "the request is malformed"

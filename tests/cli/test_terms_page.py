@@ -97,6 +97,35 @@ def test_what_leaves_and_who_sees_it(changes: dict[str, Any], leaves: str, sees:
     assert ("without masks" in text) is not bool(changes)
 
 
+@pytest.mark.parametrize(
+    ("adjacency", "colluders", "words"),
+    [
+        ("replace-one", 0, "no hospital will tell"),
+        ("replace-one", 1, "at most 1 hospital may tell"),
+        ("add-or-remove-one", 2, "at most 2 hospitals may tell"),
+    ],
+)
+def test_what_an_ε_is_stated_for_is_shown_before_it_is_agreed_to(
+    adjacency: str, colluders: int, words: str
+) -> None:
+    secret = {"secure_sum": True, "noise_at": "hospitals", "sigma_party": 30.0, "colluders": colluders}
+    few = {"teachers_per_client": 1, "labels": 8, "max_queries": 20, "epsilon": None}
+    terms = vary(TABLE, **secret, **few, adjacency=adjacency)
+    text, values = _text(terms), make_page(terms).values["epsilon"]
+    replaced = adjacency == "replace-one"
+    assert f"One record {'replaced' if replaced else 'added or removed'} (" in text
+    assert f"Each ε reckons that {words} the coordinator what noise it added." in text
+    assert [values[key] for key in ("unit", "adjacency", "colluders")] == ["record", adjacency, colluders]
+
+
+def test_nobody_is_reckoned_with_where_hospitals_add_no_noise() -> None:
+    for terms in (TABLE, vary(TABLE, secure_sum=True), make_label_terms()):
+        assert "reckons" not in _text(terms)
+        assert make_page(terms).values["epsilon"]["colluders"] is None
+    labels = make_page(make_label_terms()).values["epsilon"]
+    assert (labels["unit"], labels["adjacency"]) == ("label", "replace-one")
+
+
 def test_teachers_by_a_hospitals_size() -> None:
     sized = vary(TABLE, records_per_teacher=25)
     text = _text(sized)

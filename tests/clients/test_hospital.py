@@ -20,7 +20,9 @@ from flwr.app import Context, Message, RecordDict
 from clients.app import app
 from clients.hospital import Hospital
 from clients.local import read_site
+from clients.policy import Policy
 from clients.site import SITE_VARIABLE, LocalSettings, Site
+from pate_fed.config.json_schema import json_schema
 from pate_fed.config.sections import Aggregation
 from pate_fed.config.study import Study
 from pate_fed.flower.compat import set_identity, stamp
@@ -119,6 +121,27 @@ def test_an_identical_question_gets_the_identical_reply_and_no_other_does(
     policy.write_text("least_hospitals = 5\n", encoding="utf-8")
     stricter = replace(settings, authority=None, policy=policy)
     assert _code(Hospital(replace(real, settings=stricter)).vote(question)) is Refusal.POLICY_HOSPITALS
+
+
+def test_queries_are_counted_study_by_study_and_the_policy_s_words_say_so(
+    taught: Hospital, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = site.state_dir / "policy.toml"
+    policy.write_text("plain_votes = true\nmost_queries = 500\nmost_queries_a_day = 2\n", encoding="utf-8")
+    monkeypatch.setattr("clients.hospital.count_votes", lambda _, images: np.full((len(images), 3), 1))
+    second = replace(
+        site, study=vary(site.study, name="another"), state_dir=site.state_dir.with_name("another")
+    )
+    Hospital(second).teach(TeachRequest(terms=_terms(second).to_json()))
+    for each in (site, second):  # each study has the whole number
+        settings = LocalSettings(hospital="party-1", data="part:1", state_dir=each.state_dir, policy=policy)
+        hospital = Hospital(replace(each, settings=settings))
+        assert isinstance(hospital.vote(_request(_terms(each), [1, 2])), VoteReply)
+        assert _code(hospital.vote(_request(_terms(each), [3], batch=1))) is Refusal.POLICY_DAY
+    told = json_schema(Policy, title="policy")["properties"]
+    assert told["most_queries"]["description"] == "public inputs answered in one study"
+    assert "another study on that day has as many again" in told["most_queries_a_day"]["description"]
+    assert all("one study" in each.value for each in (Refusal.POLICY_QUERIES, Refusal.POLICY_DAY))
 
 
 def test_a_kept_reply_that_is_damaged_is_not_made_anew(taught: Hospital, site: Site) -> None:

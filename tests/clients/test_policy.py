@@ -6,7 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import THEIRS, make_label_terms, make_lung_terms, make_sum_terms, own_map_terms, vary
+from builders import (
+    THEIRS,
+    make_label_terms,
+    make_lung_terms,
+    make_sum_terms,
+    make_terms,
+    own_map_terms,
+    vary,
+)
 
 from clients.policy import Policy, find_policy
 from pate_fed.config.claim import CLAIMED_ORDERS, Claim
@@ -243,6 +251,54 @@ def test_noise_at_the_hospitals_bounds_the_coordinator() -> None:
     assert _reason(Policy(epsilon_coordinator=coordinator * 0.99), noisy) is Refusal.POLICY_COORDINATOR
 
 
+def test_a_limit_on_ε_is_not_met_by_other_neighbours() -> None:
+    """With one noise ε is smaller for a hospital that comes or goes than for one that is replaced."""
+    replaced = make_terms(sigma1=60.0, sigma2=40.0, labels=8, max_queries=60, unit="hospital")
+    renamed = vary(replaced, adjacency="add-or-remove-one")
+    most, less = worst_epsilon(replaced)[0], worst_epsilon(renamed)[0]
+    assert most is not None and less is not None and less < most
+    limited = Policy(plain_votes=True, epsilon_public=(less + most) / 2)
+    assert (_reason(limited, replaced), _reason(limited, renamed)) == (Refusal.POLICY_PUBLIC, None)
+    bound = replace(limited, adjacencies=("replace-one",), units=("hospital",))
+    found = bound.objection(renamed)
+    assert found == (
+        Refusal.POLICY_ADJACENCY,
+        "privacy.adjacency is 'add-or-remove-one', the policy allows replace-one; the line adjacencies = "
+        "['replace-one', 'add-or-remove-one'] in policy.toml would allow it",
+    )
+    assert _reason(bound, vary(replaced, unit="record")) is Refusal.POLICY_UNIT
+    assert _reason(replace(bound, epsilon_public=most), replaced) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        (Policy(units=("record", "hospital")), Refusal.POLICY_UNIT),
+        (Policy(units=("label",)), None),
+        (Policy(adjacencies=("add-or-remove-one",)), Refusal.POLICY_ADJACENCY),
+        (Policy(adjacencies=("replace-one",), least_colluders=9), None),  # no shares of noise
+    ],
+)
+def test_private_labels_state_ε_for_a_label_replaced(policy: Policy, reason: Refusal | None) -> None:
+    assert _reason(replace(policy, least_hospitals=2), make_label_terms()) is reason
+
+
+def test_a_limit_on_ε_is_not_met_by_trusting_all_hospitals() -> None:
+    secret = {"secure_sum": True, "noise_at": "hospitals", "sigma_party": 30.0}
+    nobody, some = (vary(TERMS, **secret, colluders=count) for count in (0, 2))
+    less, more = worst_epsilon(nobody)[1], worst_epsilon(some)[1]
+    assert less is not None and more is not None and less < more
+    limited = Policy(epsilon_coordinator=(less + more) / 2)
+    assert (_reason(limited, nobody), _reason(limited, some)) == (None, Refusal.POLICY_COORDINATOR)
+    assert replace(limited, least_colluders=2).objection(nobody) == (
+        Refusal.POLICY_COLLUDERS,
+        "secrecy.colluders is 0, the policy wants 2 at least; the line least_colluders = 0 in policy.toml "
+        "would allow it",
+    )
+    assert _reason(Policy(least_colluders=2), some) is None
+    assert _reason(Policy(least_colluders=2), vary(TERMS, secure_sum=True)) is None  # nobody shares noise
+
+
 def test_a_policy_binds_the_roster_and_every_sum() -> None:
     assert Policy().demands(TERMS) == Demands(least_parties=4, least_voters=8)
     prints = {"north": " ".join(["abcd"] * 16)}
@@ -272,6 +328,9 @@ def test_a_limit_counts_what_was_answered_before() -> None:
         ("secure_sum = false", "no longer a key of a policy"),
         ("= 3", "not valid TOML"),
         ("trusted = 3", "names and fingerprints"),
+        ('units = ["ward"]', "record, hospital, label"),
+        ('adjacencies = "replace-one"', "replace-one, add-or-remove-one"),
+        ("least_colluders = -1", "whole number"),
         ("[trusted]\nnorth = 3", "names and fingerprints"),
         ('[trusted]\nnorth = "abcd"', "64 hexadecimal digits"),
     ],
