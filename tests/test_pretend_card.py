@@ -13,6 +13,7 @@ from pretend_card import pretend_card
 from pate_fed import Run, simulate
 from pate_fed.cli.main import main
 from pate_fed.learning.settings import STUDENTS, TEACHERS
+from pate_fed.learning.teachers import batched
 
 STUDY: dict[str, Any] = {
     "study": {"seed": 1},
@@ -81,6 +82,26 @@ def test_a_study_on_a_card_gives_what_it_gives_on_a_cpu(teacher: str, student: s
         return
     np.testing.assert_array_equal(found.labels.label, expected.labels.label)
     assert found.metrics["accuracy"] == expected.metrics["accuracy"]
+
+
+def test_on_a_card_all_parties_are_trained_in_one_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once: list[int] = []
+
+    def counted(learners: list[Any], *args: Any) -> None:
+        at_once.append(len(learners))
+        fit(learners, *args)
+
+    fit = batched._fit
+    monkeypatch.setattr(batched, "_fit", counted)
+    parties = {"parties": {"num_clients": 12}, "student": {"name": "encoder-head"}}
+    for device in ("cpu", "cuda"):
+        study = {**STUDY, **parties, "teacher": {"name": "small-cnn", "epochs": 1}}
+        study["engine"] = {"backend": "inline", "device": device}
+        with pretend_card():
+            simulate(study, run_dir=tmp_path / device, quiet=True)
+    assert at_once == [6, 6, 12]
 
 
 @pytest.mark.parametrize(
