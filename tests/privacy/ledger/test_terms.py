@@ -40,6 +40,7 @@ from pate_fed.privacy.mechanisms.events import hospital_noise
         {"epsilon": float("nan")},
         {"study_digest": "x"},
         {"mechanisms": ()},
+        {"by_patient": "yes"},
     ],
 )
 def test_bad_terms_are_refused(change: dict[str, Any]) -> None:
