@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import add_command, add_option
 from pate_fed.errors import InputError
 from pate_fed.format import counted
+
+if TYPE_CHECKING:
+    from pate_fed.data.infer import InferredSchema
 
 __all__ = ["add_new_action"]
 
@@ -71,6 +75,8 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     print(f"label: {schema.label} ({', '.join(schema.classes)}); patient: {schema.patient or 'none named'}")
     for name, why in found.left_out:
         print(f"left out: {name} {why}")
+    for line in _about_patients(found):
+        print(line)
     if clients is None:
         print("say in [parties] how many hospitals there are: num_clients")
         print(f"or try it on this file alone: pate-fed study new --csv {files[0]} --deal 4 --out try.toml")
@@ -81,6 +87,20 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     if clients is not None:
         print(f"try it on these files: flower-simulation --config {out}")
     return 0
+
+
+def _about_patients(found: InferredSchema) -> list[str]:
+    """What may be wrong about the patient's column: on it rests what ε protects."""
+    if found.cases:
+        return [
+            f"{found.schema.patient} seems to number cases: a patient with several counts as several; if a "
+            "column names patients, give it as --patient"
+        ]
+    return [
+        f"WARNING: values of {name} repeat: is this the patient? Then give --patient {shlex.quote(name)}; "
+        "else rows of one patient are not kept together, and ε holds for each row by itself"
+        for name in found.perhaps_patients
+    ]
 
 
 def _deal(arguments: argparse.Namespace, out: Path, *, patient: str | None) -> tuple[list[Path], Path]:
