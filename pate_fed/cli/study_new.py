@@ -15,6 +15,7 @@ from pate_fed.format import counted
 
 if TYPE_CHECKING:
     from pate_fed.data.infer import InferredSchema
+    from pate_fed.data.schema import Schema
 
 __all__ = ["add_new_action"]
 
@@ -61,7 +62,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     found = infer_schema(files, label=arguments.label, patient=arguments.patient)
     schema, pool = found.schema, Path(arguments.pool or out.parent / "pool.csv")
     if arguments.deal is not None:
-        files, pool = _deal(arguments, out, patient=schema.patient)
+        files, pool = _deal(arguments, out, schema)
     data: dict[str, Any] = {"dataset": "table", "pool": _beside(pool, out)}
     if len(files) > 1:
         data["private"] = [_beside(path, out) for path in files]
@@ -103,16 +104,21 @@ def _about_patients(found: InferredSchema) -> list[str]:
     ]
 
 
-def _deal(arguments: argparse.Namespace, out: Path, *, patient: str | None) -> tuple[list[Path], Path]:
+def _deal(arguments: argparse.Namespace, out: Path, schema: Schema) -> tuple[list[Path], Path]:
     """The files of `--deal`, in a folder beside the study."""
     from pate_fed.data.deal import deal_csv
 
     if len(arguments.csv) != 1 or arguments.pool is not None:
         raise InputError(f"--deal {arguments.deal}: goes with one --csv FILE, and makes the pool of it")
     folder = out.parent / f"{out.stem}-files"
-    private, pool = deal_csv(Path(arguments.csv[0]), folder, parties=arguments.deal, patient=patient)
-    print(f"dealt out the rows of {arguments.csv[0]}: {counted(len(private), 'file')} of parties and {pool}")
-    return private, pool
+    dealt = deal_csv(Path(arguments.csv[0]), folder, parties=arguments.deal, schema=schema)
+    parties = counted(len(dealt.private), "file")
+    print(f"dealt out the rows of {arguments.csv[0]}: {parties} of parties and {dealt.pool}")
+    if dealt.left_out:
+        lacking = "its label" if schema.patient is None else "its label or patient"
+        rows = counted(len(dealt.left_out), "row")
+        print(f"left out: {rows} without {lacking}, the first of them row {dealt.left_out[0]}")
+    return list(dealt.private), dealt.pool
 
 
 def _notes(categories: Sequence[str], left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:
