@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pate_fed.data.schema import MISSING, Schema, number_in
-from pate_fed.data.table import read_rows
+from pate_fed.data.table import other_separator, read_rows
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
@@ -119,6 +119,8 @@ def _count(paths: Sequence[Path]) -> tuple[list[str], dict[str, Counter[str]], t
         header = [name.strip() for name in next(lines, (1, []))[1]]
         if not header or not all(header) or len(set(header)) < len(header):
             raise InputError(f"{path} row 1: a header is meant, with every column's name once")
+        if separated := other_separator(header):
+            raise InputError(f"{path} row 1: {separated}")
         if any(number_in(name) is not None for name in header):
             raise InputError(f"{path} row 1: looks like data; a header with the columns' names is meant")
         if not first:

@@ -137,6 +137,10 @@ def test_values_that_repeat_may_be_the_patients(tmp_path: Path, name: str, value
         ("x,y\n", "no rows"),
         ("1,2\n3,4\n", "row 1: looks like data"),
         ("x,x\n1,2\n", "row 1: a header is meant"),
+        ("x;y\n1,5;0\n", "row 1: values are separated by ';', and commas are meant; save it as CSV"),
+        ("x;y, in mm;z;u;v\n1;2;0;4;5\n", "row 1: values are separated by ';'"),
+        ("x\ty\n1\t0\n", "row 1: values are separated by"),
+        ("x,sex (m;w;d)\n1,m\n", "row 1: not the columns of .*: sex .m;w;d., y differ"),  # commas
         ("x,y\n1\n", "row 2: 1 values for 2 columns"),
         ("z,y\n1,2\n", "row 1: not the columns of .*: x, z differ"),
     ],
