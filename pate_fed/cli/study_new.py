@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import add_command, add_option
 from pate_fed.errors import InputError
 from pate_fed.format import counted
+
+if TYPE_CHECKING:
+    from pate_fed.data.infer import InferredSchema
+    from pate_fed.data.schema import Schema
 
 __all__ = ["add_new_action"]
 
@@ -57,7 +62,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     found = infer_schema(files, label=arguments.label, patient=arguments.patient)
     schema, pool = found.schema, Path(arguments.pool or out.parent / "pool.csv")
     if arguments.deal is not None:
-        files, pool = _deal(arguments, out, patient=schema.patient)
+        files, pool = _deal(arguments, out, schema)
     data: dict[str, Any] = {"dataset": "table", "pool": _beside(pool, out)}
     if len(files) > 1:
         data["private"] = [_beside(path, out) for path in files]
@@ -71,6 +76,8 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     print(f"label: {schema.label} ({', '.join(schema.classes)}); patient: {schema.patient or 'none named'}")
     for name, why in found.left_out:
         print(f"left out: {name} {why}")
+    for line in _about_patients(found):
+        print(line)
     if clients is None:
         print("say in [parties] how many hospitals there are: num_clients")
         print(f"or try it on this file alone: pate-fed study new --csv {files[0]} --deal 4 --out try.toml")
@@ -83,16 +90,35 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     return 0
 
 
-def _deal(arguments: argparse.Namespace, out: Path, *, patient: str | None) -> tuple[list[Path], Path]:
+def _about_patients(found: InferredSchema) -> list[str]:
+    """What may be wrong about the patient's column: on it rests what ε protects."""
+    if found.cases:
+        return [
+            f"{found.schema.patient} seems to number cases: a patient with several counts as several; if a "
+            "column names patients, give it as --patient"
+        ]
+    return [
+        f"WARNING: values of {name} repeat: is this the patient? Then give --patient {shlex.quote(name)}; "
+        "else rows of one patient are not kept together, and ε holds for each row by itself"
+        for name in found.perhaps_patients
+    ]
+
+
+def _deal(arguments: argparse.Namespace, out: Path, schema: Schema) -> tuple[list[Path], Path]:
     """The files of `--deal`, in a folder beside the study."""
     from pate_fed.data.deal import deal_csv
 
     if len(arguments.csv) != 1 or arguments.pool is not None:
         raise InputError(f"--deal {arguments.deal}: goes with one --csv FILE, and makes the pool of it")
     folder = out.parent / f"{out.stem}-files"
-    private, pool = deal_csv(Path(arguments.csv[0]), folder, parties=arguments.deal, patient=patient)
-    print(f"dealt out the rows of {arguments.csv[0]}: {counted(len(private), 'file')} of parties and {pool}")
-    return private, pool
+    dealt = deal_csv(Path(arguments.csv[0]), folder, parties=arguments.deal, schema=schema)
+    parties = counted(len(dealt.private), "file")
+    print(f"dealt out the rows of {arguments.csv[0]}: {parties} of parties and {dealt.pool}")
+    if dealt.left_out:
+        lacking = "its label" if schema.patient is None else "its label or patient"
+        rows = counted(len(dealt.left_out), "row")
+        print(f"left out: {rows} without {lacking}, the first of them row {dealt.left_out[0]}")
+    return list(dealt.private), dealt.pool
 
 
 def _notes(categories: Sequence[str], left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:

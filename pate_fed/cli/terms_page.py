@@ -160,12 +160,14 @@ def _teachers(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
     count, teacher = terms.teachers_per_client, terms.teacher
     size = f", of {counted(teacher.trees, 'tree')} each" if terms.table is not None else ""
     parts = "It learns from all your records."
+    one = "patient" if terms.names_patients else "record"
     if count > 1:
-        parts = "Each learns from an equal part of your patients. No patient teaches two."
+        parts = f"Each learns from an equal part of your {one}s. No {one} teaches two."
+        parts += "" if terms.names_patients else " A patient with several records may."
     number = f"{count} at your hospital, {terms.num_teachers} in the study."
     if terms.records_per_teacher is not None:
         number = (
-            f"One for every {terms.records_per_teacher} of your patients, at most {count}; at most "
+            f"One for every {terms.records_per_teacher} of your {one}s, at most {count}; at most "
             f"{terms.num_teachers} in the study."
         )
     return (
@@ -215,7 +217,7 @@ def _of_votes(terms: Terms) -> Told:
 def _of_sums(terms: Terms, sums: SumTerms) -> Told:
     """What leaves a hospital in a study of class sums, and who sees it."""
     kind = "public features of a row" if terms.table is not None else "public features of an image"
-    one = "patient's" if terms.table is not None and terms.table.patient is not None else "record's"
+    one = "patient's" if terms.names_patients else "record's"
     what = (
         f"Once, one table of {sums.dimension:,} rows and {terms.num_classes} columns of whole numbers: for "
         f"each feature and class the sum over your records. The features are {kind}. Your own program makes "

@@ -151,6 +151,8 @@ class Data:
         lacking = {"pool": "the file of the public inputs"} if self.from_files and self.pool is None else {}
         if self.dataset == "table" and self.table is None:
             lacking["table"] = "label, classes and columns (`pate-fed study new --csv FILE` writes them)"
+        elif self.dataset != "table" and self.table and self.table.patient:  # read by nothing, told with ε
+            raise InputError(f'data.table.patient = {self.table.patient!r}: goes with data.dataset = "table"')
         if self.dataset == "images" and len(self.classes) < 2:
             lacking["classes"] = "the classes' names, two or more"
         if self.window is not None and (self.dataset != "images" or self.window[0] >= self.window[1]):

@@ -4,38 +4,51 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from pate_fed.data.schema import Schema
 from pate_fed.data.table import read_rows
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError
+from pate_fed.format import counted
 
-__all__ = ["deal_csv"]
+__all__ = ["Dealt", "deal_csv"]
 
 _PUBLIC = 1 / 3
 
 
-def deal_csv(path: Path, folder: Path, *, parties: int, patient: str | None) -> tuple[list[Path], Path]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealt:
+    """The parties' files and the pool's, and the numbers of the rows that are in none of them."""
+
+    private: tuple[Path, ...]
+    pool: Path
+    left_out: tuple[int, ...]
+
+
+def deal_csv(path: Path, folder: Path, *, parties: int, schema: Schema) -> Dealt:
     """Write a file for each party, and one of a random third as the public pool, in a new `folder`.
 
-    All rows with one value in the column `patient` go to one file. Parties have equally many of these.
+    All rows of one patient, where the schema names these, go to one file. Parties have equally many of these.
+    A row without its label or patient, which no party could use, goes to none.
 
     Raises:
         InputError: fewer rows or patients than files, a file that cannot be read, or a folder that is there.
     """
     (_, header), *rows = read_rows(path)
-    key = None if patient is None else header.index(patient)
-    units: dict[str, list[list[str]]] = {}
-    for number, cells in rows:
-        units.setdefault(str(number) if key is None else cells[key], []).append(cells)
+    units, left_out = _units([name.strip() for name in header], rows, schema)
     if not 0 < parties < len(units):
-        what = "rows" if patient is None else "patients"
-        raise InputError(
-            f"--deal {parties}: 1 to {len(units) - 1} is meant, of {len(units)} {what} in {path}"
+        what = "rows" if schema.patient is None else "patients"
+        without = (
+            "" if not left_out else f", {counted(len(left_out), 'row')} without label or patient left out"
         )
-    order = [list(units.values())[place] for place in np.random.default_rng(0).permutation(len(units))]
+        raise InputError(
+            f"--deal {parties}: 1 to {len(units) - 1} is meant, of {len(units)} {what} in {path}{without}"
+        )
+    order = [units[place] for place in np.random.default_rng(0).permutation(len(units))]
     public = max(1, min(round(_PUBLIC * len(units)), len(units) - parties))
     width = len(str(parties))
     private = [folder / f"party-{number:0{width}}.csv" for number in range(1, parties + 1)]
@@ -53,4 +66,20 @@ def deal_csv(path: Path, folder: Path, *, parties: int, patient: str | None) -> 
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([header, *(row for unit in part for row in unit)])
         write_private(file, text.getvalue().encode(), durable=False)
-    return private, pool
+    return Dealt(private=tuple(private), pool=pool, left_out=tuple(left_out))
+
+
+def _units(
+    header: list[str], rows: list[tuple[int, list[str]]], schema: Schema
+) -> tuple[list[list[list[str]]], list[int]]:
+    """The rows of each patient, or each row, and the numbers of those that lack what a party's row needs."""
+    key = None if schema.patient is None else header.index(schema.patient)
+    needed = [header.index(schema.label)] + ([] if key is None else [key])
+    units: dict[str, list[list[str]]] = {}
+    left_out = []
+    for number, cells in rows:
+        if any(schema.lacks(cells[place].strip()) for place in needed):
+            left_out.append(number)
+        else:
+            units.setdefault(str(number) if key is None else cells[key].strip(), []).append(cells)
+    return list(units.values()), left_out

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pate_fed.data.schema import MISSING, Schema, number_in
-from pate_fed.data.table import read_rows
+from pate_fed.data.table import other_separator, read_rows
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
@@ -21,16 +22,29 @@ _MOSTLY = 0.9
 _ALL_DIFFERENT = 1000  # whole numbers, none of them twice: no measurement does that, a counter does
 _NUMBERED = re.compile(r"(^|[_\W])(id|nbr|nr|no|num|number|key|index|uid|uuid)$|Id$|ID$")
 _LABELS = ("label", "class", "target", "outcome", "diagnosis", "y")
-_PATIENTS = ("patient", "patient_id", "patientid", "patient_nbr", "subject", "subject_id", "mrn", "pid")
+# Names as `_plain` writes them, the surest first: a patient may have several cases.
+_NUMBER_WORDS = "(id|uid|ident|identifier|nr|nbr|no|num|nummer|number|key|code|schlussel|pseudonym)"
+_PATIENTS = (
+    re.compile(f"(patient|patienten|patientin|mrn|pid)s?{_NUMBER_WORDS}?|pat{_NUMBER_WORDS}"),
+    re.compile(f"(subject|subjekt|proband|probanden){_NUMBER_WORDS}?|u?subjid|person{_NUMBER_WORDS}"),
+    re.compile(f"(case|fall){_NUMBER_WORDS}"),  # alone a control's other, or a fall
+)
+_DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferredSchema:
-    """A schema, the columns that are no part of it with the reason, and the rows of each file."""
+    """A schema, the columns that are no part of it with the reason, and the rows of each file.
+
+    `perhaps_patients` are columns that may be the patient's where none was found; `cases` says that the
+    patient's column numbers cases, by its name.
+    """
 
     schema: Schema
     left_out: tuple[tuple[str, str], ...]
     rows: tuple[int, ...]
+    perhaps_patients: tuple[str, ...] = ()
+    cases: bool = False
 
 
 def infer_schema(
@@ -49,7 +63,7 @@ def infer_schema(
     header, counts, rows = _count(paths)
     label = _label(paths[0], header, counts) if label is None else _named(paths[0], header, label, "--label")
     if patient is None:
-        patient = next((name for name in header if name.lower() in _PATIENTS and name != label), None)
+        patient = _patient([name for name in header if name != label])
     else:
         _named(paths[0], header, patient, "--patient")
     classes = _values(counts[label])
@@ -85,7 +99,14 @@ def infer_schema(
         patient=patient,
         missing=tuple(sorted(missing - found)),
     )
-    return InferredSchema(schema=schema, left_out=tuple(left_out), rows=rows)
+    asked = [] if patient is not None else [name for name in header if name != label]
+    return InferredSchema(
+        schema=schema,
+        left_out=tuple(left_out),
+        rows=rows,
+        perhaps_patients=tuple(name for name in asked if _may_name_patients(name, counts[name])),
+        cases=patient is not None and _PATIENTS[-1].fullmatch(_plain(patient)) is not None,
+    )
 
 
 def _count(paths: Sequence[Path]) -> tuple[list[str], dict[str, Counter[str]], tuple[int, ...]]:
@@ -98,6 +119,8 @@ def _count(paths: Sequence[Path]) -> tuple[list[str], dict[str, Counter[str]], t
         header = [name.strip() for name in next(lines, (1, []))[1]]
         if not header or not all(header) or len(set(header)) < len(header):
             raise InputError(f"{path} row 1: a header is meant, with every column's name once")
+        if separated := other_separator(header):
+            raise InputError(f"{path} row 1: {separated}")
         if any(number_in(name) is not None for name in header):
             raise InputError(f"{path} row 1: looks like data; a header with the columns' names is meant")
         if not first:
@@ -122,6 +145,28 @@ def _named(path: Path, header: list[str], name: str, option: str) -> str:
     if name not in header:
         raise InputError(f"{option} {name}: {path.name} has no such column{nearest(name, header)}")
     return name
+
+
+def _plain(name: str) -> str:
+    """A name in small letters and digits alone: no separators, and no dots over letters."""
+    apart = unicodedata.normalize("NFKD", name.casefold())
+    return "".join(letter for letter in apart if letter.isalnum())
+
+
+def _patient(names: Sequence[str]) -> str | None:
+    """The column that is a patient's by its name, the surest name first; None where there is none."""
+    found = (name for usual in _PATIENTS for name in names if usual.fullmatch(_plain(name)))
+    return next(found, None)
+
+
+def _may_name_patients(name: str, count: Counter[str]) -> bool:
+    """Whether a column has many values, some of them twice: texts but dates, or numbers by its name."""
+    known = {text: times for text, times in count.items() if text not in MISSING}
+    if len(known) <= MOST_VALUES or max(known.values()) < 2:
+        return False
+    if _words(count) is not None:
+        return _NUMBERED.search(name) is not None and all(text.isdigit() for text in known)
+    return not all(_DATE.fullmatch(text) for text in known)
 
 
 def _label(path: Path, header: list[str], counts: dict[str, Counter[str]]) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pate_fed.data.schema import Schema, number_in
 from pate_fed.errors import InputError
 
-__all__ = ["LARGEST", "UNLABELLED", "Rows", "read_rows", "read_table"]
+__all__ = ["LARGEST", "UNLABELLED", "Rows", "other_separator", "read_rows", "read_table"]
 
 UNLABELLED = -1
 LARGEST = float(np.finfo(np.float32).max)  # teachers compute in 32 bits
@@ -76,6 +76,19 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise InputError(_undecodable(path)) from error
     except csv.Error as error:
         raise InputError(f"{path} row {number + 1}: {_broken(str(error))}") from error
+
+
+def other_separator(header: list[str]) -> str:
+    """What separates a header's names where it is no comma, and what helps; nothing where it is one."""
+    line = "".join(header)
+    for mark in (";", "\t", "|"):
+        if line.count(mark) > 3 * (len(header) - 1):  # a name may hold a comma, or some of these: sex (m;w;d)
+            return (
+                f"values are separated by {mark!r}, and commas are meant; save it as CSV, a comma between "
+                "values and a point in numbers (LibreOffice: Save As, Edit filter settings; Excel: with "
+                "English (United States) as the system's region)"
+            )
+    return ""
 
 
 def _broken(error: str) -> str:
@@ -142,11 +155,9 @@ def _why_missing(name: str, header: list[str]) -> str:
     """What the header looks like instead: another separator, a line before it, or another spelling."""
     if not any(header):
         return "; the file begins with an empty row, and a header is meant"
-    line = "".join(header)
-    other = next((mark for mark in (";", "\t", "|") if mark in line), None)
-    if len(header) == 1 and other is not None:
-        return f"; values are separated by {other!r}, and commas are meant"
-    if line.lower().startswith("sep="):
+    if other := other_separator(header):
+        return f"; {other}"
+    if header[0].lower().startswith("sep="):
         return "; the header must be the first row, without a line sep= before it"
     return _meant(name, header, "there is {}")
 

@@ -150,6 +150,7 @@ def sum_ledger_terms(terms: Terms, *, noise: str, private: bool, together: bool 
         most_asked=terms.max_queries,
         most_answered=terms.labels,
         assumed=terms.assumptions(together=together).beside_records,
+        by_patient=terms.names_patients,
     )
     epsilon = guaranteed_epsilon(made)
     if privacy.epsilon is not None and not (epsilon is not None and epsilon <= privacy.epsilon):

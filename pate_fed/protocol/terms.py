@@ -163,6 +163,11 @@ class Terms(Agreed):
         return Assumptions(tuple(found))
 
     @property
+    def names_patients(self) -> bool:
+        """Whether a column of the study's table says which rows are one patient's."""
+        return self.table is not None and self.table.patient is not None
+
+    @property
     def num_teachers(self) -> int:
         """Teachers in the whole federation, or the most that there can be: no query has more votes.
 

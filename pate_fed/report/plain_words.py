@@ -111,8 +111,11 @@ def _not_promised(result: RunResult) -> str:
     told = []
     if outcome.privacy.coordinator is None:
         told.append(f"Against the coordinator there is no bound: it sees {study.coordinator_sees}.")
-    if study.terms.privacy.unit == "record":
-        told.append("A patient with records at several hospitals is protected less.")
+    if isinstance(study, StudyRecord) and study.terms.privacy.unit == "record":
+        terms = study.terms
+        apart = not terms.names_patients and (terms.sums is not None or terms.teachers_per_client > 1)
+        several = "several records" if apart else "records at several hospitals"
+        told.append(f"A patient with {several} is protected less.")
     told.append(
         "What is true of patients in general may be learnt; that is what a study is for. Studies on the same "
         "records add up."

@@ -71,6 +71,29 @@ def test_one_file_is_dealt_out_to_parties_and_a_pool(run: Any) -> None:
     assert study.parties.num_clients == 4 and load_study_data(study).private_images.shape == (40, 3)
 
 
+def test_rows_that_the_run_would_refuse_are_not_dealt_out(run: Any) -> None:
+    rows = [f"p{n},{n},{'' if n in (19, 33) else 'ill' if n % 3 else 'well'}" for n in range(60)]
+    Path("all.csv").write_text("\n".join(["patient,age,outcome", *rows]) + "\n", encoding="utf-8")
+    code, out, _ = run("study", "new", "--csv", "all.csv", "--deal", "4", "--out", "try.toml")
+    assert code == 0
+    assert "left out: 2 rows without its label or patient, the first of them row 21" in out
+    dataset = load_study_data(read_study(Path("try.toml")))
+    assert len(dataset.private_images) + len(dataset.public_images) == 58
+
+
+def test_a_patient_that_may_have_been_missed_is_asked_about(run: Any) -> None:
+    rows = "".join(f"K{n // 2},{n},{'ill' if n % 3 else 'well'}\n" for n in range(60))
+    for name, words in (
+        ("Akten Zeichen", "is this the patient? Then give --patient 'Akten Zeichen'"),
+        ("Fallnummer", "Fallnummer seems to number cases"),
+        ("Patienten-ID", "patient: Patienten-ID"),
+    ):
+        Path("all.csv").write_text(f"{name},age,outcome\n{rows}", encoding="utf-8")
+        code, out, _ = run("study", "new", "--csv", "all.csv", "--out", f"{name}.toml")
+        assert code == 0 and words in out
+        assert ("WARNING" in out) is (name == "Akten Zeichen") and ("cases" in out) is (name == "Fallnummer")
+
+
 def test_what_cannot_be_dealt_is_refused(run: Any) -> None:
     for words, more in (
         ("1 to 29 is meant, of 30 patients", ("north.csv", "--deal", "30")),

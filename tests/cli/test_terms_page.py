@@ -70,6 +70,14 @@ def test_what_a_hospital_must_know_stands_there() -> None:
         assert words in text
 
 
+def test_a_patient_teaches_one_teacher_only_where_patients_are_named() -> None:
+    assert "an equal part of your patients. No patient teaches two." in _text(TABLE)
+    assert TABLE.table is not None
+    text = _text(replace(TABLE, table=replace(TABLE.table, patient=None)))
+    assert "No record teaches two. A patient with several records may." in text
+    assert "No patient teaches two" not in text
+
+
 def test_whose_word_the_cost_rests_on_stands_beside_it() -> None:
     assert f"NOT PROVEN: every ε rests on the word of {THEIRS.name}" in _text(own_map_terms())
     [claimed] = make_page(own_map_terms()).values["epsilon"]["claimed_by"]

@@ -9,7 +9,10 @@ import pytest
 from pate_fed.config.backend import Engine
 from pate_fed.config.sections import Aggregation, Data, Parties, Privacy, Queries
 from pate_fed.config.study import Study
+from pate_fed.data.schema import Schema
 from pate_fed.errors import InputError
+
+PATIENTS = Schema(label="y", classes=("a", "b"), columns=(("x", ()),), patient="id")
 
 
 def test_noise_and_threshold_grow_with_the_number_of_teachers() -> None:
@@ -36,6 +39,7 @@ def test_noise_and_threshold_grow_with_the_number_of_teachers() -> None:
         (lambda: Data(dataset="table"), "pool is None: the file of .*, and as data.table label, classes"),
         (lambda: Data(dataset="images", pool="p.npz", classes=("a",)), "two or more"),
         (lambda: Data(dataset="images", classes=("a", "b")), "pool is None"),
+        (lambda: Data(table=PATIENTS), 'patient = .id.: goes with data.dataset = "table"'),
         (lambda: Engine(device="tpu"), "auto, cpu, cuda or cuda:N"),
         (lambda: Aggregation().fixed(), "open still"),
     ],

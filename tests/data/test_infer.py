@@ -81,11 +81,66 @@ def test_what_only_numbers_the_rows_is_left_out(
 
 
 @pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["Patienten-ID"], "Patienten-ID"),
+        (["PATIENTENNUMMER"], "PATIENTENNUMMER"),
+        (["Patienten Schlüssel"], "Patienten Schlüssel"),
+        (["Pat.-Nr."], "Pat.-Nr."),
+        (["patientId"], "patientId"),
+        (["MRN"], "MRN"),
+        (["USUBJID"], "USUBJID"),
+        (["Fallnummer"], "Fallnummer"),
+        (["case no"], "case no"),
+        (["Fall-ID", "Patient ID"], "Patient ID"),  # a patient may have several cases
+        (["fall"], None),
+        (["case"], None),
+        (["pat"], None),
+        (["patient age"], None),
+        (["Patientenalter"], None),
+        (["caseload"], None),
+    ],
+)
+def test_the_patient_is_found_by_its_name_however_it_is_written(
+    tmp_path: Path, names: list[str], found: str | None
+) -> None:
+    path = tmp_path / "a.csv"
+    rows = "".join(",".join([f"p{n // 2}"] * len(names)) + f",{n},{n % 2}\n" for n in range(8))
+    path.write_text(",".join(names) + ",x,y\n" + rows, encoding="utf-8")
+    made = infer_schema([path])
+    assert made.schema.patient == found
+    assert made.cases is (found in ("Fallnummer", "case no"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "asked"),
+    [
+        ("Kennung", "K{half}", True),
+        ("Kennung", "K{number}", False),  # no value repeats
+        ("Kennung", "{half}", False),  # a measurement, for all that is known
+        ("chart_nr", "{half}", True),
+        ("seen", "2024-03-{half:02} 10:15", False),
+        ("seen", "{half}.3.2024", False),
+    ],
+)
+def test_values_that_repeat_may_be_the_patients(tmp_path: Path, name: str, value: str, asked: bool) -> None:
+    path = tmp_path / "a.csv"
+    rows = (value.format(half=n // 2, number=n) + f",{n % 7},{n % 2}\n" for n in range(60))
+    path.write_text(f"{name},x,y\n" + "".join(rows), encoding="utf-8")
+    assert infer_schema([path]).perhaps_patients == ((name,) if asked else ())
+    assert infer_schema([path], patient=name).perhaps_patients == ()
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("x,y\n", "no rows"),
         ("1,2\n3,4\n", "row 1: looks like data"),
         ("x,x\n1,2\n", "row 1: a header is meant"),
+        ("x;y\n1,5;0\n", "row 1: values are separated by ';', and commas are meant; save it as CSV"),
+        ("x;y, in mm;z;u;v\n1;2;0;4;5\n", "row 1: values are separated by ';'"),
+        ("x\ty\n1\t0\n", "row 1: values are separated by"),
+        ("x,sex (m;w;d)\n1,m\n", "row 1: not the columns of .*: sex .m;w;d., y differ"),  # commas
         ("x,y\n1\n", "row 2: 1 values for 2 columns"),
         ("z,y\n1,2\n", "row 1: not the columns of .*: x, z differ"),
     ],

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from builders import make_sum_terms
+from builders import make_sum_terms, vary
 
 from pate_fed.config.sections import Privacy
+from pate_fed.data.schema import Schema
 from pate_fed.errors import InputError
+from pate_fed.privacy import LedgerTerms
 from pate_fed.privacy.mechanisms.class_sums import SumShape
 from pate_fed.protocol.cost import coordinator_view, make_ledger_terms, worst_epsilon
 from pate_fed.protocol.sum_cost import protection_by, sum_mechanism, sum_noise
@@ -24,6 +26,31 @@ def test_noise_at_the_hospitals_costs_the_same_against_everyone() -> None:
     assert "one record replaced" in fixed.protects and "vote" not in fixed.protects
     # Eight survive at least, and one of these tells its noise.
     assert sum_mechanism(terms).sigma == pytest.approx(2400 * math.sqrt(7))
+
+
+@pytest.mark.parametrize(
+    ("patient", "told"),
+    [
+        ("id", "all records of one patient at one hospital together"),
+        (None, "each record by itself: k records of one patient are protected as by noise k times smaller"),
+    ],
+)
+def test_records_of_a_patient_are_one_only_where_the_table_names_patients(
+    patient: str | None, told: str
+) -> None:
+    schema = Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()),), patient=patient)
+    terms = vary(make_sum_terms(), image_shape=(1,), table=schema)
+    fixed = make_ledger_terms(terms, noise="n", private=True)
+    assert fixed.protects == f"one record replaced (its features in the sums by class, {told})"
+    assert ("by_patient" in fixed.to_dict()) is (patient is not None)  # all other ledgers are as they were
+    assert LedgerTerms.from_dict(fixed.to_dict()) == fixed
+    whole = vary(make_sum_terms(unit="hospital", most_units=5), image_shape=(1,), table=schema)
+    told_whole = make_ledger_terms(whole, noise="n", private=True).protects
+    assert told_whole == "one hospital replaced (its features in the sums by class, cut to 5 records' length)"
+
+
+def test_images_name_no_patient_in_the_terms() -> None:
+    assert "each record by itself" in make_ledger_terms(make_sum_terms(), noise="n", private=True).protects
 
 
 def test_noise_at_the_coordinator_leaves_no_bound_against_it() -> None:

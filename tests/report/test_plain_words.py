@@ -10,6 +10,7 @@ from builders import vary
 from report_page import Page
 from saved_runs import LABELS, SUMS
 
+from pate_fed.data.schema import Schema
 from pate_fed.report.html import render_report
 from pate_fed.report.plain_words import _best_guess, plain_answers
 from pate_fed.report.result import PrivacyFigures, RunResult
@@ -60,6 +61,19 @@ def test_other_kinds_of_study_and_ends(run_result: RunResult) -> None:
     assert (
         "failed: too few answered." in _answers(replace(run_result, outcome=failed))["How can it be checked?"]
     )
+
+
+def test_who_has_several_records_is_protected_less_where_no_patient_is_named(run_result: RunResult) -> None:
+    schema = Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()),))
+    for terms, several in (
+        (vary(SUMS.terms, image_shape=(1,), table=schema), True),
+        (vary(SUMS.terms, image_shape=(1,), table=replace(schema, patient="id")), False),
+        (vary(run_result.study.terms, teachers_per_client=1), False),
+        (vary(run_result.study.terms, teachers_per_client=2), True),
+    ):
+        told = _answers(replace(run_result, study=replace(SUMS, terms=terms)))["What is not promised?"]
+        assert ("A patient with several records is protected less." in told) is several
+        assert ("A patient with records at several hospitals is protected less." in told) is not several
 
 
 def test_only_the_publishable_report_has_them_and_no_private_figure_is_in_them(run_result: RunResult) -> None:

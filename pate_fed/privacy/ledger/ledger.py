@@ -101,7 +101,8 @@ class Ledger:
                 writes it.
         """
         ledger = cls(path, key=key)
-        if terms is not None and ledger.terms != terms:
+        # Earlier versions did not say that patients are named, and claimed no more.
+        if terms is not None and ledger.terms not in (terms, replace(terms, by_patient=False)):
             ledger.close()
             if ledger.terms == replace(terms, charged="totals"):
                 raise IntegrityError(

@@ -62,7 +62,9 @@ class LedgerTerms:
     `most_asked` and `most_answered` are the study's caps on queries and labels. Where all mechanisms respond
     label by label, no record is in two rows, δ may be 0, and rows compose in parallel. `charged` says what a
     query is charged as: its "outcome", or its noisy "totals", as in ledgers of earlier versions. `assumed` is
-    code beside the records on whose word every ε rests; earlier versions named none.
+    code beside the records on whose word every ε rests; earlier versions named none. `by_patient`
+    says that the study's table names patients, whose records count as one in class sums; earlier versions did
+    not say so.
 
     Raises:
         InputError: a value out of range.
@@ -81,12 +83,15 @@ class LedgerTerms:
     most_answered: int | None = None
     charged: str = "outcome"
     assumed: tuple[Assumption, ...] = ()
+    by_patient: bool = False
 
     def __post_init__(self) -> None:
         if not is_digest(self.study_digest):
             raise InputError(
                 f"study_digest={self.study_digest!r}: must be a SHA-256 digest in lower-case hex"
             )
+        if not isinstance(self.by_patient, bool):
+            raise InputError(f"by_patient={self.by_patient!r}: must be true or false")
         if not self.mechanisms:
             raise InputError("mechanisms=(): a ledger needs at least one mechanism to charge")
         if self.charged not in CHARGED:
@@ -148,14 +153,22 @@ class LedgerTerms:
 
     @property
     def protects(self) -> str:
-        """The unit and the adjacency as part of a sentence, and what of a release one unit moves."""
+        """The unit and the adjacency as part of a sentence, and what of a release one unit moves.
+
+        Where no patient is named each record is cut by itself, so k records of one patient move the sums k
+        times as far: group privacy, which for this noise is that of noise k times smaller.
+        """
         if not self.sums:
             return self.protection.text()
         protection = self.protection
         verb = "replaced" if protection.adjacency == "replace-one" else "added or removed"
-        of = "" if protection.unit == "record" else f", cut to {protection.votes_moved:,} records' length"
-        patients = ", all records of one patient together" if protection.unit == "record" else ""
-        return f"one {protection.unit} {verb} (its features in the sums by class{of or patients})"
+        if protection.unit != "record":
+            cut = f"cut to {protection.votes_moved:,} records' length"
+        elif self.by_patient:
+            cut = "all records of one patient at one hospital together"
+        else:
+            cut = "each record by itself: k records of one patient are protected as by noise k times smaller"
+        return f"one {protection.unit} {verb} (its features in the sums by class, {cut})"
 
     @property
     def sums(self) -> bool:
@@ -221,11 +234,14 @@ class LedgerTerms:
     def to_dict(self) -> dict[str, Any]:
         """Plain values by name; without `charged` where it is what earlier versions did and did not say.
 
-        `assumed` is there only where code is named, so that the ledgers of all other studies are as before.
+        `assumed` is there only where code is named and `by_patient` where patients are, so that the ledgers
+        of all other studies are as before.
         """
         said: dict[str, Any] = {"charged": self.charged} if self.by_outcome else {}
         if self.assumed:
             said["assumed"] = [to_plain(each) for each in self.assumed]
+        if self.by_patient:
+            said["by_patient"] = True
         return said | {
             "study_digest": self.study_digest,
             "delta": float(self.delta),

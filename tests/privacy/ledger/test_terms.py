@@ -40,6 +40,7 @@ from pate_fed.privacy.mechanisms.events import hospital_noise
         {"epsilon": float("nan")},
         {"study_digest": "x"},
         {"mechanisms": ()},
+        {"by_patient": "yes"},
     ],
 )
 def test_bad_terms_are_refused(change: dict[str, Any]) -> None:
@@ -113,6 +114,18 @@ def test_a_sanitised_release_is_paid_from_the_first_row_on(tmp_path: Path) -> No
         assert any("A data-dependent" in line for line in describe(path)) == (sanitise is not None)
     # Its RDP is added at every order, and orders above its own are lost.
     assert epsilons[1] >= epsilons[0] + float(settings.cost().flat) > epsilons[0]
+
+
+def test_a_ledger_that_does_not_say_that_patients_are_named_goes_on(tmp_path: Path) -> None:
+    for begun, now, fits in ((False, True, True), (True, False, False)):
+        path = tmp_path / f"{begun}.sqlite"
+        Ledger.create(path, replace(TERMS, by_patient=begun)).close()
+        assert verify(path).chain.terms.by_patient is begun
+        if fits:
+            Ledger.open(path, terms=replace(TERMS, by_patient=now)).close()
+        else:
+            with pytest.raises(IntegrityError, match="other terms"):
+                Ledger.open(path, terms=replace(TERMS, by_patient=now))
 
 
 def test_an_earlier_ledgers_terms_charge_totals_and_say_what_they_said(path: Path) -> None:
