@@ -20,11 +20,18 @@ def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_format_option(show)
     show.set_defaults(run=_ledger_show)
     verify = add_command(
-        actions, "verify", "recompute every ε, and check the hash chain and the labels and figures beside it"
+        actions,
+        "verify",
+        "recompute every ε, and check the hash chain, and the labels, every ε and the counts beside it",
+        description="Recompute every ε from the ledger's rows, check its hash chain, and hold against it: "
+        "labels.npz, and of metrics.json every ε, δ, teachers, classes and the counts of queries. "
+        "Accuracies, the student and report.html are on no row, and not checked.",
     )
     add_format_option(verify)
     add_option(verify, "--public-key HEX", "the coordinator's Ed25519 key, which must have signed every row")
-    add_option(verify, "--head HASH", "a row's hash from elsewhere (a report), which must be in the chain")
+    add_option(
+        verify, "--head HASH", "a row's hash noted before (verify's last line), which must be in the chain"
+    )
     add_option(
         verify,
         "--aggregator NAME",
