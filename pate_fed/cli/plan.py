@@ -66,7 +66,7 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
         audit, "--trials N", "samples a mechanism; the default notices a tenth less noise", default=10_000
     )
     add_option(audit, "--confidence X", "of the lower bounds", default=0.999)
-    shrink = "share of the charged noise that is drawn; below 1 the audit must fail"
+    shrink = "share of the charged noise that is drawn; below 1 the audit must fail, with enough trials"
     add_option(audit, "--shrink X", shrink, default=1.0)
     add_option(audit, "--seed N", "seeded noise: quicker, and repeatable")
     own = "a mechanism of your own, module:attribute, in place of ours; held against what it claims"

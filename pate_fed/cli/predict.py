@@ -37,8 +37,8 @@ def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "files",
         metavar="FILE",
         nargs="+",
-        help="pictures, folders of them, .npy, .npz or idx files; for a table .csv or .npz; where they "
-        "tell true classes (a label, y, a folder's name) the accuracy follows",
+        help="pictures, folders of them, .npy, .npz or idx files; for a table .csv or .npz, for rows of your "
+        "own .npy or .npz; where they tell true classes (a label, y, a folder's name) the accuracy follows",
     )
     add_option(
         predict, "--format", "of the output, json: an object a line", choices=("text", "json"), default="text"
@@ -222,16 +222,24 @@ def _of_table(
     num_features: int,
     num_classes: int,
 ) -> _Predictor:
-    """A table's student; what the columns mean is in the study.toml that its run left beside it."""
+    """A table's student; what the columns mean is in the study.toml that its run left beside it.
+
+    A study of rows of one's own names no columns there, and its rows come as numbers.
+    """
     from pate_fed.config.study import load_study
     from pate_fed.data import InputSpec, Schema, read_pool
     from pate_fed.structure import from_plain
 
     beside = path.with_name("study.toml")
-    table = load_study(beside).get("data", {}).get("table") if beside.is_file() else None
+    if not beside.is_file():
+        raise InputError(f"{beside}: is not there; keep it beside {path.name}: it says what the columns mean")
+    table = load_study(beside).get("data", {}).get("table")
     if table is None:
-        raise InputError(
-            f"{beside}: no study of a table; keep it beside {path.name}: it says what the columns mean"
+        return _Predictor(
+            lambda file: _read_rows(file, beside, num_features),
+            lambda inputs, _: predict_proba(inputs),
+            lambda *asked: true_labels(*asked, names=()),
+            unit="row",
         )
     schema = from_plain(Schema, table, where=f"[data.table] of {beside}")
     if (schema.num_features, len(schema.classes)) != (num_features, num_classes):
@@ -245,6 +253,28 @@ def _of_table(
         schema.classes,
         "row",
     )
+
+
+def _read_rows(path: Path, study: Path, num_features: int) -> NDArray[np.float64]:
+    """Rows of numbers of a .npy, or of a .npz (its array `x`, or its only one): float64 (n, num_features)."""
+    import numpy as np
+
+    from pate_fed.data.pictures import read_arrays
+
+    meant = f"a .npy or .npz of numbers (n, {num_features}) is meant"
+    if path.suffix not in (".npy", ".npz"):
+        raise InputError(
+            f"{path}: {study} is of a study of rows of your own, which has no columns to read such a file "
+            f"by; {meant}"
+        )
+    arrays = read_arrays(path)
+    rows = arrays.get("x", next(iter(arrays.values())) if len(arrays) == 1 else None)
+    if rows is None or rows.ndim != 2 or rows.shape[1] != num_features or rows.dtype.kind not in "fiub":
+        held = ", ".join(f"{name} {each.dtype} {each.shape}".strip() for name, each in arrays.items())
+        raise InputError(f"{path}: holds {held or 'nothing'}; {meant}")
+    if not len(rows):
+        raise InputError(f"{path}: holds no row")
+    return rows.astype(np.float64)
 
 
 def _load_checkpoint(path: Path, device: str) -> _Predictor:

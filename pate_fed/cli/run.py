@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
@@ -20,11 +21,18 @@ def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_format_option(show)
     show.set_defaults(run=_ledger_show)
     verify = add_command(
-        actions, "verify", "recompute every ε, and check the hash chain and the labels and figures beside it"
+        actions,
+        "verify",
+        "recompute every ε, and check the hash chain, and the labels, every ε and the counts beside it",
+        description="Recompute every ε from the ledger's rows, check its hash chain, and hold against it: "
+        "labels.npz, and of metrics.json every ε, δ, teachers, classes and the counts of queries. "
+        "Accuracies, the student and report.html are on no row, and not checked.",
     )
     add_format_option(verify)
     add_option(verify, "--public-key HEX", "the coordinator's Ed25519 key, which must have signed every row")
-    add_option(verify, "--head HASH", "a row's hash from elsewhere (a report), which must be in the chain")
+    add_option(
+        verify, "--head HASH", "a row's hash noted before (verify's last line), which must be in the chain"
+    )
     add_option(
         verify,
         "--aggregator NAME",
@@ -85,6 +93,7 @@ def _ledger_path(run_dir: str) -> Path:
 
 
 def _report(arguments: argparse.Namespace) -> int:
+    from pate_fed.report.comparison import BROKEN, NO_LEDGER, ledger_state
     from pate_fed.report.html import write_report
     from pate_fed.report.log import read_result
 
@@ -92,4 +101,11 @@ def _report(arguments: argparse.Namespace) -> int:
     path = run_dir / ("report-publishable.html" if arguments.publishable else "report.html")
     write_report(read_result(run_dir), path, publishable=arguments.publishable)
     print(f"wrote {path}")
+    said = {
+        NO_LEDGER: "holds no ledger.sqlite, so nothing proves the report's ε",
+        BROKEN: "its ledger does not pass its check, so do not rely on the report's ε; pate-fed ledger "
+        "verify says what is wrong",
+    }.get(ledger_state(run_dir))
+    if said is not None:
+        print(f"warning: {run_dir}: {said}", file=sys.stderr)
     return 0

@@ -18,10 +18,23 @@ from pate_fed.report.metrics import make_metrics, without_private
 from pate_fed.report.result import LabelStudyRecord, RunResult
 from pate_fed.report.terms_text import describe_terms
 
-__all__ = ["Comparison", "RunToCompare", "load_run", "name_runs"]
+__all__ = [
+    "BROKEN",
+    "CHECKED",
+    "CLAIM_OPEN",
+    "NO_LEDGER",
+    "Comparison",
+    "RunToCompare",
+    "ledger_state",
+    "load_run",
+    "name_runs",
+]
 
-# Of study.toml: names and files of this machine, and what hospitals read, tell nothing of how runs differ.
-_LEFT_ASIDE = re.compile(r"study\.name|about\..*|engine\..*|data\.(pool|private|data_dir|download)")
+# Of study.toml: names and files of this machine, and what people read, tell nothing of how runs differ.
+_LEFT_ASIDE = re.compile(r"study\.(name|reason)|about\..*|engine\..*|data\.(pool|private|data_dir|download)")
+CHECKED, NO_LEDGER = "checked", "missing"
+CLAIM_OPEN = "intact, claim not checked"
+BROKEN = "FAILS ITS CHECK"
 _UNKNOWN = "-"
 _MOST_COLUMNS = 4  # of settings that differ, and of runs, side by side
 
@@ -68,7 +81,7 @@ def load_run(path: Path, *, name: str, group: str = "") -> RunToCompare:
         name=name,
         result=read_result(path),
         settings=_settings(path / "study.toml"),
-        ledger=_check_ledger(path),
+        ledger=ledger_state(path),
         group=group or name,
     )
 
@@ -106,16 +119,17 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _check_ledger(path: Path) -> str:
+def ledger_state(path: Path) -> str:
+    """How the check of a run's ledger went: one of the four states above, in words. No code is loaded."""
     from pate_fed.privacy.ledger.report import verify
 
     if not (path / "ledger.sqlite").is_file():
-        return "missing"
+        return NO_LEDGER
     try:
         report = verify(path / "ledger.sqlite")
     except (InputError, IntegrityError):
-        return "FAILS ITS CHECK"
-    return "checked, not its claim" if report.unchecked else "checked"
+        return BROKEN
+    return CLAIM_OPEN if report.unchecked else CHECKED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,14 +253,21 @@ class Comparison:
             for run in self.runs
             if run.result.outcome.status != "success"
         ]
-        missing = [run.name for run in self.runs if run.ledger == "missing"]
-        broken = [run.name for run in self.runs if run.ledger not in ("checked", "missing")]
+        missing, broken, claimed = (
+            [run.name for run in self.runs if run.ledger == state]
+            for state in (NO_LEDGER, BROKEN, CLAIM_OPEN)
+        )
         if missing:
             found.append(f"No ledger lies beside {_some(missing)}, so nothing proves the ε there.")
         if broken:
             found.append(
                 f"The ledger does not pass its check: {_some(broken)}. Do not rely on the ε there; "
                 "pate-fed ledger verify says what is wrong."
+            )
+        if claimed:
+            found.append(
+                "The ledger is intact, but the curve that its mechanism claims was not computed again: "
+                f"{_some(claimed)}. pate-fed ledger verify RUN_DIR --aggregator NAME does that."
             )
         return found
 

@@ -116,6 +116,17 @@ def test_audit_names_the_option_that_is_wrong(option: list[str], capsys: pytest.
     assert f"error: {' '.join(option)}: must be" in capsys.readouterr().err
 
 
+def test_audit_says_that_few_trials_find_only_large_faults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--seed", "1", "--trials", "100", "--shrink", "0.9"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines and all(
+        line.endswith("no fault found (so few trials find only large ones)") for line in lines
+    )
+    with pytest.raises(SystemExit):
+        main(["audit", "--help"])
+    assert "below 1 the audit must fail, with enough trials" in " ".join(capsys.readouterr().out.split())
+
+
 def test_audit_passes_the_mechanisms_and_catches_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--seed", "1", "--trials", "4000"]) == 0
     assert "FAULT" not in capsys.readouterr().out

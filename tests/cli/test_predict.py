@@ -228,6 +228,52 @@ def test_a_tables_student_answers_about_rows(tmp_path: Path, capsys: pytest.Capt
     assert "not that of student.npz" in capsys.readouterr().err
 
 
+def test_a_student_of_rows_of_one_s_own_answers_about_arrays_and_has_no_columns_for_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = np.linspace(0, 1, 40)[:, None] * [1.0, 2.0]
+    forest = train_forest(rows, (rows[:, 0] > 0.5).astype(np.int64), num_classes=2, trees=5, seed=0)
+    forest.save(tmp_path / "student.npz")
+    (tmp_path / "study.toml").write_text('[data]\ndataset = "my_data:load"\n', encoding="utf-8")
+    (tmp_path / "all.csv").write_text("age,dose\n0.1,0.2\n", encoding="utf-8")
+    np.save(tmp_path / "rows.npy", rows[[2, 30]])
+    np.savez(tmp_path / "rows.npz", x=rows[[2, 30]], y=np.array([0, 0]))
+    np.savez(tmp_path / "two.npz", a=rows, b=rows)
+    np.save(tmp_path / "none.npy", rows[:0])
+    np.save(tmp_path / "wide.npy", np.zeros((2, 3)))
+
+    def predict(name: str) -> int:
+        return main(["predict", str(tmp_path / "student.npz"), str(tmp_path / name)])
+
+    for name, said in (
+        ("all.csv", "has no columns to read such a file by; a .npy or .npz of numbers (n, 2) is meant"),
+        ("two.npz", "holds a float64 (40, 2), b float64 (40, 2); a .npy or .npz of numbers (n, 2) is meant"),
+        ("wide.npy", "holds float64 (2, 3); a .npy or .npz of numbers (n, 2) is meant"),
+        ("none.npy", "holds no row"),
+    ):
+        assert predict(name) == 2
+        error = capsys.readouterr().err
+        assert said in error and "keep it beside" not in error
+    for name in ("rows.npy", "rows.npz"):
+        assert predict(name) == 0
+        first, second, *told = capsys.readouterr().out.splitlines()
+        assert f"{name}[0]: class 0, " in first and f"{name}[1]: class 1, " in second
+        assert [line[:22] for line in told[:1]] == (["accuracy: 1 of 2 right"] if name == "rows.npz" else [])
+
+
+def test_a_cut_short_student_of_class_sums_is_damaged_and_not_called_a_forest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = FeatureSettings(columns=(1,))
+    feature_map = build_feature_map(settings, np.linspace(0, 1, 40)[:, None])
+    path = tmp_path / "student.npz"
+    SumsStudent(feature_map, np.zeros((feature_map.dimension, 2))).save(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert main(["predict", str(path), str(tmp_path / "new.csv")]) == 6
+    error = capsys.readouterr().err
+    assert "student.npz: the file is damaged" in error and "forest" not in error
+
+
 def test_the_student_of_class_sums_answers_about_rows_and_about_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,6 +89,25 @@ def test_the_copy_to_hand_on_has_nothing_from_private_votes(
     assert "12.3" in whole.words and "12.3" not in copy.words
 
 
+def test_a_report_without_a_ledger_that_passes_its_check_warns(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_run(run_dir / "run", events())
+    path = folder / "ledger.sqlite"
+    (run_dir / "ledger.sqlite").rename(path)
+    assert main(["report", str(folder)]) == 0
+    assert not capsys.readouterr().err
+    for damage, said in (
+        (lambda: path.write_bytes(b"PK"), "does not pass"),
+        (path.unlink, "holds no ledger"),
+    ):
+        damage()
+        assert main(["report", str(folder)]) == 0
+        told = capsys.readouterr()
+        assert told.out == f"wrote {folder / 'report.html'}\n"
+        assert told.err.startswith(f"warning: {folder}: ") and said in told.err
+
+
 def test_a_directory_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["ledger", "show"], ["ledger", "verify"], ["report"]):
         assert main([*command, str(tmp_path)]) == 2

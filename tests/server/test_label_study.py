@@ -283,7 +283,11 @@ def _metrics(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], Non
         ("lp-2st", _metrics(lambda f: f["privacy"].update(private=None, delta=1e-9)), "δ: 1e-09"),
         ("lp-2st", _metrics(lambda f: f["privacy"].update(unit="record")), "unit and adjacency"),
         ("lp-2st", _metrics(lambda f: f.update(seed=1)), "whether the noise protects"),
-        ("lp-2st", _metrics(lambda f: f.update(queries_answered=81)), "more labels than the 80"),
+        (
+            "lp-2st",
+            _metrics(lambda f: f.update(queries_answered=81)),
+            "queries_answered: 81, by the ledger 80",
+        ),
         ("lp-2st", _metrics(lambda f: f["privacy"].update(epsilon=float("nan"))), "privacy.epsilon is nan"),
         (
             "noise-cluster",

@@ -112,7 +112,9 @@ class Forest:
                 forest = cls(**{name: file[name] for name in _FIELDS})
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, zipfile.BadZipFile) as error:  # whatever it held: perhaps another student
+            raise IntegrityError(f"{path}: the file is damaged") from error
+        except (ValueError, KeyError) as error:
             raise IntegrityError(f"{path}: the file is damaged or holds no forest") from error
         forest._check(path)
         return forest

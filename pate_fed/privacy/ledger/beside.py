@@ -1,7 +1,8 @@
 """What lies beside a run's ledger, held against it: what people read and hand on.
 
-Labels that no row has charged for, a ledger of another run, and figures that state less than the ledger
-guarantees are noticed. The student and the report cannot be held against it.
+Labels that no row has charged for, a ledger of another run, figures that state less than the ledger
+guarantees, and counts that it does not have are noticed. Accuracies, the student and the report cannot be
+held against it.
 """
 
 from __future__ import annotations
@@ -16,19 +17,23 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import read_json
 from pate_fed.errors import IntegrityError
-from pate_fed.privacy.label_dp import LabelRelease
+from pate_fed.privacy.label_dp import LabelRelease, SharedClusterCounts
 from pate_fed.privacy.ledger.chain import Chain
-from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.privacy.ledger.verify import SLACK
+from pate_fed.privacy.mechanisms.class_sums import SharedClassSums
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
 from pate_fed.privacy.mechanisms.sanitise import public_part
 from pate_fed.structure import setting
 
-__all__ = ["STATUSES", "labels_beside", "metrics_beside"]
+__all__ = ["NOT_HELD", "STATUSES", "labels_beside", "metrics_beside"]
 
 
 STATUSES = ("success", "failed", "aborted")
 """How a run can have ended; figures of one that came to its end are held against the ledger."""
+
+NOT_HELD = "not checked: accuracies, the student, report.html"
+"""Of what lies beside a ledger, all that is on no row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +76,11 @@ class _Metrics:
     """What of a run's metrics.json is held against its ledger."""
 
     status: str = setting(choices=STATUSES)
+    num_clients: int
     num_teachers: int
     num_classes: int
     seed: int | None
+    queries_asked: int
     queries_answered: int
     privacy: _Privacy
     hospitals: _Hospitals | None = setting(None, read=lambda value: value or None)  # noqa: RUF009
@@ -123,20 +130,38 @@ def _by_record(path: Path, count: int, chain: Chain) -> dict[str, NDArray[Any]]:
 
 
 def metrics_beside(path: Path, chain: Chain) -> str:
-    """No figure may be below what the terms guarantee."""
-    terms, released = chain.terms, bool(chain.entries)
+    """No figure may be below what the terms guarantee, and none of a run's end another than the rows'."""
     metrics = read_json(_Metrics, path, what="the metrics of a run", error=IntegrityError, aside=True)
-    privacy = metrics.privacy
-    facts = {
-        "δ": (privacy.delta, terms.delta),
-        "unit and adjacency": (
-            (privacy.unit, privacy.adjacency),
-            (terms.protection.unit, terms.protection.adjacency),
-        ),
-        "teachers": (metrics.num_teachers, terms.mechanisms[0].num_teachers),
-        "classes": (metrics.num_classes, terms.mechanisms[0].num_classes),
-        "whether the noise protects": (metrics.seed is None, terms.private),
+    told = _told(path, metrics, chain.terms)
+    _check_facts(path, metrics, chain.terms)
+    counts = {
+        "queries_asked": (metrics.queries_asked, chain.asked),
+        "queries_answered": (metrics.queries_answered, chain.answered),
     }
+    ended = metrics.status == "success"
+    for name, (given, meant) in counts.items():
+        if given != meant if ended else not 0 <= given <= meant:
+            most = "" if ended else "at most "
+            raise IntegrityError(f"{path}: {name}: {given!r}, by the ledger {most}{meant!r}")
+    _check_sanitised(path, metrics.privacy.student.sanitised, chain)
+    # An earlier process may have written them, before the rows that a later one added and died.
+    of_these_rows = bool(chain.entries) and all(given == meant for given, meant in counts.values())
+    if not ended and not of_these_rows:
+        return (
+            f"{path.name}: of a process that did not come to the study's end, and may be older than the "
+            "ledger; its ε was NOT compared, the ledger's counts"
+        )
+    _check_epsilons(path, told, chain)
+    reading = (
+        "" if metrics.privacy.student.sanitised is None else "; the sanitised one is a reading, no bound"
+    )
+    end = "" if ended else "; of a process that did not come to the study's end"
+    return f"{path.name}: no ε below the ledger's, queries as on it, and of the same terms{reading}{end}"
+
+
+def _told(path: Path, metrics: _Metrics, terms: LedgerTerms) -> list[float | None]:
+    """Every ε that is stated: against the public, the coordinator, and of private labels again the public."""
+    privacy = metrics.privacy
     told = [privacy.student.data_independent, privacy.coordinator.epsilon]
     if terms.protection.unit == "label":
         if privacy.epsilon is None:
@@ -146,22 +171,51 @@ def metrics_beside(path: Path, chain: Chain) -> str:
             told.append(metrics.hospitals.coordinator.epsilon)
     elif privacy.epsilon is not None or metrics.hospitals is not None:
         raise IntegrityError(f"{path}: privacy.epsilon or hospitals: of private labels alone, not of votes")
+    return told
+
+
+def _check_facts(path: Path, metrics: _Metrics, terms: LedgerTerms) -> None:
+    """What the terms fix must be what they fix."""
+    privacy, [first, *_] = metrics.privacy, terms.mechanisms
+    facts = {
+        "δ": (privacy.delta, terms.delta),
+        "unit and adjacency": (
+            (privacy.unit, privacy.adjacency),
+            (terms.protection.unit, terms.protection.adjacency),
+        ),
+        "teachers": (metrics.num_teachers, first.num_teachers),
+        "classes": (metrics.num_classes, first.num_classes),
+        "whether the noise protects": (metrics.seed is None, terms.private),
+    }
     for name, (given, meant) in facts.items():
         if given != meant:
             raise IntegrityError(f"{path}: {name}: {given!r}, by the ledger {meant!r}")
-    if metrics.queries_answered > chain.answered:
-        raise IntegrityError(f"{path}: more labels than the {chain.answered} on the ledger")
-    _check_sanitised(path, privacy.student.sanitised, chain)
-    if metrics.status != "success":
-        return f"{path.name}: of a process that did not come to the study's end"
-    bounds = guaranteed_epsilon(terms) if released else 0.0, guaranteed_coordinator_epsilon(terms)
+    # A ledger does not name their number: only what each of them must add to is on it.
+    clients, least = metrics.num_clients, max(1, _least_hospitals(terms))
+    if clients < least:
+        raise IntegrityError(f"{path}: num_clients: {clients!r}, by the ledger at least {least!r}")
+    if first.num_teachers % clients:
+        raise IntegrityError(
+            f"{path}: num_clients: {clients!r}, which cannot share the {first.num_teachers} teachers of the "
+            "ledger evenly"
+        )
+
+
+def _least_hospitals(terms: LedgerTerms) -> int:
+    """The least number in a sum; 0 where the ledger names none."""
+    shared = SharedClassSums | SharedClusterCounts
+    named = [each.survivors for each in terms.mechanisms if isinstance(each, shared)]
+    return max(named, default=terms.coordinator.survivors or 0)
+
+
+def _check_epsilons(path: Path, told: list[float | None], chain: Chain) -> None:
+    terms = chain.terms
+    bounds = guaranteed_epsilon(terms) if chain.entries else 0.0, guaranteed_coordinator_epsilon(terms)
     whose = ("the public", "the coordinator", *["the public"] * (len(told) - 2))
     for who, value in zip(whose, told, strict=True):
         bound = bounds[who == "the coordinator"]
         if value is not None and (bound is None or not value >= bound * (1 - SLACK)):
             raise IntegrityError(f"{path}: ε against {who} is {value!r}, by the ledger {bound!r}")
-    reading = "" if privacy.student.sanitised is None else "; the sanitised one is a reading, and no bound"
-    return f"{path.name}: no ε below the ledger's, and of the same terms{reading}"
 
 
 def _check_sanitised(path: Path, given: float | None, chain: Chain) -> None:

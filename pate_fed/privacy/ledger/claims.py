@@ -36,7 +36,8 @@ def check_claims(terms: LedgerTerms, named: Named) -> tuple[tuple[str, ...], tup
         if name not in named and name not in entry_points("aggregator").values():
             unchecked.append(
                 f"the curve of {whose} was not computed again: a ledger may name any code, so it is loaded "
-                f"only if you name it (--aggregator {name})"
+                f"only if you name it: --aggregator {name}, or in Python "
+                f"Ledger.read(RUN_DIR, aggregators=[{name!r}])"
             )
             continue
         try:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text
 from pate_fed.privacy.ledger.accountants import CapsEpsilon, accountants, second_opinions
-from pate_fed.privacy.ledger.beside import labels_beside, metrics_beside
+from pate_fed.privacy.ledger.beside import NOT_HELD, labels_beside, metrics_beside
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.claims import Named, check_claims
 from pate_fed.privacy.ledger.file import read_only
@@ -45,9 +45,9 @@ _CHARGED = {
 class LedgerReport:
     """A ledger that passed every check, with each ε computed again from its rows.
 
-    `beside` says what else of the run was held against it, a line each. `claims` says of each mechanism that
-    is none of ours how its claim was held against its code, `unchecked` why that was not done: such an ε is
-    added up right from a curve that nobody looked at.
+    `beside` says what else of the run was held against it, or was not, a line each. `claims` says of each
+    mechanism that is none of ours how its claim was held against its code, `unchecked` why that was not done:
+    such an ε is added up right from a curve that nobody looked at.
     """
 
     path: Path
@@ -200,7 +200,10 @@ def verify_run(
     head: str | None = None,
     aggregators: Named = (),
 ) -> LedgerReport:
-    """Check a run's ledger as `verify` does, and hold `labels.npz` and `metrics.json` against it.
+    """Check a run's ledger as `verify` does, and hold the labels, ε and counts that lie beside it against it.
+
+    `labels.npz` is held against the rows whole; of `metrics.json` every ε, δ and what the terms fix, and the
+    counts of queries. Accuracies, the student and the report are on no row.
 
     Raises:
         InputError: the directory holds no ledger.
@@ -211,11 +214,10 @@ def verify_run(
         raise InputError(f"{run_dir}: holds no ledger.sqlite; give the --run-dir of a run")
     report = verify(path, public_key=public_key, head=head, aggregators=aggregators)
     found = []
-    if (labels := run_dir / "labels.npz").exists():
-        found.append(labels_beside(labels, report.chain))
-    if (metrics := run_dir / "metrics.json").exists():
-        found.append(metrics_beside(metrics, report.chain))
-    return replace(report, beside=tuple(found))
+    for name, check in (("labels.npz", labels_beside), ("metrics.json", metrics_beside)):
+        beside = run_dir / name
+        found.append(check(beside, report.chain) if beside.exists() else f"{name}: not there")
+    return replace(report, beside=(*found, NOT_HELD))
 
 
 def describe(path: Path) -> list[str]:

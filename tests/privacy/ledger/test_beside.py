@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,9 @@ from pate_fed.privacy import (
     SystemNoise,
     sanitised_epsilon,
 )
-from pate_fed.privacy.ledger.beside import STATUSES
+from pate_fed.privacy.ledger.beside import NOT_HELD, STATUSES
 from pate_fed.privacy.ledger.report import verify_run
-from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE
+from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE, PLAIN, CoordinatorView, hospital_noise
 from pate_fed.privacy.mechanisms.sanitise import public_part
 from pate_fed.privacy.protection import LABEL
 from pate_fed.report import result
@@ -37,7 +38,13 @@ MECHANISM = ConfidentGNMax(num_teachers=20, num_classes=3, threshold=10, sigma1=
 Metrics = dict[str, Any]
 
 
-def _write(folder: Path, *, first: int = 0, sanitise: SanitiseSettings | None = None) -> Path:
+def _write(
+    folder: Path,
+    *,
+    first: int = 0,
+    sanitise: SanitiseSettings | None = None,
+    coordinator: CoordinatorView = PLAIN,
+) -> Path:
     """A run directory of a study that came to its end."""
     folder.mkdir()
     noise = SystemNoise()
@@ -49,6 +56,7 @@ def _write(folder: Path, *, first: int = 0, sanitise: SanitiseSettings | None = 
         noise=noise.kind,
         private=noise.private,
         sanitise=sanitise,
+        coordinator=coordinator,
         most_asked=20,
         most_answered=12,
     )
@@ -56,7 +64,7 @@ def _write(folder: Path, *, first: int = 0, sanitise: SanitiseSettings | None = 
         for batch in range(2):
             release = MECHANISM.release(np.tile([19, 1, 0], (6, 1)), noise)
             ledger.charge(
-                release.event,
+                replace(release.event, coordinator=coordinator),
                 batch_digest=f"{batch}" * 64,
                 index=np.arange(6) + 6 * batch + first,
                 answered=release.answered,
@@ -66,9 +74,11 @@ def _write(folder: Path, *, first: int = 0, sanitise: SanitiseSettings | None = 
     np.savez(folder / "labels.npz", **dict(zip(("index", "answered", "label"), released, strict=True)))
     metrics = {
         "status": "success",
+        "num_clients": 4,
         "num_teachers": 20,
         "num_classes": 3,
         "seed": None,
+        "queries_asked": 12,
         "queries_answered": int(released[1].sum()),
         "privacy": {
             "delta": 1e-5,
@@ -96,13 +106,14 @@ def test_what_belongs_together_passes_and_says_what_was_looked_at(run_dir: Path)
     report = verify_run(run_dir)
     assert report.beside == (
         "labels.npz: 12 of 12 queries, each as on the ledger",
-        "metrics.json: no ε below the ledger's, and of the same terms",
+        "metrics.json: no ε below the ledger's, queries as on it, and of the same terms",
+        "not checked: accuracies, the student, report.html",
     )
     assert set(report.beside) <= set(report.lines())
     assert report.to_dict()["beside"] == list(report.beside)
     for name in ("labels.npz", "metrics.json"):
         (run_dir / name).unlink()
-    assert verify_run(run_dir).beside == ()
+    assert verify_run(run_dir).beside == ("labels.npz: not there", "metrics.json: not there", NOT_HELD)
     (run_dir / "ledger.sqlite").unlink()
     with pytest.raises(InputError, match="holds no ledger"):
         verify_run(run_dir)
@@ -178,7 +189,7 @@ def test_responses_are_in_the_column_that_people_read(tmp_path: Path) -> None:
     truth, released = _write_private_labels(tmp_path / "run", RandRes(num_classes=4, epsilon=1.0))
     path, columns = tmp_path / "run" / "labels.npz", {"index": np.arange(30), "answered": np.full(30, True)}
     np.savez(path, **columns, label=released)
-    assert verify_run(path.parent).beside == ("labels.npz: 30 records, each label as on the ledger",)
+    assert verify_run(path.parent).beside[0] == "labels.npz: 30 records, each label as on the ledger"
     assert not np.array_equal(truth, released)
     for more in ({"label": truth}, {"label": truth, "released": released}, {"label": released[::-1]}):
         np.savez(path, **columns, **more)
@@ -196,8 +207,10 @@ def test_of_pate_fm_the_released_labels_are_held_against_the_ledger_and_not_the_
     truth, released = _write_private_labels(tmp_path / "run", mechanism)
     path, columns = tmp_path / "run" / "labels.npz", {"index": np.arange(30), "answered": released >= 0}
     np.savez(path, **columns, label=truth, released=released)
-    (said,) = verify_run(path.parent).beside
-    assert said == "labels.npz: 30 records, released labels as on the ledger; the student's are on none"
+    assert (
+        verify_run(path.parent).beside[0]
+        == "labels.npz: 30 records, released labels as on the ledger; the student's are on none"
+    )
     for more in ({"label": truth, "released": truth}, {"label": truth}):
         np.savez(path, **columns, **more)
         with pytest.raises(IntegrityError, match="not what this ledger released"):
@@ -220,7 +233,16 @@ def test_a_study_with_votes_has_no_column_of_released_labels(run_dir: Path) -> N
         (lambda m: m["privacy"].update(unit="hospital"), "unit and adjacency"),
         (lambda m: m.update(num_teachers=200), "teachers: 200, by the ledger 20"),
         (lambda m: m.update(seed=4), "whether the noise protects: False"),
-        (lambda m: m.update(queries_answered=13), "more labels than the"),
+        (lambda m: m.update(queries_answered=13), r"queries_answered: 13, by the ledger \d+"),
+        (lambda m: m.update(queries_answered=m["queries_answered"] - 1), r"queries_answered: \d+, by the"),
+        (lambda m: m.update(queries_asked=11), "queries_asked: 11, by the ledger 12"),
+        (
+            lambda m: m.update(status="failed", queries_asked=13),
+            "queries_asked: 13, by the ledger at most 12",
+        ),
+        (lambda m: m.update(status="failed", queries_answered=-1), "queries_answered: -1, by the ledger at"),
+        (lambda m: m.update(num_clients=40), "num_clients: 40, which cannot share the 20 teachers"),
+        (lambda m: m.update(num_clients=0), "num_clients: 0, by the ledger at least 1"),
         (lambda m: m.pop("privacy"), r"not the metrics of a run \(privacy: is missing"),
         (lambda m: m["privacy"].pop("student"), r"\(privacy.student: is missing"),
         (lambda m: m["privacy"].update(student=[]), r"\(privacy.student is \[\]: a table"),
@@ -272,8 +294,8 @@ def test_a_sanitised_figure_may_be_below_the_guarantee_but_not_below_what_no_vot
         metrics["privacy"]["student"]["sanitised"] = figure
         path.write_text(json.dumps(metrics), encoding="utf-8")
         assert verify_run(path.parent).beside[1] == (
-            "metrics.json: no ε below the ledger's, and of the same terms; the sanitised one is a reading, "
-            "and no bound"
+            "metrics.json: no ε below the ledger's, queries as on it, and of the same terms; the sanitised "
+            "one is a reading, no bound"
         )
     metrics["privacy"]["student"]["sanitised"] = 0.999 * least
     path.write_text(json.dumps(metrics), encoding="utf-8")
@@ -297,9 +319,39 @@ def test_a_damaged_metrics_file_is_named(run_dir: Path, text: str) -> None:
         verify_run(run_dir)
 
 
-def test_figures_of_a_process_that_failed_guarantee_nothing(run_dir: Path) -> None:
+def test_figures_older_than_the_ledger_guarantee_nothing_and_that_is_said(run_dir: Path) -> None:
+    """A process failed with nothing released; the next one released, and was killed."""
     path = run_dir / "metrics.json"
     metrics = json.loads(path.read_text(encoding="utf-8"))
-    metrics["status"], metrics["privacy"]["student"]["data_independent"] = "failed", 0.0
+    metrics["privacy"]["student"]["data_independent"] = 0.0
+    metrics |= {"status": "failed", "queries_asked": 0, "queries_answered": 0}
     path.write_text(json.dumps(metrics), encoding="utf-8")
-    assert "did not come to the study's end" in verify_run(run_dir).beside[1]
+    assert verify_run(run_dir).beside[1] == (
+        "metrics.json: of a process that did not come to the study's end, and may be older than the ledger; "
+        "its ε was NOT compared, the ledger's counts"
+    )
+
+
+@pytest.mark.parametrize("status", ["failed", "aborted"])
+def test_figures_of_a_process_that_failed_are_held_against_the_rows_that_it_counts(
+    run_dir: Path, status: str
+) -> None:
+    path = run_dir / "metrics.json"
+    metrics = json.loads(path.read_text(encoding="utf-8")) | {"status": status}
+    path.write_text(json.dumps(metrics), encoding="utf-8")
+    said = verify_run(run_dir).beside[1]
+    assert "no ε below the ledger's" in said and "did not come to the study's end" in said
+    metrics["privacy"]["student"]["data_independent"] = 0.01
+    path.write_text(json.dumps(metrics), encoding="utf-8")
+    with pytest.raises(IntegrityError, match=r"ε against the public is 0\.01"):
+        verify_run(run_dir)
+
+
+def test_fewer_hospitals_than_must_add_noise_are_noticed(tmp_path: Path) -> None:
+    view = hospital_noise(sigma_party=3.0, survivors=4)
+    path = _write(tmp_path / "run", coordinator=view) / "metrics.json"
+    metrics = json.loads(path.read_text(encoding="utf-8"))
+    assert "no ε below" in verify_run(path.parent).beside[1]
+    path.write_text(json.dumps(metrics | {"num_clients": 2}), encoding="utf-8")
+    with pytest.raises(IntegrityError, match="num_clients: 2, by the ledger at least 4"):
+        verify_run(path.parent)

@@ -80,13 +80,24 @@ def test_without_a_name_no_code_is_loaded_and_that_is_no_success(
     report = verify(path)
     assert report.epsilon > 0 and report.to_dict()["status"] == "claim not checked"
     assert "claim not checked" in repr(report)
-    with pytest.raises(InputError, match=f"only if you name it \\(--aggregator {NAME}\\)"):
+    with pytest.raises(
+        InputError, match=f"only if you name it: --aggregator {NAME}, or in Python Ledger.read"
+    ):
         report.require_checked()
     with pytest.raises(
         InputError, match=r"cannot be used here: .*own_parts.*is not installed|no module own_parts"
     ):
         verify(path, aggregators=(NAME,)).require_checked()
     assert any(line.startswith("NOT PROVEN: every ε rests on") for line in describe(path))
+
+
+def test_what_is_said_for_python_works(path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        verify(path).require_checked()
+    call = str(error.value).partition("in Python ")[2]
+    named = eval(call, {"Ledger": Ledger, "RUN_DIR": path.parent})
+    named.require_checked()
+    assert named.claims
 
 
 def test_an_installed_entry_point_needs_no_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
