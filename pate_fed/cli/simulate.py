@@ -26,6 +26,7 @@ from pate_fed.config.parts import (
 from pate_fed.config.registry import KINDS
 from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.data import Dataset, as_dataset
+from pate_fed.errors import InputError
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
 from pate_fed.privacy.ledger.report import verify
 from pate_fed.privacy.mechanisms.own import own_parameters
@@ -34,6 +35,7 @@ from pate_fed.report.terminal import Progress, Step, make_progress, tell_progres
 from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
 from pate_fed.runtime.signals import Interrupted, interruptible
 from pate_fed.structure import nearest
+from pate_fed.structure.wording import shown
 
 if TYPE_CHECKING:
     from server.app import Coordinator
@@ -174,11 +176,20 @@ def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Par
 
 
 def study_values(study: Study | Mapping[str, Any] | str | Path | None) -> tuple[dict[str, Any], str]:
-    """A study as `study.toml` has it, and what errors call it."""
+    """A study as `study.toml` has it, and what errors call it.
+
+    Raises:
+        InputError: it is none of these, or a file that cannot be read.
+    """
     if isinstance(study, str | Path):
         return load_study(Path(study)), str(study)
     if isinstance(study, Study):
         study = tomllib.loads(study.to_toml())
+    if study is not None and not isinstance(study, Mapping):
+        raise InputError(
+            f"the study is {shown(study)}: a Study, nested dictionaries as in study.toml, or the name of "
+            "such a file is meant"
+        )
     return dict(study or {}), "the study"
 
 

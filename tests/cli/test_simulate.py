@@ -134,6 +134,12 @@ def test_a_gan_with_a_network_of_one_s_own(tmp_path: Path) -> None:
             simulate({**FEW, "student": student}, quiet=True)
 
 
+@pytest.mark.parametrize("given", [5, 0, [("study", {})], b"study.toml"])
+def test_what_is_no_study_is_told_in_a_sentence(given: Any) -> None:
+    with pytest.raises(InputError, match=r"^the study is .*: a Study, nested dictionaries as in study"):
+        simulate(given)
+
+
 def halves(labels: Any, num_parties: int, seed: int) -> list[Any]:
     return np.array_split(np.random.default_rng(seed).permutation(len(labels)), num_parties)
 
