@@ -210,7 +210,9 @@ class Study:
             return replace(engine, backend=RAY, ray_address=address)
         if engine.shared_dir is not None or engine.insecure_cluster:
             name = "insecure_cluster" if engine.shared_dir is None else "shared_dir"
-            raise refusal(self, f"engine.{name}", "only with a cluster, --ray-address or RAY_ADDRESS,")
+            raise refusal(
+                self, f"engine.{name}", "has an effect only with a cluster (--ray-address or RAY_ADDRESS)"
+            )
         if engine.backend != AUTO:
             return engine
         if self.aggregation.sums:  # nothing is trained
