@@ -93,7 +93,9 @@ def simulate(
         progress = tell_progress(on_progress, progress)
     with _ONE_AT_A_TIME:
         try:
-            resolved = _with_parts(study, parts).resolve()
+            open_study = _with_parts(study, parts)
+            open_study.require_private()
+            resolved = open_study.resolve()
             folder = fresh_run_dir(None if run_dir is None else str(run_dir), resolved.name)
             stop = threading.Event()
             coordinator = run_simulation(

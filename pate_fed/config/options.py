@@ -61,11 +61,11 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 
 
 def study_from_arguments(arguments: argparse.Namespace) -> Study:
-    """The resolved study of `--config` and the options, which take precedence.
+    """The resolved study of `--config` and the options, which take precedence, for a simulation.
 
     Raises:
-        InputError: a value that is not what its option wants, settings that do not go together, or an option
-            that would have no effect.
+        InputError: a value that is not what its option wants, settings that do not go together, parties
+            without data, or an option that would have no effect.
     """
     values = load_study(Path(arguments.config)) if arguments.config else {}
     typed = {}
@@ -80,6 +80,7 @@ def study_from_arguments(arguments: argparse.Namespace) -> Study:
         typed[key] = given
     try:
         given_study = study_from_dict(values, where=arguments.config or "study.toml")
+        given_study.require_private()
         study = given_study.resolve()
     except SettingError as error:
         if error.path in typed:

@@ -138,6 +138,16 @@ class Study:
             wanted = f"one a party, --num-clients {self.parties.num_clients}, is meant"
             raise refusal(self, "data.private", wanted)
 
+    def require_private(self) -> None:
+        """Hold that every party has data here, as in a simulation; real hospitals' stay with them.
+
+        Raises:
+            InputError: the study names files of hospitals' own, and none for its parties.
+        """
+        if self.data.from_files and not self.data.private:
+            wanted = f"one a party, --num-clients {self.parties.num_clients}, is meant in a simulation"
+            raise SettingError("data.private", f"names no files; {wanted}")
+
     @property
     def least_clients(self) -> int:
         """Parties below which nothing is released."""
