@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.config.backend import INLINE
+from pate_fed.config.own_data import imply_models
 from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.data import DATASETS
 from pate_fed.errors import InputError
@@ -63,6 +64,8 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 def study_from_arguments(arguments: argparse.Namespace) -> Study:
     """The resolved study of `--config` and the options, which take precedence, for a simulation.
 
+    A data set of the user's own is loaded where no models are named: its rows need others than images.
+
     Raises:
         InputError: a value that is not what its option wants, settings that do not go together, parties
             without data, or an option that would have no effect.
@@ -79,6 +82,7 @@ def study_from_arguments(arguments: argparse.Namespace) -> Study:
             table[name] = entry.from_text(given) if isinstance(given, str) and given else given
         typed[key] = given
     try:
+        imply_models(values)
         given_study = study_from_dict(values, where=arguments.config or "study.toml")
         given_study.require_private()
         study = given_study.resolve()

@@ -134,7 +134,10 @@ def _typed(*words: str) -> Study:
         (["--backend", "inline", "--insecure-cluster"], "--insecure-cluster: would have no effect"),
         (["--backend", "inline", "--ray-address", "h:5"], "--ray-address h:5: would have no effect"),
         (["--download"], "--download would have no effect: nothing of glyph is fetched"),
-        (["--download", "--dataset", "my_data:load"], "--download would have no effect"),
+        (
+            ["--download", "--dataset", "a:b", "--teacher", "a:c", "--student", "a:d"],
+            "--download would have no effect",
+        ),
     ],
 )
 def test_an_option_that_would_be_ignored_is_refused(typed: list[str], told: str) -> None:
