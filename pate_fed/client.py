@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from pate_fed.cli.parser import STATE_DIR, TEACHERS, Parser, add_option
+from pate_fed.cli.parser import STATE_DIR, TEACHERS, Parser, add_option, program_name
 from pate_fed.errors import PateFedError, naming_extras
 from pate_fed.format import VERSION
 from pate_fed.runtime.signals import INTERRUPTED, terminating
@@ -46,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser() -> Parser:
     """The parser of its command line."""
-    parser = Parser(prog="python -m pate_fed.client", description=__doc__, epilog=_EPILOG)
+    parser = Parser(
+        prog=program_name("pate-fed-hospital", "pate_fed.client"), description=__doc__, epilog=_EPILOG
+    )
     add_option(parser, "--hospital NAME", "this hospital's name", required=True)
     data = (
         "this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files; "

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from pate_fed.cli.parser import DRY_RUN, Parser, add_address_options, add_option
+from pate_fed.cli.parser import DRY_RUN, Parser, add_address_options, add_option, program_name
 from pate_fed.format import VERSION
 from pate_fed.runtime.command import run_study_command
 
@@ -38,7 +38,18 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -
 
 def make_parser() -> Parser:
     """The parser of its command line."""
-    parser = Parser(prog="python -m pate_fed.server", description=__doc__, epilog=_EPILOG)
+    from pate_fed.config.options import study_options
+
+    parser = Parser(
+        prog=program_name("pate-fed-coordinator", "pate_fed.server"),
+        description=__doc__,
+        epilog=_EPILOG,
+        elsewhere={
+            flag: f"the key {key} of --config's study.toml"
+            for key, entry in study_options().items()
+            for flag in entry.setting.flags
+        },
+    )
     add_option(parser, "--config FILE", "the study's study.toml", required=True)
     add_option(parser, "--num-clients N", "hospitals (default: from the study)", aliases=("--num-hospitals",))
     add_address_options(parser)

@@ -29,18 +29,26 @@ student.pt, student.ts, report.html, log.jsonl and metrics.json in --run-dir. Ex
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    return run_study_command(lambda: make_parser().parse_args(argv), _simulate, resumes=False)
+    from pate_fed.config.parts import release_parts
+
+    try:
+        return run_study_command(lambda: make_parser().parse_args(argv), _simulate, resumes=False)
+    finally:
+        release_parts()
 
 
 def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:
-    from pate_fed.cli.simulate import run_simulation
+    from pate_fed.flower import prepare_environment
 
+    prepare_environment()
+    from pate_fed.cli.simulate import run_simulation
+    from pate_fed.config.parts import search_folder
+
+    search_folder(Path.cwd())
     study = study_from_arguments(arguments)
     if arguments.dry_run:
         from pate_fed.cli.dry_run import dry_run
-        from pate_fed.config.parts import search_folder
 
-        search_folder(Path.cwd())
         return dry_run(study, run_dir=arguments.run_dir, as_json=arguments.format == "json")
     run_dir = fresh_run_dir(arguments.run_dir, study.name)
     if study.seed is not None:

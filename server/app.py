@@ -25,6 +25,7 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.flower.processes import SECRET
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy import Ledger, LedgerTerms, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
@@ -50,17 +51,23 @@ from server.state import CoordinatorState, SanitisedDraw
 from server.study_run import StudyRun
 from server.sum_run import SumRun
 
-__all__ = ["Coordinator", "clear_finished"]
+__all__ = ["LINK_FOLDER", "Coordinator", "clear_finished"]
 
+LINK_FOLDER = "flower"
+"""The folder in the run directory of the SuperLink that hospitals' processes connect to."""
 _PRIVATE = "private"  # the folder in the run directory; see `server.state`
 
 
 def clear_finished(run_dir: Path) -> None:
-    """Remove votes, totals and keys of a run that is told as finished; a user must hear where that fails."""
+    """Remove votes, totals and keys of a run that is told as finished; a user must hear where that fails.
+
+    The secret of a SuperLink that was killed is among the keys.
+    """
     private = run_dir / _PRIVATE
     try:
         if read_status(run_dir) == "success":
             CoordinatorState(private).remove_private()
+            (run_dir / LINK_FOLDER / SECRET).unlink(missing_ok=True)
     except OSError as error:
         print(f"warning: {private}: private, remove it by hand ({error.strerror})", file=sys.stderr)
 

@@ -47,7 +47,7 @@ class CoordinatorProcess:
             InputError: the study's keys were made for other terms, or its data cannot be used.
         """
         from pate_fed.flower.compat import quiet_flower
-        from server.app import Coordinator
+        from server.app import LINK_FOLDER, Coordinator
 
         authority = self._host.authority
         coordinator = Coordinator(
@@ -60,7 +60,7 @@ class CoordinatorProcess:
             key=None if authority is None else authority.ledger_key(),
         )
         self._host.require_terms(coordinator.terms_digest)
-        count, folder = self._study.parties.num_clients, self._run_dir / "flower"
+        count, folder = self._study.parties.num_clients, self._run_dir / LINK_FOLDER
 
         from server.shutdown import TELL_S
 

@@ -162,7 +162,9 @@ def _study(
                 "parties.num_clients out"
             )
     values["engine"] = _over(values.get("engine", {}), {"backend": RAY})
-    return study_from_dict(values, where=f"the run config over {where}").resolve(), run_dir
+    study = study_from_dict(values, where=f"the run config over {where}")
+    study.require_private()
+    return study.resolve(), run_dir
 
 
 def _over(values: Any, settings: Mapping[str, Any]) -> dict[str, Any]:

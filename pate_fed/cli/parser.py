@@ -6,11 +6,12 @@ import argparse
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
 
 from pate_fed.errors import InputError
-from pate_fed.structure import nearest
 
 __all__ = [
     "DRY_RUN",
@@ -24,12 +25,18 @@ __all__ = [
     "add_option",
     "as_typed",
     "print_lines",
+    "program_name",
 ]
 
 # Options of a hospital's, which more than one command has.
 STATE_DIR = "teachers, answered batches, log (default: in ~/.local/state/pate_fed, by study)"
 DRY_RUN = "check the study and its data, show its ε and its messages' sizes, and start nothing"
 TEACHERS = "the teachers that it is ready to train; a study that fixes another number is refused"
+
+
+def program_name(script: str, module: str) -> str:
+    """What the user typed to start this process: the console script, or else python -m of the module."""
+    return script if Path(sys.argv[0]).name == script else f"python -m {module}"
 
 
 def print_lines(lines: Iterable[str], *, indent: int = 2) -> None:
@@ -76,8 +83,12 @@ class RawHelpFormatter(HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` whose errors are `InputError`s of one sentence."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As argparse's, without abbreviated options: a study must not depend on which options exist."""
+    def __init__(self, *args: Any, elsewhere: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        """As argparse's, without abbreviated options: a study must not depend on which options exist.
+
+        `elsewhere` are options of other commands, each with what this command has instead.
+        """
+        self._elsewhere = elsewhere or {}
         self._required: list[argparse.Action] = []  # options without which a command line is refused
         super().__init__(*args, **{"allow_abbrev": False, "formatter_class": HelpFormatter, **kwargs})
 
@@ -108,12 +119,19 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             given = unknown[0].split("=")[0]
             flags = [flag for action in self._actions for flag in action.option_strings if flag != given]
-            hint = nearest(given, flags) or f" ({self.prog} --help lists what there is)"
-            raise InputError(f"{unknown[0]}: no such option{hint}")
+            raise InputError(f"{unknown[0]}: no such option{self._hint(given, flags)}")
         missing = [action.option_strings[0] for action in required if getattr(arguments, action.dest) is None]
         if missing:
             self.error(f"the following arguments are required: {', '.join(missing)}")
         return arguments, unknown
+
+    def _hint(self, given: str, flags: list[str]) -> str:
+        others = [flag for flag in self._elsewhere if flag not in flags]
+        for near in get_close_matches(given, [*flags, *others], n=1):
+            if near in others:
+                return f" here; {near} is {self._elsewhere[near]}"
+            return f"; did you mean {near}?"
+        return f" ({self.prog} --help lists what there is)"
 
     def format_help(self) -> str:
         """As argparse's; what is required stands without brackets, also while a command line is read."""

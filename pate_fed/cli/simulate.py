@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pate_fed.config.backend import CLUSTER, INLINE, cores
 from pate_fed.config.data import data_digest, records_digest
+from pate_fed.config.own_data import imply_models, imply_models_for
 from pate_fed.config.parts import (
     IN_MEMORY,
     hold_dataset,
@@ -26,7 +27,7 @@ from pate_fed.config.parts import (
 from pate_fed.config.registry import KINDS
 from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.data import Dataset, as_dataset
-from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
+from pate_fed.errors import InputError
 from pate_fed.privacy.ledger.report import verify
 from pate_fed.privacy.mechanisms.own import own_parameters
 from pate_fed.report.run import Run
@@ -34,6 +35,7 @@ from pate_fed.report.terminal import Progress, Step, make_progress, tell_progres
 from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
 from pate_fed.runtime.signals import Interrupted, interruptible
 from pate_fed.structure import nearest
+from pate_fed.structure.wording import shown
 
 if TYPE_CHECKING:
     from server.app import Coordinator
@@ -82,6 +84,8 @@ def simulate(
         InputError: settings that are wrong or do not go together; nothing was asked.
         PateFedError: what ended the study before its time. What was spent until then is in `run_dir`.
     """
+    from pate_fed.flower import prepare_environment
+
     for name in parts:
         if name not in Parts.__annotations__:
             hint = nearest(name, Parts.__annotations__)
@@ -91,7 +95,11 @@ def simulate(
         progress = tell_progress(on_progress, progress)
     with _ONE_AT_A_TIME:
         try:
-            resolved = _with_parts(study, parts).resolve()
+            prepare_environment()
+            search_folder(Path.cwd())
+            open_study = _with_parts(study, parts)
+            open_study.require_private()
+            resolved = open_study.resolve()
             folder = fresh_run_dir(None if run_dir is None else str(run_dir), resolved.name)
             stop = threading.Event()
             coordinator = run_simulation(
@@ -160,33 +168,42 @@ def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Par
             if known:
                 own = own_parameters(part, what=f"{kind} {of_class!r}")
                 name = of_class
-                _put(values, section, {"parameters": dict(own)}, over=True)
-        _put(values, section, {key: name}, over=True)
+                _put(values, section, {"parameters": dict(own)})
+        _put(values, section, {key: name})
         if not known:
-            _put(values, "engine", {"backend": INLINE}, over=True)
+            _put(values, "engine", {"backend": INLINE})
         if kind == "dataset":
             loaded = as_dataset(part, what=f"dataset {name!r}", name=name)
             hold_dataset(loaded, name)
-            if loaded.public_images.ndim == 2:  # as for tables
-                _put(values, "teacher", {"name": TABLE_TEACHERS[0]}, over=False)
-                _put(values, "student", {"name": TABLE_STUDENTS[0]}, over=False)
+            imply_models_for(values, loaded)
+    if parts.get("dataset") is None:
+        imply_models(values)
     return study_from_dict(values, where=where)
 
 
 def study_values(study: Study | Mapping[str, Any] | str | Path | None) -> tuple[dict[str, Any], str]:
-    """A study as `study.toml` has it, and what errors call it."""
+    """A study as `study.toml` has it, and what errors call it.
+
+    Raises:
+        InputError: it is none of these, or a file that cannot be read.
+    """
     if isinstance(study, str | Path):
         return load_study(Path(study)), str(study)
     if isinstance(study, Study):
         study = tomllib.loads(study.to_toml())
+    if study is not None and not isinstance(study, Mapping):
+        raise InputError(
+            f"the study is {shown(study)}: a Study, nested dictionaries as in study.toml, or the name of "
+            "such a file is meant"
+        )
     return dict(study or {}), "the study"
 
 
-def _put(values: dict[str, Any], section: str, settings: Mapping[str, Any], *, over: bool) -> None:
-    """Set keys of a section, over what is there or under it; what is no table is refused when it is read."""
+def _put(values: dict[str, Any], section: str, settings: Mapping[str, Any]) -> None:
+    """Set keys of a section, over what is there; what is no table is refused when it is read."""
     given = values.get(section, {})
     if isinstance(given, Mapping):
-        values[section] = {**given, **settings} if over else {**settings, **given}
+        values[section] = {**given, **settings}
 
 
 def _run_apps(server_app: Any, study: Study, folder: Path, dataset: Dataset) -> float:

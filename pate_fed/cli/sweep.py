@@ -142,7 +142,9 @@ def combine(
             if seed is not None:
                 _put(changed, "study.seed", seed)
             group = _slug(chosen)
-            study = study_from_dict(changed, where=where).resolve()
+            study = study_from_dict(changed, where=where)
+            study.require_private()
+            study = study.resolve()
             name = group if seed is None else f"{group}-seed-{seed}"
             found.append(Combination(study=study, group=group, folder=name))
     if len({each.folder for each in found}) < len(found):

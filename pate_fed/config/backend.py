@@ -95,14 +95,28 @@ class Engine:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.ray_address is not None and self.backend == INLINE:
-            raise refusal(self, "ray_address", "no --backend inline, which is one process,")
+        if self.backend == INLINE:
+            self._refuse_cluster()
         shared = self.shared_dir
         if shared is not None and "://" in shared and not _OBJECTS.fullmatch(shared):
             raise InputError(  # without the value: there may be a key in it
                 "--shared-dir: a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER is meant, without a key; "
                 "other stores are not known to put an object only where none is, on which journals rest"
             )
+
+    def _refuse_cluster(self) -> None:
+        """Settings of Ray that only a user gives: none is left where auto took one process."""
+        for name, there in (
+            ("ray_address", self.ray_address is not None),
+            ("shared_dir", self.shared_dir is not None),
+            ("insecure_cluster", self.insecure_cluster),
+        ):
+            if there:
+                raise refusal(
+                    self,
+                    name,
+                    "would have no effect with --backend inline, one process; leave it out",
+                )
 
 
 def cores() -> int:

@@ -7,7 +7,10 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
+from pate_fed.config.backend import INLINE
+from pate_fed.config.own_data import imply_models
 from pate_fed.config.study import Study, load_study, study_from_dict
+from pate_fed.data import DATASETS
 from pate_fed.errors import InputError
 from pate_fed.structure import DeclaredField, SettingError, entries
 
@@ -15,6 +18,7 @@ __all__ = ["add_study_options", "study_from_arguments", "study_options"]
 
 _PLAIN = ("gnmax", "lnmax")  # every query is answered
 _AT_ONCE = ("encoder-head", "forest")  # students without passes over the data
+_FETCHED = tuple(name for name in DATASETS if name != "glyph")
 _TITLES = {
     "parties": "parties",
     "data": "data",
@@ -58,11 +62,13 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 
 
 def study_from_arguments(arguments: argparse.Namespace) -> Study:
-    """The resolved study of `--config` and the options, which take precedence.
+    """The resolved study of `--config` and the options, which take precedence, for a simulation.
+
+    A data set of the user's own is loaded where no models are named: its rows need others than images.
 
     Raises:
-        InputError: a value that is not what its option wants, settings that do not go together, or an option
-            that would have no effect.
+        InputError: a value that is not what its option wants, settings that do not go together, parties
+            without data, or an option that would have no effect.
     """
     values = load_study(Path(arguments.config)) if arguments.config else {}
     typed = {}
@@ -76,22 +82,30 @@ def study_from_arguments(arguments: argparse.Namespace) -> Study:
             table[name] = entry.from_text(given) if isinstance(given, str) and given else given
         typed[key] = given
     try:
-        study = study_from_dict(values, where=arguments.config or "study.toml").resolve()
+        imply_models(values)
+        given_study = study_from_dict(values, where=arguments.config or "study.toml")
+        given_study.require_private()
+        study = given_study.resolve()
     except SettingError as error:
         if error.path in typed:
-            raise InputError(f"{error.flag} {typed[error.path]}: {error.wanted}") from error
+            raise InputError(f"{_as_typed(error.flag, typed[error.path])}: {error.wanted}") from error
         raise
-    _refuse_idle(arguments, study)
+    _refuse_idle(arguments, study, one_process=given_study.engine.backend == INLINE)
     return study
 
 
-def _refuse_idle(arguments: argparse.Namespace, study: Study) -> None:
-    """An option that was typed and would be ignored; a resolved study.toml may name it all the same."""
+def _refuse_idle(arguments: argparse.Namespace, study: Study, *, one_process: bool) -> None:
+    """An option that was typed and would be ignored; a resolved study.toml may name it all the same.
+
+    With `one_process` the user asked for it; where auto takes it a share of a GPU is no mistake.
+    """
     aggregator, student = study.aggregation.aggregator, study.student.name
     plain = f"--aggregator {aggregator} answers every query and has no threshold"
     sums = study.aggregation.sums
     none = f"with --aggregator {aggregator} nothing is voted on: sums are released once, for the whole pool"
     noisy = "with --noise-at hospitals the noise is in the totals already"
+    dataset = study.data.dataset
+    here = "--backend inline is one process, which has the whole device"
     for flag, dest, idle, why in (
         ("--threshold", "aggregation__threshold", sums, none),
         ("--sigma1", "aggregation__sigma1", sums, none),
@@ -107,10 +121,16 @@ def _refuse_idle(arguments: argparse.Namespace, study: Study) -> None:
         ("--sigma1", "aggregation__sigma1", study.secrecy.at_hospitals, noisy),
         ("--partition", "parties__partition", study.data.from_files, "every party brings its own files"),
         ("--student-epochs", "student__epochs", student in _AT_ONCE, f"--student {student} learns at once"),
+        ("--download", "data__download", dataset not in _FETCHED, f"nothing of {dataset} is fetched"),
+        ("--gpus-per-client", "engine__gpus_per_client", one_process, here),
     ):
         given = getattr(arguments, dest)
         if given is not None and idle:
-            raise InputError(f"{flag} {given} would have no effect: {why}; leave it out")
+            raise InputError(f"{_as_typed(flag, given)} would have no effect: {why}; leave it out")
+
+
+def _as_typed(flag: str | None, given: Any) -> str:
+    return f"{flag}" if given is True else f"{flag} {given}"
 
 
 def _help(entry: DeclaredField) -> str:

@@ -368,7 +368,7 @@ class Queries:
     def __post_init__(self) -> None:
         check(self)
         if self.labels is not None and self.max_queries is not None and self.labels > self.max_queries:
-            raise refusal(self, "labels", f"at most --max-queries {self.max_queries}, one a query,")
+            raise refusal(self, "labels", f"at most --max-queries {self.max_queries}, one a query, is meant")
 
     def resolve(self, *, interactive: bool) -> Queries:
         """The same with labels and the number of rounds set: 1 where no student shapes questions, else 2.

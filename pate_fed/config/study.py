@@ -138,6 +138,16 @@ class Study:
             wanted = f"one a party, --num-clients {self.parties.num_clients}, is meant"
             raise refusal(self, "data.private", wanted)
 
+    def require_private(self) -> None:
+        """Hold that every party has data here, as in a simulation; real hospitals' stay with them.
+
+        Raises:
+            InputError: the study names files of hospitals' own, and none for its parties.
+        """
+        if self.data.from_files and not self.data.private:
+            wanted = f"one a party, --num-clients {self.parties.num_clients}, is meant in a simulation"
+            raise SettingError("data.private", f"names no files; {wanted}")
+
     @property
     def least_clients(self) -> int:
         """Parties below which nothing is released."""
@@ -210,7 +220,9 @@ class Study:
             return replace(engine, backend=RAY, ray_address=address)
         if engine.shared_dir is not None or engine.insecure_cluster:
             name = "insecure_cluster" if engine.shared_dir is None else "shared_dir"
-            raise refusal(self, f"engine.{name}", "only with a cluster, --ray-address or RAY_ADDRESS,")
+            raise refusal(
+                self, f"engine.{name}", "has an effect only with a cluster (--ray-address or RAY_ADDRESS)"
+            )
         if engine.backend != AUTO:
             return engine
         if self.aggregation.sums:  # nothing is trained

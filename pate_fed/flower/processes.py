@@ -16,6 +16,7 @@ from pate_fed.flower.environment import GUARD
 
 __all__ = [
     "PROTECTED",
+    "SECRET",
     "Child",
     "check_port",
     "free_port",
@@ -29,6 +30,9 @@ PROTECTED = frozenset(
     f"/flwr.proto.Runtime/{name}" for name in ("AcquireTask", "PullPendingTasks", "ClaimTask")
 )
 """Calls to a child that only who knows its secret may make."""
+
+SECRET = "executor.secret"
+"""The file of a child's secret, in its folder while it runs."""
 
 _GRACE_S = 8.0
 _VERSION_S = 60.0
@@ -71,7 +75,8 @@ class Child:
     """
 
     def __init__(self, command: str, arguments: Sequence[str], *, folder: Path, guard: str = "") -> None:
-        port, secret = str(free_port()), private_folder(folder) / "executor.secret"
+        port, secret = str(free_port()), private_folder(folder) / SECRET
+        self._secret_file = secret
         self.local_address, self.secret = f"127.0.0.1:{port}", _write_secret(secret)
         own = ["--host", "127.0.0.1", "--port", port, "--isolation", "process"]
         own += ["--superexec-auth-secret-file", str(secret)]
@@ -106,7 +111,7 @@ class Child:
         return whole.decode("utf-8", "replace").splitlines()
 
     def stop(self) -> None:
-        """End the process, gently first; may be called twice."""
+        """End the process, gently first, and remove its secret; may be called twice."""
         if self.running:
             self._process.terminate()
         try:
@@ -114,6 +119,7 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._secret_file.unlink(missing_ok=True)
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -122,7 +122,7 @@ class Terms(Agreed):
     def _check_sums(self) -> None:
         sums, hospital = self.sums, self.privacy.unit == "hospital"
         if self.aggregation.sums != (sums is not None):
-            raise refusal(self, "sums", "a feature map, if sums of features are asked for,")
+            raise refusal(self, "sums", "a feature map, if sums of features are asked for, is meant")
         if sums is None:
             return
         for name, fits, wanted in (

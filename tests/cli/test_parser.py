@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -47,6 +48,33 @@ def test_only_the_options_of_the_given_command_are_suggested(line: list[str], wo
     with pytest.raises(InputError) as caught:
         _parser().parse_args(line)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("script", "module", "make"),
+    [
+        ("pate-fed-coordinator", "python -m pate_fed.server", server.make_parser),
+        ("pate-fed-hospital", "python -m pate_fed.client", client.make_parser),
+    ],
+)
+def test_an_error_names_the_command_that_was_typed(
+    script: str, module: str, make: Callable[[], Parser], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for typed, named in ((f"/opt/bin/{script}", script), ("/src/pate_fed/there.py", module)):
+        monkeypatch.setattr("sys.argv", [typed])
+        with pytest.raises(InputError, match=re.escape(f"--zzzz: no such option ({named} --help lists")):
+            make().parse_args(["--zzzz"])
+
+
+def test_a_coordinator_tells_where_a_study_s_settings_stand() -> None:
+    for typed, words in (
+        ("--sigmma2", "no such option here; --sigma2 is the key aggregation.sigma2 of --config's study.toml"),
+        ("--epsilon", "no such option here; --epsilon is the key privacy.epsilon of --config's study.toml"),
+        ("--quer", "no such option; did you mean --quiet?"),
+    ):
+        with pytest.raises(InputError) as told:
+            server.make_parser().parse_args([typed, "3"])
+        assert str(told.value) == f"{typed}: {words}"
 
 
 def test_what_is_known_is_read() -> None:

@@ -134,6 +134,12 @@ def test_a_gan_with_a_network_of_one_s_own(tmp_path: Path) -> None:
             simulate({**FEW, "student": student}, quiet=True)
 
 
+@pytest.mark.parametrize("given", [5, 0, [("study", {})], b"study.toml"])
+def test_what_is_no_study_is_told_in_a_sentence(given: Any) -> None:
+    with pytest.raises(InputError, match=r"^the study is .*: a Study, nested dictionaries as in study"):
+        simulate(given)
+
+
 def halves(labels: Any, num_parties: int, seed: int) -> list[Any]:
     return np.array_split(np.random.default_rng(seed).permutation(len(labels)), num_parties)
 
@@ -156,6 +162,42 @@ def test_data_and_a_partition_of_one_s_own(tmp_path: Path) -> None:
         simulate(study, dataset={key: arrays[key] for key in arrays if key != "public_images"})
     with pytest.raises(InputError, match="record 0 is not dealt out"):
         simulate(study, dataset=arrays, partitioner=lambda *_: [[1 + k] for k in range(6)], quiet=True)
+
+
+def test_rows_that_are_named_get_models_of_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pate_fed.simulation import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    (tmp_path / "their_rows.py").write_text(
+        "import numpy as np\n"
+        "calls = []\n"
+        "def load():\n"
+        "    calls.append(1)\n"
+        "    labels = np.random.default_rng(0).integers(0, 2, 150)\n"
+        "    rows = labels[:, None] + np.zeros((150, 2))\n"
+        "    private = {'private_images': rows[:90], 'private_labels': labels[:90]}\n"
+        "    return {**private, 'public_images': rows[90:], 'public_labels': labels[90:]}\n"
+    )
+    command = ["--num-clients", "6", "--sigma2", "2", "--aggregator", "gnmax", "--labels", "4", "--backend"]
+    command += ["inline", "--allow-weak-privacy", "--dataset", "their_rows:load", "--quiet", "--dry-run"]
+    assert main(command) == 0, capsys.readouterr()
+    import their_rows  # type: ignore[import-not-found]
+
+    assert len(their_rows.calls) == 1
+    study = {**{key: FEW[key] for key in FEW if key not in ("data", "teacher", "student")}}
+    named = {**study, "parties": {"num_clients": 6}, "data": {"dataset": "their_rows:load"}}
+    run = simulate(named, run_dir=tmp_path / "run", quiet=True)
+    held = tomllib.loads((tmp_path / "run" / "study.toml").read_text(encoding="utf-8"))
+    assert (held["teacher"]["name"], held["student"]["name"]) == ("random-forest", "forest")
+    assert run.student.predict(np.array([[0.0, 0.0], [1.0, 1.0]])).tolist() == [0, 1]
+    # What the user named stays, and is told where it cannot learn from rows.
+    assert main([*command, "--student", "gan"]) == 2
+    assert "gives rows, so --student gan cannot" in capsys.readouterr().err
+    with pytest.raises(InputError, match="gives rows, so --teacher small-cnn cannot"):
+        simulate({**named, "teacher": {"name": "small-cnn"}}, quiet=True)
 
 
 def test_a_mechanism_of_one_s_own_by_object_and_by_name(

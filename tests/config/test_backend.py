@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 
 import pytest
 
 from pate_fed.config import study as studies
 from pate_fed.config.backend import Engine, cheaper_backend, cores, teaching_seconds
+from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.config.sections import Parties
 from pate_fed.config.study import Study
 from pate_fed.errors import InputError
@@ -113,8 +115,42 @@ def test_options_of_a_cluster_without_one_are_refused(monkeypatch: pytest.Monkey
     ):
         with pytest.raises(InputError, match=f"{option}.*only with a cluster"):
             Study(engine=engine).resolve()
-    with pytest.raises(InputError, match="--ray-address"):
-        Engine(backend="inline", ray_address="auto")
+    for options in ({"ray_address": "auto"}, {"shared_dir": "/disk"}, {"insecure_cluster": True}):
+        with pytest.raises(InputError, match=r"no effect with --backend inline, one process; leave it out$"):
+            Engine(backend="inline", **options)
+
+
+def _typed(*words: str) -> Study:
+    parser = argparse.ArgumentParser()
+    add_study_options(parser)
+    return study_from_arguments(parser.parse_args(words))
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (["--backend", "inline", "--gpus-per-client", "1"], "--gpus-per-client 1 would have no effect"),
+        (["--backend", "inline", "--shared-dir", "d"], "--shared-dir d: would have no effect"),
+        (["--backend", "inline", "--insecure-cluster"], "--insecure-cluster: would have no effect"),
+        (["--backend", "inline", "--ray-address", "h:5"], "--ray-address h:5: would have no effect"),
+        (["--download"], "--download would have no effect: nothing of glyph is fetched"),
+        (
+            ["--download", "--dataset", "a:b", "--teacher", "a:c", "--student", "a:d"],
+            "--download would have no effect",
+        ),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(typed: list[str], told: str) -> None:
+    with pytest.raises(InputError, match=f"^{told}.*; leave it out$"):
+        _typed(*typed)
+
+
+def test_what_may_have_an_effect_is_taken() -> None:
+    # Where auto takes one process, the share of a GPU was said for the case that it takes Ray.
+    study = _typed("--gpus-per-client", "1")
+    assert (study.engine.backend, study.engine.gpus_per_client) == ("inline", 1)
+    assert Study(engine=study.engine).resolve().engine == study.engine  # a run's own study.toml
+    assert _typed("--dataset", "mnist", "--download").data.download
 
 
 def test_logs_tell_a_cluster_from_a_ray_of_ones_own() -> None:

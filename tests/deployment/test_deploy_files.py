@@ -22,6 +22,7 @@ from pate_fed import client, server
 from pate_fed.cli import health
 from pate_fed.cli.main import make_parser
 from pate_fed.cli.parser import Parser
+from pate_fed.config.study import study_from_dict
 from pate_fed.identity import Authority, make_request
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -79,7 +80,9 @@ def test_a_container_file_is_slim_unprivileged_and_runs_a_real_command(path: Pat
 def test_the_compose_file_names_what_exists_and_hardens_every_service() -> None:
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
     assert {key for key in compose if not key.startswith("x-")} == {"name", "services", "networks", "volumes"}
-    assert set(compose["services"]) == {"coordinator", "north", "east", "west"}
+    hospitals = set(compose["services"]) - {"coordinator"}
+    assert hospitals == {"north", "east", "south", "west"}
+    assert set(compose["volumes"]) == set(compose["services"])
     for name, service in compose["services"].items():
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
@@ -92,6 +95,21 @@ def test_the_compose_file_names_what_exists_and_hardens_every_service() -> None:
         assert ("ports" in service) == (name == "coordinator")
         if name != "coordinator":
             _check_command(["pate-fed-hospital", *service["command"]])
+
+
+def test_the_compose_file_has_as_many_hospitals_as_the_default_policy_needs() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    hospitals = [name for name in compose["services"] if name != "coordinator"]
+    table = {"label": "y", "classes": ["no", "yes"], "columns": {"x": "number"}}
+    values = {"parties": {"num_clients": len(hospitals)}, "data": {"pool": "p.csv", "table": table}}
+    study = study_from_dict(values).resolve()  # refuses masks for fewer than they can hide
+    assert study.secrecy.secure_sum and not Policy().plain_votes
+    folders = PAGE.split("## Containers")[1].split("## A hospital's policy")[0]
+    for name in hospitals:
+        [data, identity, state] = compose["services"][name]["volumes"]
+        mounted = (f"./{name}/data:/data:ro", f"./{name}/identity:/identity:ro", f"{name}:/state")
+        assert (data, identity, state) == mounted
+        assert f"{name}/" in folders and name in folders.split("chown")[1].split("`")[0].split()
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)

@@ -134,6 +134,7 @@ def _compare(
     if "--config" not in options:  # real records: each hospital has its account
         states.add("state")
     assert left == {"run", "simulated"} | states | outputs
+    assert not [*folder.rglob("executor.secret")] and (folder / "run" / "flower" / "superlink.log").exists()
     assert not (folder / "home").exists()
 
     for name, column in _labels(folder / "simulated").items():

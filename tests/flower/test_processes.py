@@ -13,6 +13,7 @@ import pytest
 from pate_fed.errors import InputError
 from pate_fed.flower import processes
 from pate_fed.flower.processes import (
+    SECRET,
     Child,
     check_port,
     free_port,
@@ -89,8 +90,10 @@ def test_a_child_is_read_by_whole_lines_and_ended(tmp_path: Path, monkeypatch: p
     assert "'--isolation', 'process'" in lines[1] and "'--insecure'" in lines[1]
     assert child.secret.decode() not in lines[1]
     assert child.running and child.new_lines() == []
+    assert (tmp_path / "state" / SECRET).read_bytes() == child.secret
     child.stop()
     child.stop()
     assert not child.running
+    assert not (tmp_path / "state" / SECRET).exists()
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}

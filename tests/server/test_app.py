@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pate_fed import server as server_command
+from pate_fed import simulate
+from pate_fed.cli import flower_app
+from pate_fed.cli.sweep import combine
+from pate_fed.config.study import load_study
+from pate_fed.errors import InputError
 from pate_fed.privacy import epsilon_of, total_cost, verify
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
@@ -353,6 +360,30 @@ trees = 10
 def _write_table(path: Path, values: np.ndarray) -> None:
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["x", "y"], *([x, "yes" if x > 10 else "no"] for x in values)])
+
+
+@pytest.mark.parametrize("private", ["", "private = []\n"], ids=["left out", "none"])
+def test_a_simulation_of_a_real_study_lacks_the_parties_files(
+    private: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write_table(tmp_path / "pool.csv", np.arange(40))
+    config, run_dir = tmp_path / "study.toml", tmp_path / "run"
+    text = re.sub(r"private = .*\n", private, TABLE)
+    config.write_text(text, encoding="utf-8")
+    told = "data.private: names no files; one a party, --num-clients 4, is meant in a simulation"
+    for option in ("--quiet", "--dry-run"):
+        assert main(["--config", str(config), "--run-dir", str(run_dir), option]) == 2
+        assert told in capsys.readouterr().err
+    for wrong in (
+        lambda: simulate(config, run_dir=run_dir, quiet=True),
+        lambda: combine(load_study(config), [], seeds=2, where=str(config)),
+        lambda: flower_app._study(config, {}, num_nodes=4),
+    ):
+        with pytest.raises(InputError, match="names no files"):
+            wrong()
+    assert not run_dir.exists()
+    # Hospitals of their own bring theirs.
+    assert server_command.main(["--config", str(config), "--insecure", "--dry-run"]) == 0
 
 
 @pytest.mark.parametrize("options", [["--secure-sum"], []], ids=["masked", "plain"])

@@ -140,7 +140,12 @@ def test_what_is_private_in_a_finished_run_is_removed_by_the_next_command(
     with dying(CoordinatorState, "remove_private", after=False):
         world.run(resume=False)
     assert (world.run_dir / "private").exists()
+    link = world.run_dir / "flower"  # of a coordinator with hospitals apart that was killed
+    link.mkdir()
+    for name in ("executor.secret", "superlink.log"):
+        (link / name).touch()
     clear_finished(world.run_dir)
+    assert [path.name for path in link.iterdir()] == ["superlink.log"]
     assert not (world.run_dir / "private").exists() and (world.run_dir / "metrics.json").exists()
 
 
