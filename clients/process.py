@@ -31,7 +31,7 @@ from pate_fed.protocol.sizes import largest_messages
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.connection import Connection
 from pate_fed.runtime.security import check_security
-from pate_fed.runtime.signals import raise_if
+from pate_fed.runtime.signals import INTERRUPTED, raise_if
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import MaskedVector, SumRefused
 from pate_fed.secure_sum.messages import Reply as SumMessage
@@ -45,6 +45,9 @@ __all__ = ["HospitalProcess", "lock_state_dir"]
 
 _POLL_S = 0.5
 _DELIVERY_S = 15.0
+_INTERRUPTED = (
+    "the coordinator was interrupted and may go on; waiting for it as after a crash (--wait), Ctrl-C ends it"
+)
 
 
 class HospitalProcess:
@@ -120,6 +123,9 @@ class HospitalProcess:
             connection.note_answered()
             self._print_request(done)
             over = done.message_type == END and done.reply.get("kind") == "ended"
+            if over and _exit_code(done) == INTERRUPTED:
+                self._print(f"{self._name}: {_INTERRUPTED}")
+                continue
             refused = _refusal(done)
             by_policy = refused is not None and refused.is_policy
             if over or by_policy or refused is Refusal.DATA:
@@ -150,7 +156,7 @@ class HospitalProcess:
             f"sent={self._sent}B log={self._state / LOG_FILE}",
             flush=True,
         )
-        return int(str(request["exit_code"]))
+        return _exit_code(done)
 
     def _print_request(self, done: Exchange) -> None:
         """One line a request, for the hospital's own eyes."""
@@ -219,6 +225,11 @@ class HospitalProcess:
     def _print(self, text: str) -> None:
         if not self._arguments.quiet:
             print(text, file=sys.stderr, flush=True)
+
+
+def _exit_code(done: Exchange) -> int:
+    """The coordinator's own, of a notice that says how the study ended."""
+    return int(str((done.request or {})["exit_code"]))
 
 
 def _refusal(done: Exchange) -> Refusal | None:

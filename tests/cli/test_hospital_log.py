@@ -18,6 +18,7 @@ def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
     log.note("handled", seconds=4.454343)
     log.note("sent", message_type="query.votes", bytes=1589)
     log.note("sent", message_type="query.end", bytes=400)
+    log.note("ended", status="aborted")
     log.note("policy", reason="POLICY_DAY", sentence="too many today: 3 more")
     log.note("refused", reason="POLICY_DAY")
     with (tmp_path / "log.jsonl").open("a") as file:
@@ -34,6 +35,7 @@ def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
             "took 4.5 s",
             "1589 bytes",
             "400 bytes",
+            "the coordinator was interrupted",
             "3 more",
             Refusal.POLICY_DAY.value,
         ),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from builders import make_label_terms
 from vote_study import make_vote_study
 
-from clients.process import _described
-from pate_fed.client import main
+from clients.process import HospitalProcess, _described
+from pate_fed.client import main, make_parser
 from pate_fed.flower.supernode import Exchange
 from pate_fed.identity import Authority, HospitalIdentity, make_request
-from pate_fed.protocol.messages import TEACH, Record
+from pate_fed.protocol.messages import END, TEACH, Record
 
 
 def _semicolons(text: str) -> str:
@@ -71,6 +74,41 @@ def test_labels_that_cannot_be_used_connect_to_nobody(
     assert main([*options, "--state-dir", str(tmp_path / "state")]) == 2
     shown = capsys.readouterr()
     assert "be from 0 to 49" in shown.err and "connecting" not in shown.err
+
+
+def _end(code: int) -> Exchange:
+    """The coordinator's notice that the study is over, answered."""
+    request = {"status": "success" if code == 0 else "aborted", "exit_code": code, "summary": "ε=1"}
+    reply = {"kind": "ended", "party": "north"}
+    return Exchange(message_type=END, request=request, reply=reply, seconds=0.1, bytes_out=9)
+
+
+def _serve(
+    demo: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, brought: Sequence[Exchange]
+) -> tuple[int, HospitalProcess]:
+    """A hospital that is brought these requests and no others; its exit code."""
+    options = ["--hospital", "north", "--data", str(demo / "north.csv"), "--state-dir", str(folder / "state")]
+    arguments = make_parser().parse_args([*options, "--tls-dir", str(demo / "identity-north")])
+    made, left = HospitalProcess(arguments, threading.Event()), iter(brought)
+    monkeypatch.setattr(made, "_answer", lambda node: next(left))
+    connection: Any = SimpleNamespace(
+        node=None,
+        watch=lambda: None,
+        may_have_request=lambda: True,
+        note_answered=lambda: None,
+        wait_until_sent=lambda seconds: None,
+    )
+    return made._serve(connection), made
+
+
+def test_an_interrupted_coordinator_is_waited_for(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _serve(demo, tmp_path, monkeypatch, [_end(130), _end(0)])[0] == 0
+    shown = capsys.readouterr()
+    assert shown.err.count("the coordinator was interrupted and may go on; waiting") == 1
+    assert "ABORTED" not in shown.out and shown.out.startswith("SUCCESS  hospital=north")
+    assert _serve(demo, tmp_path, monkeypatch, [_end(4)])[0] == 4
 
 
 @pytest.mark.parametrize(
