@@ -354,7 +354,7 @@ def _figures(result: RunResult, width: int) -> list[str]:
     if len(rows) == 1:
         return ["accuracy               not known"]
     lines = [f"{row[0]:<{_FIRST}}{row[1]:>10}{row[2]:>9}  {row[3]:<16}{row[4]}" for row in rows]
-    tested = found.how_tested(result.study.inputs)
+    tested = found.how_tested(result.study.inputs, summed=result.study.released_sums)
     marked = any("◆" in row[0] for row in rows)
     notes = ["◆ computed from private votes: for the analyst, do not publish"] if marked else []
     notes += [tested] if tested else []
