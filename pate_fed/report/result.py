@@ -286,6 +286,13 @@ class PrivacyFigures:
         """Why no ε is known against the public."""
         return self.student_reason or "no bound is known"
 
+    @property
+    def coordinator_note(self) -> str:
+        """Why ε against the coordinator is not 0 where nothing was released; else empty."""
+        if self.student != 0 or not self.coordinator:
+            return ""
+        return "its ε stands though nothing was released: it sees an answer before the ledger has its row"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seconds:

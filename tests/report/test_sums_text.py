@@ -102,3 +102,17 @@ def test_a_large_epsilon_is_explained_without_teachers() -> None:
         if "ε" in each.title
     ]
     assert "smaller --epsilon" in first.text and "teacher" not in first.text
+
+
+def test_an_epsilon_against_the_coordinator_says_why_it_stands_where_nothing_was_released(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The ledger cannot tell whether a coordinator saw sums whose row it did not write."""
+    made, note = _result(at_hospitals=True), "its ε stands though nothing was released"
+    for public in (0.0, 1.0):
+        privacy = PrivacyFigures(student=public, coordinator=1.0)
+        result = replace(made, outcome=Outcome(status="aborted", privacy=privacy))
+        print_summary(result)
+        [by] = [row.by for row in guarantees(result) if row.against == "The coordinator"]
+        for told in (by, capsys.readouterr().err):
+            assert (note in told) == (public == 0)
