@@ -46,6 +46,19 @@ def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
     assert json.loads(out.splitlines()[-1])["bytes"] == 1989
 
 
+def test_sums_and_answers_about_labels_are_answers(tmp_path: Path, run: Any) -> None:
+    HospitalLog(tmp_path).note("summed", features=48, bytes=768)
+    out = run("hospital", "log", str(tmp_path)).out.splitlines()
+    assert "gave its class sums, of 48 features" in out[0]
+    assert out[1] == "in all: sums given: 1, 0 requests refused, 0 bytes sent"
+    for event in ("labelled", "labelled again"):
+        HospitalLog(tmp_path / "labels").note(event, mechanism="randres", epsilon=1.0, delta=0.0)
+    *_, told = run("hospital", "log", str(tmp_path / "labels")).out.splitlines()
+    assert told == "in all: answers about its labels: 1, 0 requests refused, 0 bytes sent"
+    *_, total = run("hospital", "log", str(tmp_path), "--format", "json").out.splitlines()
+    assert (json.loads(total)["sums"], json.loads(total)["queries"]) == (1, 0)
+
+
 def test_a_coordinators_words_do_not_steer_the_terminal(tmp_path: Path, run: Any) -> None:
     log = HospitalLog(tmp_path)
     log.note("sent", message_type="query.\x1b[2J", bytes=3)

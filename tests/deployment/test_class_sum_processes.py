@@ -92,6 +92,7 @@ class Study:
         for party in self.hospitals:
             assert party.wait(60) == 0, party.text
             assert party.text.count("class sums given, under masks") == 1
+            assert " sums=1 " in party.last_line
             log = self._log(party.name)
             assert [event["event"] for event in log].count("summed") == 1
             assert not [event for event in log if event["event"] in ("refused", "fault")]
