@@ -24,10 +24,10 @@ _MAY_COME_LATER = ("coordinator",)  # the client waits for it
 
 def join(arguments: argparse.Namespace) -> int:
     """Take part in a study to the end; the exit code is the client's, or that of the first problem."""
-    _check_files(arguments)
     folder = Path(arguments.dir)
     identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
     admission = identity.admission
+    _check_files(arguments)
     before = consent_to(folder, terms=admission.terms_digest, authority=admission.fingerprint)
     if before is None:
         made = ask_consent(identity, yes=arguments.yes, fingerprint_given=arguments.fingerprint is not None)
