@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ __all__ = [
     "LINE_PURPOSE",
     "LOG_FILE",
     "NO_LINE",
+    "Given",
     "HospitalLog",
     "digest_of_line",
     "read_events",
@@ -63,6 +65,30 @@ def read_events(state_dir: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
         except ValueError:
             event = None
         yield line, event if isinstance(event, dict) else None
+
+
+@dataclass(slots=True)
+class Given:
+    """What a hospital's answers were about, by its log: none is counted that was given again.
+
+    `queries` are public inputs that it voted on, `sums` class sums, `labels` answers about its labels.
+    """
+
+    queries: int = 0
+    sums: int = 0
+    labels: int = 0
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Count an event in."""
+        self.queries += int(event["queries"]) if event["event"] == "voted" else 0
+        self.sums += event["event"] == "summed"
+        self.labels += event["event"] == "labelled"
+
+    def texts(self) -> list[str]:
+        """It in words; where nothing was answered, that."""
+        other = {"sums given": self.sums, "answers about its labels": self.labels}
+        told = [f"{name}: {number}" for name, number in other.items() if number]
+        return told if told and not self.queries else [f"{self.queries} queries answered", *told]
 
 
 class HospitalLog:

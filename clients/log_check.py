@@ -13,6 +13,7 @@ from typing import Any
 from clients.log import CHAINED, HEAD_FILE, HEAD_PURPOSE, LINE_PURPOSE, LOG_FILE, NO_LINE, digest_of_line
 from clients.receipts import read_receipts
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.format import counted
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.admission import Admission
 from pate_fed.identity.certificates import read_certificate
@@ -77,7 +78,7 @@ def check_log(state_dir: Path, identity: Path | None) -> LogCheck:
     if not (found.broken or (found.unchained and found.unchained == found.lines)):
         _say_signatures(found, public)
     _check_head(found, state_dir / HEAD_FILE, content, public)
-    _check_receipts(found, state_dir, admission)
+    _check_receipts(found, state_dir, admission, content)
     return found
 
 
@@ -133,8 +134,7 @@ class _Reader:
         found.unchained += not chained
         self._old.update(line + b"\n")
         self._before = digest_of_line(line) if chained else self._old.hexdigest()
-        if values is not None and "sha256" in values and values.get("kind") not in (None, _END):
-            found.left.append(str(values["sha256"]))
+        found.left += _left(values)
         return None
 
     def _check_signature(self, line: bytes) -> str | None:
@@ -156,6 +156,12 @@ def _fields(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None
+
+
+def _left(values: dict[str, Any] | None) -> list[str]:
+    """The digest of the message that a line says left; of most lines none."""
+    told = values is not None and "sha256" in values and values.get("kind") not in (None, _END)
+    return [str(values["sha256"])] if told and values is not None else []
 
 
 def _say_signatures(found: LogCheck, public: object) -> None:
@@ -198,7 +204,7 @@ def _check_head(found: LogCheck, path: Path, content: bytes, public: object) -> 
     found.holds.append("end: no line is missing")
 
 
-def _check_receipts(found: LogCheck, state_dir: Path, admission: Admission | None) -> None:
+def _check_receipts(found: LogCheck, state_dir: Path, admission: Admission | None, content: bytes) -> None:
     if admission is None:
         return
     try:
@@ -223,11 +229,15 @@ def _check_receipts(found: LogCheck, state_dir: Path, admission: Admission | Non
     for receipt in receipts:  # a later one tells of what an earlier one told, too
         received |= Counter(receipt.received)
     # A refusal carries nothing: it may leave though the disk is too full for its line.
-    unknown = received.keys() - left.keys() - _refusals(admission.hospital)
+    # Also of lines behind the first that does not follow: they are not trusted, but they are there.
+    there = {digest for line in content.split(b"\n") for digest in _left(_fields(line))}
+    unknown = received.keys() - there - _refusals(admission.hospital)
     if unknown:
+        missed = counted(len(unknown), "message")
         found.broken.append(
-            f"the coordinator received {len(unknown)} messages that are not in the log: lines were removed"
+            f"the coordinator received {missed} that the log has no line of: lines were removed"
         )
+    if unknown or there - left.keys():  # the log was read up to a line that does not follow
         return
     found.confirmed = (left & received).total()
     missing = (left - received).total()

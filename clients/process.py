@@ -17,13 +17,14 @@ import numpy as np
 
 from clients.account import Account
 from clients.leave import STATEMENT_FILE, has_left
-from clients.log import LOG_FILE, read_events
+from clients.log import LOG_FILE, Given, read_events
 from clients.policy import Policy, find_policy
 from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings
 from clients.state_dir import find_state_dir, old_state_dir
 from pate_fed.disk import try_lock
 from pate_fed.errors import InputError, PolicyError, require_libraries
 from pate_fed.format import printable
+from pate_fed.protocol.digest import record_digest
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, SUMS, TEACH, VOTES
 from pate_fed.protocol.refusals import Refusal
@@ -31,7 +32,7 @@ from pate_fed.protocol.sizes import largest_messages
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.connection import Connection
 from pate_fed.runtime.security import check_security
-from pate_fed.runtime.signals import raise_if
+from pate_fed.runtime.signals import INTERRUPTED, raise_if
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import MaskedVector, SumRefused
 from pate_fed.secure_sum.messages import Reply as SumMessage
@@ -45,6 +46,9 @@ __all__ = ["HospitalProcess", "lock_state_dir"]
 
 _POLL_S = 0.5
 _DELIVERY_S = 15.0
+_INTERRUPTED = (
+    "the coordinator was interrupted and may go on; waiting for it as after a crash (--wait), Ctrl-C ends it"
+)
 
 
 class HospitalProcess:
@@ -83,7 +87,7 @@ class HospitalProcess:
             raise PolicyError(f"this hospital has left the study and answers nothing any more: {statement}")
         if not arguments.data.startswith(PART):
             Account(self._name).check()
-        self._queries = self._sent = 0
+        self._sent = 0
 
     def run(self) -> int:
         """Serve until the study is over; the exit code.
@@ -120,6 +124,9 @@ class HospitalProcess:
             connection.note_answered()
             self._print_request(done)
             over = done.message_type == END and done.reply.get("kind") == "ended"
+            if over and _exit_code(done) == INTERRUPTED:
+                self._print(f"{self._name}: {_INTERRUPTED}")
+                continue
             refused = _refusal(done)
             by_policy = refused is not None and refused.is_policy
             if over or by_policy or refused is Refusal.DATA:
@@ -146,18 +153,35 @@ class HospitalProcess:
         request = done.request or {}
         status = str(request["status"]).upper()
         print(
-            f"{status}  hospital={self._name} {request.get('summary')!s} answered={self._queries} "
+            f"{status}  hospital={self._name} {request.get('summary')!s} {self._given()} "
             f"sent={self._sent}B log={self._state / LOG_FILE}",
             flush=True,
         )
-        return int(str(request["exit_code"]))
+        return _exit_code(done)
 
     def _print_request(self, done: Exchange) -> None:
         """One line a request, for the hospital's own eyes."""
         self._sent += done.bytes_out
-        self._queries += _queries(done)
-        if (text := _described(done)) is not None:
+        if (text := _described(done, again=self._gave_before(done))) is not None:
             self._print(f"{self._name}: {text}")
+
+    def _given(self) -> str:
+        """What it answered in this study, by its log."""
+        given = Given()
+        for _, event in read_events(self._state):
+            if event is not None:
+                given.take(event)
+        if given.queries or not (given.sums or given.labels):
+            return f"answered={given.queries}"
+        return f"sums={given.sums}" if given.sums else f"label_answers={given.labels}"
+
+    def _gave_before(self, done: Exchange) -> bool:
+        """Whether the very same answer about its records is in its log twice: it was kept, and sent again."""
+        if not (_queries(done) or done.message_type in (LABELS, SUMS, COUNTS)):
+            return False
+        log, digest = self._state / LOG_FILE, record_digest(done.reply).encode()
+        lines = log.read_bytes().splitlines() if log.exists() else []
+        return sum(digest in line and b'"event": "handled"' in line for line in lines) > 1
 
     def _logged_reason(self, otherwise: str) -> str:
         """The sentence that the hospital's side left in its log; it was sent to nobody."""
@@ -221,6 +245,11 @@ class HospitalProcess:
             print(text, file=sys.stderr, flush=True)
 
 
+def _exit_code(done: Exchange) -> int:
+    """The coordinator's own, of a notice that says how the study ended."""
+    return int(str((done.request or {})["exit_code"]))
+
+
 def _refusal(done: Exchange) -> Refusal | None:
     if done.reply.get("kind") != "refused":
         return None
@@ -232,8 +261,9 @@ def _sum_step(done: Exchange) -> SumMessage | None:
     return read_reply(step) if isinstance(step, bytes) else None
 
 
-def _described(done: Exchange) -> str | None:
-    """What was asked and answered, None for a step that is of no interest."""
+def _described(done: Exchange, *, again: bool = False) -> str | None:
+    """What was asked and answered, None for a step that is of no interest; `again`: as it was before."""
+    repeated = " again" if again else ""
     refused, step, sent = _refusal(done), _sum_step(done), f"{done.bytes_out} bytes"
     masked = isinstance(step, MaskedVector)
     if done.request is None and refused is Refusal.POLICY:
@@ -250,15 +280,15 @@ def _described(done: Exchange) -> str | None:
         return f"agreed to the terms, teachers ready ({done.seconds:.1f} s)"
     if done.message_type == LABELS:
         noisy = len(np.asarray(done.reply["label"]))
-        what = f"{noisy} labels after randomised response sent" if noisy else "ready to count"
+        what = f"{noisy} labels after randomised response sent{repeated}" if noisy else "ready to count"
         return f"agreed to the terms, {what} ({sent})"
     if done.message_type == SUMS and masked:
-        return f"class sums given, under masks ({sent})"
+        return f"class sums given{repeated}, under masks ({sent})"
     if done.message_type == COUNTS and masked:
-        return f"noisy counts sent under masks ({sent})"
+        return f"noisy counts sent{repeated} under masks ({sent})"
     if done.message_type == VOTES or masked:
         under = " under masks" if masked else ""
-        return f"voted{under} on {_queries(done)} public inputs ({done.seconds:.1f} s, {sent} sent)"
+        return f"voted{repeated}{under} on {_queries(done)} public inputs ({done.seconds:.1f} s, {sent} sent)"
     if isinstance(step, SumRefused):
         return f"refused a step of the secure summation: {step.refusal.value}"
     return None

@@ -65,25 +65,26 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
     Raises:
         InputError: the directory holds no log.
     """
-    from clients.log import LOG_FILE, read_events
+    from clients.log import LOG_FILE, Given, read_events
 
     if not (state_dir / LOG_FILE).is_file():
         raise InputError(f"{state_dir}: holds no {LOG_FILE}; give the --state-dir of a hospital")
-    sent = queries = refused = torn = 0
+    sent = refused = torn = 0
+    given = Given()
     for line, event in read_events(state_dir):
         if event is None:
             torn += 1
             continue
         sent += int(event["bytes"]) if event["event"] == "sent" else 0
-        queries += int(event["queries"]) if event["event"] == "voted" else 0
+        given.take(event)
         refused += event["event"] == "refused"
         yield line if as_json else printable(_words(event))  # a message's type is its sender's word
-    total = {"event": "total", "bytes": sent, "queries": queries, "refused": refused, "torn_lines": torn}
     if as_json:
-        yield json.dumps(total)
+        rest = {"refused": refused, "torn_lines": torn}
+        yield json.dumps({"event": "total", "bytes": sent, **asdict(given), **rest})
     else:
         cut = f", {torn} lines cut" if torn else ""
-        yield f"in all: {queries} queries answered, {refused} requests refused, {sent} bytes sent{cut}"
+        yield f"in all: {', '.join(given.texts())}, {refused} requests refused, {sent} bytes sent{cut}"
 
 
 def _words(event: dict[str, Any]) -> str:
@@ -95,6 +96,8 @@ def _words(event: dict[str, Any]) -> str:
         return f"{when}  sent {event['bytes']} bytes ({event['message_type']})"
     if kind == "voted":
         return f"{when}  voted on {event['queries']} queries"
+    if kind == "summed":
+        return f"{when}  gave its class sums, of {event['features']} features"
     if kind in ("labelled", "labelled again"):
         what = f"{event['mechanism']}, ε={epsilon_text(event['epsilon'])} δ={delta_text(event['delta'])}"
         same = "" if kind == "labelled" else ", the same answer again: at no further cost"
@@ -107,6 +110,8 @@ def _words(event: dict[str, Any]) -> str:
         return f"{when}  that took {float(event['seconds']):.1f} s{digest}"
     if kind == "receipt":
         return f"{when}  kept the coordinator's receipt (sha256 {str(event['kept'])[:16]}…)"
+    if kind == "ended" and event["status"] == "aborted":
+        return f"{when}  the coordinator was interrupted; it may go on"
     if kind == "ended":
         return f"{when}  the coordinator ended the study: {event['status']}"
     if kind == "taught":

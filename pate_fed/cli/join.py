@@ -12,6 +12,7 @@ from pate_fed.cli.doctor.findings import PROBLEM, Finding
 from pate_fed.cli.doctor.hospital import HospitalSide
 from pate_fed.cli.doctor.machine import machine_findings
 from pate_fed.client import main as run_client
+from pate_fed.errors import InputError
 from pate_fed.format import printable
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.consent import CONSENT_FILE, consent_to
@@ -26,6 +27,7 @@ def join(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.dir)
     identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
     admission = identity.admission
+    _check_files(arguments)
     before = consent_to(folder, terms=admission.terms_digest, authority=admission.fingerprint)
     if before is None:
         made = ask_consent(identity, yes=arguments.yes, fingerprint_given=arguments.fingerprint is not None)
@@ -50,6 +52,18 @@ def join(arguments: argparse.Namespace) -> int:
     given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
     command = ["--hospital", admission.hospital, "--tls-dir", str(folder), *given]
     return run_client([*command, "--quiet"] if arguments.quiet else command)
+
+
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Nobody agrees to a study and only then hears that a file was named wrongly.
+
+    Raises:
+        InputError: a file that an option names is not there.
+    """
+    given = (("--data", arguments.data), ("--pool", arguments.pool), ("--policy", arguments.policy))
+    for option, path in given:
+        if path is not None and not Path(path).exists():
+            raise InputError(f"{option} {path}: there is no such file or folder")
 
 
 def _stops(finding: Finding) -> bool:

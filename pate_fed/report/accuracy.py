@@ -197,17 +197,24 @@ class Accuracy:
         """The class of the least recall, the most frequent among equals; None where nothing is known."""
         return min(self.recall, key=lambda each: (each.share, -each.count), default=None)
 
-    def how_tested(self, inputs: str) -> str:
-        """Which public `inputs` tested the student, in sentences; empty where none is known to have."""
+    def how_tested(self, inputs: str, *, summed: bool) -> str:
+        """Which public `inputs` tested the student, in sentences; empty where none is known to have.
+
+        With `summed` they were labelled from class sums: then nobody is asked about an input.
+        """
+        of_sums = "whose labels were made of the sums"
+        asked, not_asked = (
+            (of_sums, of_sums) if summed else ("that were asked about", "that were not asked about")
+        )
         tested, parts = self.tested, list[str]()
         if tested.kept:
             parts.append(f"{tested.kept:,} that are kept for it")
         if tested.not_asked:
-            parts.append(f"{tested.not_asked:,} that were not asked about")
+            parts.append(f"{tested.not_asked:,} {not_asked}")
         if tested.left_out:
             parts.append(
-                f"{tested.left_out:,} that were asked about, each by a student that had not learnt from its "
-                f"label (cross-validation in {tested.splits} parts)"
+                f"{tested.left_out:,} {asked}, each by a student that had not learnt from its label "
+                f"(cross-validation in {tested.splits} parts)"
             )
         if not parts:
             return ""

@@ -65,7 +65,10 @@ class Taught:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voted:
-    """Parties answered a batch of `queries`; in a simulation on `measured` test inputs as well."""
+    """Parties answered a batch of `queries`; in a simulation on `measured` test inputs as well.
+
+    With class sums `queries` is the number of features that were summed.
+    """
 
     batch: int
     clients: int

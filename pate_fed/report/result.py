@@ -95,6 +95,11 @@ class StudyRecord(_Record):
         return self.terms.assumptions(together=self.backend != PROCESSES)
 
     @property
+    def released_sums(self) -> bool:
+        """Whether class sums are released, in place of votes' labels."""
+        return self.terms.sums is not None
+
+    @property
     def threshold(self) -> float | None:
         """Votes that a winner must reach; None where every query is answered."""
         aggregation = self.terms.aggregation
@@ -143,6 +148,11 @@ class LabelStudyRecord(_Record):
     def privacy(self) -> LabelStudyRecord:
         """What is protected, by the names that terms of votes have for it."""
         return self
+
+    @property
+    def released_sums(self) -> bool:
+        """No: labels are."""
+        return False
 
     @property
     def threshold(self) -> None:
@@ -275,6 +285,13 @@ class PrivacyFigures:
     def unbounded_because(self) -> str:
         """Why no ε is known against the public."""
         return self.student_reason or "no bound is known"
+
+    @property
+    def coordinator_note(self) -> str:
+        """Why ε against the coordinator is not 0 where nothing was released; else empty."""
+        if self.student != 0 or not self.coordinator:
+            return ""
+        return "its ε stands though nothing was released: it sees an answer before the ledger has its row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

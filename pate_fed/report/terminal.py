@@ -354,7 +354,7 @@ def _figures(result: RunResult, width: int) -> list[str]:
     if len(rows) == 1:
         return ["accuracy               not known"]
     lines = [f"{row[0]:<{_FIRST}}{row[1]:>10}{row[2]:>9}  {row[3]:<16}{row[4]}" for row in rows]
-    tested = found.how_tested(result.study.inputs)
+    tested = found.how_tested(result.study.inputs, summed=result.study.released_sums)
     marked = any("◆" in row[0] for row in rows)
     notes = ["◆ computed from private votes: for the analyst, do not publish"] if marked else []
     notes += [tested] if tested else []
@@ -410,9 +410,10 @@ def _privacy(result: RunResult, width: int) -> list[str]:
     unit = f"δ={delta_text(terms.delta)}, {terms.privacy.unit}, {terms.privacy.adjacency}"
     fixed = privacy.spent is not None and result.queries_asked > 0  # else it is what nothing cost
     spent = f"; fixed beforehand, {_epsilon(privacy.spent)} was spent" if fixed else ""
+    note = f"; {privacy.coordinator_note}" if privacy.coordinator_note else ""
     rows = [
         ("ε against the public", f"{_epsilon(privacy.student, privacy.student_reason)} at {unit}{spent}"),
-        ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
+        ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}{note}"),
     ]
     rows += (("claimed", each.warning) for each in study.assumptions.each)
     if not study.noise_private:

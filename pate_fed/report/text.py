@@ -255,6 +255,8 @@ def _coordinator(study: StudyRecord, outcome: Outcome) -> Guarantee:
         ),
     }.get(study.coordinator, by_coordinator(study.terms, masks=_masks_hold(study)))
     bound, kind = _bound(study, outcome.privacy.coordinator, none="Unbounded: no promise")
+    if note := outcome.privacy.coordinator_note:
+        by = f"{by}; {note}"
     sees = study.coordinator_sees[:1].upper() + study.coordinator_sees[1:]
     return Guarantee("The coordinator", sees, hidden, bound, by, kind)
 

@@ -207,7 +207,7 @@ def _parties(now: Snapshot) -> Iterator[tuple[str, str]]:
     if taught is not None:
         yield "ready", f"{taught.clients:,} of {of:,} hospitals in {duration_text(taught.seconds)}"
     for batch in [event for event in now.told if isinstance(event, Voted)][-3:]:
-        yield "answered", f"{_voted(batch)}, of {of:,}"
+        yield "answered", f"{_voted(batch, now.result.study)}, of {of:,}"
     if (open_ := waited_for(now)) is not None:
         yield "waits for", _waiting(open_)
     left = left_out(now)
@@ -319,7 +319,7 @@ def describe_event(event: object, now: Snapshot) -> str | None:
             f"ready: {event.clients:,} of {terms.num_clients:,} hospitals in {duration_text(event.seconds)}"
         )
     if isinstance(event, Voted):
-        return f"answered: {_voted(event)}"
+        return f"answered: {_voted(event, now.result.study)}"
     if isinstance(event, Waiting):
         # As a line each of these would bury the others; who is late in the end is left out by name.
         news = event.phase == CONNECT or (event.missing and event.answered)
@@ -350,8 +350,10 @@ def _guaranteed(study: _Study) -> str:
     return told + ("" if study.noise_private else "; not private: seeded noise")
 
 
-def _voted(event: Voted) -> str:
+def _voted(event: Voted, study: _Study) -> str:
     asked = counted(event.queries, "query") if event.queries else "a batch"
+    if study.released_sums:
+        asked = f"sums of {counted(event.queries, 'feature')}"
     return (
         f"batch {event.batch}: {counted(event.clients, 'hospital')}, {asked}, {duration_text(event.seconds)}"
     )

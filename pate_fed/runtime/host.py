@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pate_fed.errors import PateFedError
 from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.runtime.security import check_security
+from pate_fed.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,6 +104,8 @@ class Host:
                 completed = notice.exit_code == 0
                 if link.running:
                     coordinator.notify_hospitals(grid, notice)
+                    if notice.exit_code == INTERRUPTED:
+                        self.report("the hospitals wait: the same command with this --run-dir goes on")
             link.close_run(completed=completed)
         finally:
             if admitted is not None:

@@ -18,6 +18,7 @@ def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
     log.note("handled", seconds=4.454343)
     log.note("sent", message_type="query.votes", bytes=1589)
     log.note("sent", message_type="query.end", bytes=400)
+    log.note("ended", status="aborted")
     log.note("policy", reason="POLICY_DAY", sentence="too many today: 3 more")
     log.note("refused", reason="POLICY_DAY")
     with (tmp_path / "log.jsonl").open("a") as file:
@@ -34,6 +35,7 @@ def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
             "took 4.5 s",
             "1589 bytes",
             "400 bytes",
+            "the coordinator was interrupted",
             "3 more",
             Refusal.POLICY_DAY.value,
         ),
@@ -42,6 +44,19 @@ def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
         assert words in line
     code, out, _ = run("hospital", "log", str(tmp_path), "--format", "json")
     assert json.loads(out.splitlines()[-1])["bytes"] == 1989
+
+
+def test_sums_and_answers_about_labels_are_answers(tmp_path: Path, run: Any) -> None:
+    HospitalLog(tmp_path).note("summed", features=48, bytes=768)
+    out = run("hospital", "log", str(tmp_path)).out.splitlines()
+    assert "gave its class sums, of 48 features" in out[0]
+    assert out[1] == "in all: sums given: 1, 0 requests refused, 0 bytes sent"
+    for event in ("labelled", "labelled again"):
+        HospitalLog(tmp_path / "labels").note(event, mechanism="randres", epsilon=1.0, delta=0.0)
+    *_, told = run("hospital", "log", str(tmp_path / "labels")).out.splitlines()
+    assert told == "in all: answers about its labels: 1, 0 requests refused, 0 bytes sent"
+    *_, total = run("hospital", "log", str(tmp_path), "--format", "json").out.splitlines()
+    assert (json.loads(total)["sums"], json.loads(total)["queries"]) == (1, 0)
 
 
 def test_a_coordinators_words_do_not_steer_the_terminal(tmp_path: Path, run: Any) -> None:

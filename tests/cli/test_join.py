@@ -85,6 +85,17 @@ def test_nothing_starts_on_a_problem_or_without_a_yes(
     assert started == []
 
 
+@pytest.mark.parametrize("option", ["--data", "--pool", "--policy"])
+def test_a_file_that_is_not_there_is_told_before_the_yes(
+    option: str, demo: Path, run: Any, started: list[list[str]]
+) -> None:
+    code, out, err = run(*JOIN, "--yes", option, "nope.csv")
+    assert code == 2 and f"{option} nope.csv: there is no such file or folder" in err
+    assert "accepted" not in out and started == []
+    assert not (demo / "identity-north" / "consent.jsonl").exists()
+    assert not (demo / "identity-north" / "admission.json").exists()
+
+
 def test_a_coordinator_that_is_not_there_yet_is_waited_for(
     demo: Path, run: Any, started: list[list[str]], machine: list[str]
 ) -> None:

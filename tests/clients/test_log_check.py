@@ -98,6 +98,18 @@ def test_lines_that_are_removed_repeated_or_reordered_are_found(
         (state / "aside").rename(state / HEAD_FILE)
 
 
+def test_what_is_missing_is_counted_not_what_stands_behind_it(
+    state: Path, admitted: tuple[Authority, Path]
+) -> None:
+    lines = (state / LOG_FILE).read_bytes().splitlines(keepends=True)
+    one = _check(state, admitted[1], b"".join(lines[1:]))  # of the first message; that of the second stands
+    assert len(one.broken) == 2 and one.broken[1].startswith("the coordinator received 1 message that")
+    both = _check(state, admitted[1], b"".join(lines[3:]))
+    assert both.broken[1].startswith("the coordinator received 2 messages that")
+    other = _check(state, admitted[1], b"".join([*lines[:1], *lines[2:]]))  # a line of no message of its own
+    assert len(other.broken) == 1 and other.confirmed is None
+
+
 def test_a_log_that_was_written_anew_without_the_key_is_found(
     state: Path, admitted: tuple[Authority, Path]
 ) -> None:
@@ -162,7 +174,7 @@ def test_what_the_coordinator_did_not_get_is_said_and_a_refusal_needs_no_line(
     assert "1 it does not confirm" in found.holds[-1]
     unheard = replace(TeachReply.from_record(SENT[0]), num_teachers=9).to_record()
     keep_receipt(tmp_path, _receipt(authority, record_digest(unheard)), identity)
-    assert "received 1 messages that are not in the log" in check_log(tmp_path, identity).broken[0]
+    assert "received 1 message that the log has no line of" in check_log(tmp_path, identity).broken[0]
 
 
 def test_a_line_that_was_cut_short_is_told_and_the_rest_holds(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from builders import make_label_terms
 from vote_study import make_vote_study
 
-from clients.process import _described
-from pate_fed.client import main
+from clients.log import HospitalLog
+from clients.process import HospitalProcess, _described
+from pate_fed.client import main, make_parser
 from pate_fed.flower.supernode import Exchange
 from pate_fed.identity import Authority, HospitalIdentity, make_request
-from pate_fed.protocol.messages import TEACH, Record
+from pate_fed.protocol.digest import record_digest
+from pate_fed.protocol.messages import END, TEACH, VOTES, Record
 
 
 def _semicolons(text: str) -> str:
@@ -71,6 +77,84 @@ def test_labels_that_cannot_be_used_connect_to_nobody(
     assert main([*options, "--state-dir", str(tmp_path / "state")]) == 2
     shown = capsys.readouterr()
     assert "be from 0 to 49" in shown.err and "connecting" not in shown.err
+
+
+def _end(code: int) -> Exchange:
+    """The coordinator's notice that the study is over, answered."""
+    request = {"status": "success" if code == 0 else "aborted", "exit_code": code, "summary": "ε=1"}
+    reply = {"kind": "ended", "party": "north"}
+    return Exchange(message_type=END, request=request, reply=reply, seconds=0.1, bytes_out=9)
+
+
+def _serve(
+    demo: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, brought: Iterable[Exchange]
+) -> tuple[int, HospitalProcess]:
+    """A hospital that is brought these requests and no others; its exit code."""
+    options = ["--hospital", "north", "--data", str(demo / "north.csv"), "--state-dir", str(folder / "state")]
+    arguments = make_parser().parse_args([*options, "--tls-dir", str(demo / "identity-north")])
+    made, left = HospitalProcess(arguments, threading.Event()), iter(brought)
+    monkeypatch.setattr(made, "_answer", lambda node: next(left))
+    connection: Any = SimpleNamespace(
+        node=None,
+        watch=lambda: None,
+        may_have_request=lambda: True,
+        note_answered=lambda: None,
+        wait_until_sent=lambda seconds: None,
+    )
+    return made._serve(connection), made
+
+
+def test_an_interrupted_coordinator_is_waited_for(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _serve(demo, tmp_path, monkeypatch, [_end(130), _end(0)])[0] == 0
+    shown = capsys.readouterr()
+    assert shown.err.count("the coordinator was interrupted and may go on; waiting") == 1
+    assert "ABORTED" not in shown.out and shown.out.startswith("SUCCESS  hospital=north")
+    assert _serve(demo, tmp_path, monkeypatch, [_end(4)])[0] == 4
+
+
+def _voted(batch: int) -> Exchange:
+    """Three votes, as an answer to a batch."""
+    reply = {
+        "kind": "votes",
+        "party": "north",
+        "batch_digest": f"{batch:064}",
+        "votes": np.eye(3, dtype=np.int64),
+    }
+    request = {"index": np.arange(3)}
+    return Exchange(message_type=VOTES, request=request, reply=reply, seconds=0.1, bytes_out=9)
+
+
+def test_an_answer_that_is_sent_again_is_said_to_be(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state").mkdir()
+    log = HospitalLog(tmp_path / "state")
+
+    def answers() -> Iterator[Exchange]:
+        for event, batch in (("voted", 1), ("voted", 2), ("voted again", 2)):
+            done = _voted(batch)
+            log.note(event, queries=3, bytes=24)
+            log.note("handled", seconds=0.1, kind="votes", sha256=record_digest(done.reply))
+            yield done
+        yield _end(0)
+
+    _serve(demo, tmp_path, monkeypatch, answers())
+    shown = capsys.readouterr()
+    told = [line.partition(" public")[0] for line in shown.err.splitlines() if "voted" in line]
+    assert told == ["north: voted on 3", "north: voted on 3", "north: voted again on 3"]
+    assert " answered=6 " in shown.out  # by its log, whichever process answered
+
+
+def test_sums_that_were_given_are_in_the_outcome(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state").mkdir()
+    HospitalLog(tmp_path / "state").note("summed", features=48, bytes=768)
+    _serve(demo, tmp_path, monkeypatch, [_end(0)])
+    out = capsys.readouterr().out
+    assert " sums=1 " in out and "answered=" not in out
 
 
 @pytest.mark.parametrize(

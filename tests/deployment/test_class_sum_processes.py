@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import stat
 import time
 from pathlib import Path
@@ -52,19 +53,17 @@ pytestmark = pytest.mark.slow
 class Study:
     """Four admitted hospitals with the default policy, and their coordinator."""
 
-    def __init__(self, rehearsal: Any) -> None:
+    def __init__(self, rehearsal: Any, *, joined: int = len(HOSPITALS)) -> None:
         self.rehearsal, self.folder = rehearsal, rehearsal.folder
         rehearsal.write_tables(private=False, names=HOSPITALS)
         (self.folder / "study.toml").write_text(STUDY, encoding="utf-8")
         make_identities(self.folder)
-        self.hospitals = [
-            rehearsal.start(
-                name,
-                *("-m", "pate_fed.client", "--hospital", name, "--data", f"{name}.csv"),
-                *("--tls-dir", f"identity-{name}"),
-            )
-            for name in HOSPITALS
-        ]
+        self.hospitals = [self.join(name) for name in HOSPITALS[:joined]]
+
+    def join(self, name: str) -> Any:
+        """Start a hospital."""
+        options = ("--hospital", name, "--data", f"{name}.csv", "--tls-dir", f"identity-{name}")
+        return self.rehearsal.start(name, "-m", "pate_fed.client", *options)
 
     def coordinator(self, *, hold: str | None = None) -> Any:
         """Start it; with `hold` it stays at that moment until it is killed."""
@@ -93,6 +92,7 @@ class Study:
         for party in self.hospitals:
             assert party.wait(60) == 0, party.text
             assert party.text.count("class sums given, under masks") == 1
+            assert " sums=1 " in party.last_line
             log = self._log(party.name)
             assert [event["event"] for event in log].count("summed") == 1
             assert not [event for event in log if event["event"] in ("refused", "fault")]
@@ -129,6 +129,19 @@ def test_a_coordinator_that_is_killed_before_and_after_the_row_goes_on(rehearsal
         study.kill_at(moment)
     last = study.coordinator()
     assert last.wait(300) == 0, last.text
+    assert study.check()["status"] == "success"
+
+
+def test_hospitals_wait_for_a_coordinator_that_was_interrupted(rehearsal: Any) -> None:
+    study = Study(rehearsal, joined=3)
+    first = study.coordinator()
+    first.wait_for("3 of 4 connected")
+    first.process.send_signal(signal.SIGINT)
+    assert first.wait(60) == 130 and "the hospitals wait" in first.text, first.text
+    for party in study.hospitals:
+        party.wait_for("the coordinator was interrupted and may go on", 30)
+    study.hospitals.append(study.join(HOSPITALS[3]))
+    assert study.coordinator().wait(300) == 0
     assert study.check()["status"] == "success"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,12 @@ from builders import make_sum_terms
 
 from pate_fed.config.sections import Queries
 from pate_fed.protocol.cost import make_ledger_terms
+from pate_fed.report.accuracy import Accuracy, HowTested
 from pate_fed.report.html import write_report
 from pate_fed.report.log import RunLog, read_result
+from pate_fed.report.quality import accuracy_bars
 from pate_fed.report.result import Outcome, PrivacyFigures, ReleasedBatch, RunResult, StudyRecord
+from pate_fed.report.terminal import print_summary
 from pate_fed.report.terms_text import describe_terms
 from pate_fed.report.text import banners, guarantees
 
@@ -57,6 +61,17 @@ def test_nothing_speaks_of_votes(at_hospitals: bool, tmp_path: Path) -> None:
     assert not [banner for banner in banners(result, publishable=False) if banner.title == "For the analyst"]
 
 
+def test_no_public_input_is_said_to_be_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    result = _result(at_hospitals=True)
+    tested = Accuracy(student=0.8, student_n=140, majority=0.5, tested=HowTested(kept=46, not_asked=94))
+    result = replace(result, outcome=replace(result.outcome, accuracy=tested))
+    print_summary(result)
+    bars = accuracy_bars(result, publishable=True)
+    assert bars is not None
+    for told in (" ".join(capsys.readouterr().err.split()), bars.caption):
+        assert "94 whose labels were made of the sums" in told and "not asked" not in told
+
+
 def test_each_row_says_who_sees_what() -> None:
     public, coordinator, hospitals = guarantees(_result(at_hospitals=True))
     assert "Noisy sums of features by class" in public.sees and public.kind == "finite"
@@ -87,3 +102,17 @@ def test_a_large_epsilon_is_explained_without_teachers() -> None:
         if "ε" in each.title
     ]
     assert "smaller --epsilon" in first.text and "teacher" not in first.text
+
+
+def test_an_epsilon_against_the_coordinator_says_why_it_stands_where_nothing_was_released(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The ledger cannot tell whether a coordinator saw sums whose row it did not write."""
+    made, note = _result(at_hospitals=True), "its ε stands though nothing was released"
+    for public in (0.0, 1.0):
+        privacy = PrivacyFigures(student=public, coordinator=1.0)
+        result = replace(made, outcome=Outcome(status="aborted", privacy=privacy))
+        print_summary(result)
+        [by] = [row.by for row in guarantees(result) if row.against == "The coordinator"]
+        for told in (by, capsys.readouterr().err):
+            assert (note in told) == (public == 0)

@@ -35,6 +35,12 @@ def test_the_page_shows_what_goes_on(tmp_path: Path) -> None:
     assert ">42<" in over["figures"]
 
 
+@pytest.mark.parametrize(("record", "head"), [(RECORD, "queries"), (SUMS, "features")])
+def test_what_was_summed_is_no_query(tmp_path: Path, record: Any, head: str) -> None:
+    told = _parts(save_run(tmp_path / "run", events(record)[:4]))["hospitals"]
+    assert f'<th scope="col">{head}</th><th scope="col">time</th>' in told and "<td>200</td>" in told
+
+
 @pytest.mark.parametrize("record", [RECORD, SUMS, LABELS])
 def test_nothing_from_private_votes_without_analyst(tmp_path: Path, record: Any) -> None:
     folder = save_run(tmp_path / "run", events(record))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from saved_runs import RECORD, events, make_outcome, save_run
+from saved_runs import RECORD, SUMS, events, make_outcome, save_run
 
 from pate_fed.privacy import GNMax, Ledger, LedgerTerms, Protection, SeededNoise
-from pate_fed.report.watching import labels_by_class, read_snapshot, snapshot_rows, sparkline
+from pate_fed.report.watching import describe_event, labels_by_class, read_snapshot, snapshot_rows, sparkline
 
 
 def _phases(folder: Path) -> str:
@@ -67,3 +67,10 @@ def test_the_curve_keeps_its_last_value() -> None:
     assert sparkline([0.0, 0.5, 1.0]) == "▁▅█" and sparkline([0.3, 0.3]) == "▁▁"
     long = sparkline([place / 100 for place in range(101)])
     assert len(long) == 40 and long[-1] == "█"
+
+
+def test_features_of_class_sums_are_no_queries(tmp_path: Path) -> None:
+    now = read_snapshot(save_run(tmp_path / "run", events(SUMS)[:4]))
+    assert now is not None
+    for told in (describe_event(now.told[3], now) or "", dict(snapshot_rows(now))["answered"]):
+        assert "9 hospitals, sums of 200 features, " in told and "quer" not in told
