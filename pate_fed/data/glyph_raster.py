@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import file_digest, sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -114,8 +114,9 @@ def fonts_digest() -> str:
     return total.hexdigest()
 
 
+@lru_cache(maxsize=4)  # a sweep draws many data sets of few kinds, and opening the fonts takes half a second
 def make_distance_maps(symbols: str) -> DistanceMaps:
-    """Distance maps of these symbols, class by class, fonts in a fixed order."""
+    """Distance maps of these symbols, class by class, fonts in a fixed order; not to be written to."""
     maps: list[list[NDArray[np.float32]]] = [[] for _ in symbols]
     for name in (*_UNICODE_FONTS, *_LATIN_FONTS):
         with _quiet_fonttools():
@@ -123,7 +124,10 @@ def make_distance_maps(symbols: str) -> DistanceMaps:
             for at, segments in outlines:
                 maps[at].append(_signed_distance(_fill(_fit(segments))))
     first = np.cumsum([0, *(len(of_symbol) for of_symbol in maps)])
-    return DistanceMaps(distance=np.stack([one for of_symbol in maps for one in of_symbol]), first=first)
+    distance = np.stack([one for of_symbol in maps for one in of_symbol])
+    for shared in (distance, first):
+        shared.setflags(write=False)
+    return DistanceMaps(distance=distance, first=first)
 
 
 def _only_latin(symbols: str) -> str:

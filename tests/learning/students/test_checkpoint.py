@@ -34,7 +34,13 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(settings, id=name, marks=[pytest.mark.slow] if settings.network == "nin-cnn" else [])
+        for name, settings in SETTINGS.items()
+    ],
+)
 def test_a_stopped_run_goes_on_to_the_same_student(
     stripes: MakeStripes, train_on: TrainOn, tmp_path: Path, settings: StudentSettings
 ) -> None:

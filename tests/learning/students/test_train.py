@@ -137,7 +137,7 @@ def test_the_callers_randomness_is_left_alone(stripes: MakeStripes, train_on: Tr
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.parametrize("name", ["dense", "nin-cnn"])
+@pytest.mark.parametrize("name", ["dense", pytest.param("nin-cnn", marks=pytest.mark.slow)])
 def test_few_labels_are_enough(train_on: TrainOn, name: str) -> None:
     images, labels = _patterns(200, seed=0)
     fresh, answers = _patterns(100, seed=1)

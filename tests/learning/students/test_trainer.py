@@ -158,7 +158,11 @@ def _last_line(trainer: GANTrainer | FixMatch, sets: TrainingSets) -> str:
 @pytest.mark.parametrize(
     ("name", "network"),
     [(name, network) for name in STUDENTS for network in ("encoder", "small-cnn")]
-    + [("pate+", network) for network in ("deep-cnn", "dense", "nin-cnn", "nin-cnn-wide")],
+    + [("pate+", "dense")]
+    + [
+        pytest.param("pate+", network, marks=pytest.mark.slow)
+        for network in ("deep-cnn", "nin-cnn", "nin-cnn-wide")
+    ],
 )
 def test_an_epoch_makes_everything_on_its_device(name: str, network: str) -> None:
     trainer, sets = _elsewhere(name, network)

@@ -53,7 +53,7 @@ for line in sys.stdin:
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
-KILLS = 8
+KILLS = 5
 
 
 class Writers:
