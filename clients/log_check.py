@@ -228,9 +228,10 @@ def _check_receipts(found: LogCheck, state_dir: Path, admission: Admission | Non
     received, left = Counter[str](), Counter(found.left)
     for receipt in receipts:  # a later one tells of what an earlier one told, too
         received |= Counter(receipt.received)
+    there = set(left)
+    if found.broken:  # lines behind the first that does not follow are not trusted, but they are there
+        there.update(digest for line in content.split(b"\n") for digest in _left(_fields(line)))
     # A refusal carries nothing: it may leave though the disk is too full for its line.
-    # Also of lines behind the first that does not follow: they are not trusted, but they are there.
-    there = {digest for line in content.split(b"\n") for digest in _left(_fields(line))}
     unknown = received.keys() - there - _refusals(admission.hospital)
     if unknown:
         missed = counted(len(unknown), "message")

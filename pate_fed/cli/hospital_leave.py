@@ -132,7 +132,13 @@ def _leave(arguments: argparse.Namespace) -> int:
         print_lines([f"erased: {', '.join(erased)}"])
     path = state_dir / STATEMENT_FILE
     if not path.exists():
-        path = _state(state_dir, settings, identity_of(state_dir, arguments.dir), responded=responded)
+        identity = identity_of(state_dir, arguments.dir)
+        try:
+            path = _state(state_dir, settings, identity, responded=responded)
+        except OSError as error:
+            raise InputError(
+                f"{state_dir}: left and erased, but without a statement ({error.strerror}); do it again"
+            ) from error
     signed = read_json(_Signed, path, what="a statement of `pate-fed hospital leave`")
     print_lines(map(printable, _lines(signed.statement)))
     print(f"keep this statement: {path}")
@@ -153,7 +159,12 @@ def _agreed(state_dir: Path) -> _Agreed:
     from pate_fed.identity import read_terms
     from pate_fed.protocol.terms import Terms
 
-    found = [read_terms(path.read_text(encoding="utf-8")) for path in terms_files(state_dir) if path.exists()]
+    try:
+        texts = [path.read_text(encoding="utf-8") for path in terms_files(state_dir) if path.exists()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"{state_dir}: the study's terms cannot be read ({reason})") from error
+    found = [read_terms(text) for text in texts]
     votes = [terms for terms in found if isinstance(terms, Terms)]
     labels = [terms for terms in found if not isinstance(terms, Terms)]
     return _Agreed(votes=votes[0] if votes else None, labels=labels[0] if labels else None)

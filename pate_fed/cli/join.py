@@ -58,12 +58,18 @@ def _check_files(arguments: argparse.Namespace) -> None:
     """Nobody agrees to a study and only then hears that a file was named wrongly.
 
     Raises:
-        InputError: a file that an option names is not there.
+        InputError: a file that an option names is not there, or cannot be reached.
     """
     given = (("--data", arguments.data), ("--pool", arguments.pool), ("--policy", arguments.policy))
     for option, path in given:
-        if path is not None and not Path(path).exists():
-            raise InputError(f"{option} {path}: there is no such file or folder")
+        if path is None:
+            continue
+        try:
+            Path(path).stat()
+        except FileNotFoundError as error:
+            raise InputError(f"{option} {path}: there is no such file or folder") from error
+        except OSError as error:  # a folder above it that this user may not enter
+            raise InputError(f"{option} {path}: cannot be read ({error.strerror})") from error
 
 
 def _stops(finding: Finding) -> bool:

@@ -6,7 +6,7 @@ import argparse
 import io
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -233,7 +233,10 @@ def _of_table(
     beside = path.with_name("study.toml")
     if not beside.is_file():
         raise InputError(f"{beside}: is not there; keep it beside {path.name}: it says what the columns mean")
-    table = load_study(beside).get("data", {}).get("table")
+    data = load_study(beside).get("data", {})
+    if not isinstance(data, Mapping):
+        raise InputError(f"data in {beside} is {data!r}: a table of settings is meant")
+    table = data.get("table")
     if table is None:
         return _Predictor(
             lambda file: _read_rows(file, beside, num_features),

@@ -210,3 +210,29 @@ def test_what_cannot_be_erased_is_erased_by_doing_it_again(
     assert has_left(state) and not (state / STATEMENT_FILE).exists()
     code, out, _ = run("hospital", "leave", str(state))  # it has left: nobody is asked again
     assert code == 0 and "erased: teacher-0.pt" in out and (state / STATEMENT_FILE).exists()
+
+
+def test_terms_that_cannot_be_read_are_named_and_nothing_is_erased(state: Path, run: Any) -> None:
+    (state / "teacher-0.pt").touch()
+    (state / "terms.json").write_bytes(b"\xff")
+    code, out, err = run("hospital", "leave", str(state), "--yes")
+    assert code == 2 and out == "" and "the study's terms cannot be read (not UTF-8 text)" in err
+    (state / "terms.json").unlink()
+    (state / "terms.json").mkdir()
+    code, _, err = run("hospital", "leave", str(state), "--yes")
+    assert code == 2 and "the study's terms cannot be read (Is a directory)" in err
+    assert (state / "teacher-0.pt").exists() and not has_left(state)
+
+
+def test_a_statement_that_cannot_be_written_is_written_by_doing_it_again(
+    state: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("clients.leave.state_leaving", full)
+        code, _, err = run("hospital", "leave", str(state), "--yes")
+    assert code == 2 and "without a statement (No space left on device); do it again" in err
+    assert has_left(state) and not (state / STATEMENT_FILE).exists()
+    assert run("hospital", "leave", str(state)).code == 0 and (state / STATEMENT_FILE).exists()

@@ -94,6 +94,11 @@ def test_a_file_that_is_not_there_is_told_before_the_yes(
     assert "accepted" not in out and started == []
     assert not (demo / "identity-north" / "consent.jsonl").exists()
     assert not (demo / "identity-north" / "admission.json").exists()
+    (demo / "plain").touch()
+    code, _, err = run(*JOIN, "--yes", option, "plain/nope.csv")
+    assert code == 2 and f"{option} plain/nope.csv: cannot be read (Not a directory)" in err
+    code, _, err = run(*JOIN, "--yes", option, "n" * 300)
+    assert code == 2 and "cannot be read (File name too long)" in err and started == []
 
 
 def test_a_coordinator_that_is_not_there_yet_is_waited_for(

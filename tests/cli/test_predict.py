@@ -226,6 +226,9 @@ def test_a_tables_student_answers_about_rows(tmp_path: Path, capsys: pytest.Capt
     study.write_text(table + 'columns = {dose = "number", age = "number"}\n', encoding="utf-8")
     assert main(command) == 2
     assert "not that of student.npz" in capsys.readouterr().err
+    study.write_text("data = 3\n", encoding="utf-8")
+    assert main(command) == 2
+    assert "data in" in (error := capsys.readouterr().err) and "is 3: a table of settings" in error
 
 
 def test_a_student_of_rows_of_one_s_own_answers_about_arrays_and_has_no_columns_for_a_table(

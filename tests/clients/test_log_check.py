@@ -177,6 +177,20 @@ def test_what_the_coordinator_did_not_get_is_said_and_a_refusal_needs_no_line(
     assert "received 1 message that the log has no line of" in check_log(tmp_path, identity).broken[0]
 
 
+def test_what_was_cut_short_stands_for_no_message(tmp_path: Path, admitted: tuple[Authority, Path]) -> None:
+    """Whoever has the key could else leave a message out, and put its digest where nobody reads it."""
+    authority, identity = admitted
+    log, (first, second) = _log(tmp_path, identity), map(record_digest, SENT)
+    log.note("handled", kind="ready", sha256=first, seconds=1.0)
+    keep_receipt(tmp_path, _receipt(authority, first, second), identity)
+    path, torn = tmp_path / LOG_FILE, json.dumps({"kind": "ready", "sha256": second})
+    whole = path.read_bytes()
+    missed = "the coordinator received 1 message that the log has no line of: lines were removed"
+    assert _check(tmp_path, identity, whole + torn.encode()).broken == [missed]
+    log.note("end")  # the piece is now in the middle
+    assert check_log(tmp_path, identity).broken == [missed]
+
+
 def test_a_line_that_was_cut_short_is_told_and_the_rest_holds(
     tmp_path: Path, admitted: tuple[Authority, Path]
 ) -> None:

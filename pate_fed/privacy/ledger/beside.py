@@ -93,7 +93,7 @@ def labels_beside(path: Path, chain: Chain) -> str:
             columns = {name: np.asarray(held[name]) for name in ("index", "answered", "label")}
             released = np.asarray(held["released"]) if "released" in held else None
         count = len(columns["label"] if released is None else released)
-    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile) as error:
         raise IntegrityError(f"{path}: the labels are damaged") from error
     private_labels = chain.terms.protection.unit == "label"
     if released is not None:

@@ -145,6 +145,13 @@ def test_labels_that_are_not_on_the_ledger_are_noticed(run_dir: Path, change: Ca
 def test_labels_of_a_process_that_was_cut_off_are_a_part(run_dir: Path) -> None:
     np.savez(run_dir / "labels.npz", **{name: column[:6] for name, column in _labels(run_dir).items()})
     assert verify_run(run_dir).beside[0] == "labels.npz: 6 of 12 queries, each as on the ledger"
+    whole = (run_dir / "labels.npz").read_bytes()
+    place = whole.rindex(b"PK\x01\x02")
+    for byte, value in ((8, 1), (10, 99)):  # flags: encrypted; a compression that there is none of
+        changed = whole[: place + byte] + bytes([value]) + whole[place + byte + 1 :]
+        (run_dir / "labels.npz").write_bytes(changed)
+        with pytest.raises(IntegrityError, match="damaged"):
+            verify_run(run_dir)
     (run_dir / "labels.npz").write_bytes(b"PK")
     with pytest.raises(IntegrityError, match="damaged"):
         verify_run(run_dir)
