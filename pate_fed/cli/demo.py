@@ -24,6 +24,7 @@ from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.format import accuracy_text, delta_text, epsilon_text
+from pate_fed.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -192,6 +193,8 @@ def run_demo(demo: Demo) -> int:
     server = subprocess.Popen([sys.executable, *demo.server], cwd=demo.folder)
     try:
         code = server.wait()
+        if code == INTERRUPTED:  # the hospitals wait for it, and nobody starts it again here
+            return code
         ended = [hospital.wait(timeout=60) for hospital in hospitals]
     except subprocess.TimeoutExpired as error:
         raise PateFedError(f"a hospital did not end; see its log in {demo.folder}") from error

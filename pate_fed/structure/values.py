@@ -165,7 +165,8 @@ def fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = False
             fitted = _as(kind, value, declared, path, aside)
             if fitted is not MISSING:
                 return fitted
-    near = nearest(value, (*declared.choices, *declared.also))
+    known = (*declared.choices, *declared.also)
+    near = "" if isinstance(value, str) and value in known else nearest(value, known)  # it lacks the brackets
     raise SettingError(path, f"{wanted(kinds, declared)} is meant{near}", shown(value), declared.flag)
 
 

@@ -33,10 +33,11 @@ def wanted(kinds: Sequence[Any], declared: Setting) -> str:
     """What a field of these types may hold."""
     if declared.allowed:
         return declared.allowed
+    kind = next((kind for kind in kinds if kind is not NoneType), kinds[0])
     if declared.choices:
         own = " or module:attribute of your own" if declared.part else ""
-        return f"one of {', '.join(declared.choices + declared.also)}{own}"
-    kind = next((kind for kind in kinds if kind is not NoneType), kinds[0])
+        many = "a list of" if get_origin(kind) is tuple else "one of"
+        return f"{many} {', '.join(declared.choices + declared.also)}{own}"
     if get_origin(kind) is tuple:
         inner = get_args(kind)[0]
         return f"a list of {'texts' if inner is str else 'values'}{_range(declared)}"

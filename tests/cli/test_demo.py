@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ def test_a_demonstration_that_waits_is_run_where_it_is(
     (folder / "run").mkdir()
     code, _, err = run(*command, "--run")
     assert code == 2 and "holds a study already" in err
+
+
+def test_an_interrupted_demonstration_does_not_wait_for_its_hospitals(tmp_path: Path) -> None:
+    server, waiting = ("-c", "raise SystemExit(130)"), ("-c", "import time; time.sleep(99)")
+    started = time.monotonic()
+    assert demo.run_demo(demo.Demo(folder=tmp_path, server=server, hospitals=(waiting,) * 4)) == 130
+    assert time.monotonic() - started < 30
 
 
 def test_each_hospital_alone_is_worse_on_the_others_patients() -> None:

@@ -328,8 +328,8 @@ def test_a_limit_counts_what_was_answered_before() -> None:
         ("secure_sum = false", "no longer a key of a policy"),
         ("= 3", "not valid TOML"),
         ("trusted = 3", "names and fingerprints"),
-        ('units = ["ward"]', "record, hospital, label"),
-        ('adjacencies = "replace-one"', "replace-one, add-or-remove-one"),
+        ('units = ["ward"]', "a list of record, hospital, label"),
+        ('adjacencies = "replace-one"', "a list of replace-one, add-or-remove-one is meant"),
         ("least_colluders = -1", "whole number"),
         ("[trusted]\nnorth = 3", "names and fingerprints"),
         ('[trusted]\nnorth = "abcd"', "64 hexadecimal digits"),
@@ -342,6 +342,7 @@ def test_a_wrong_policy_is_named(text: str, words: str, tmp_path: Path) -> None:
         Policy.load(path)
     assert words in str(caught.value)
     assert "policy.toml" in str(caught.value)
+    assert "did you mean replace-one" not in str(caught.value)  # the very name that was given
 
 
 def test_a_policy_is_read(tmp_path: Path) -> None:
