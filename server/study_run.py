@@ -24,6 +24,7 @@ from pate_fed.learning.students.own_strategy import OwnStrategy, PublicView
 from pate_fed.protocol.cost import make_interactive
 from pate_fed.protocol.messages import VoteRequest
 from server.base_run import BaseRun, RunContext, StudySetup
+from server.exchange import Stopped
 from server.federation import Federation
 from server.figures import measure
 from server.query_rounds import QueryRound, QueryRounds
@@ -134,11 +135,14 @@ class StudyRun(BaseRun):
     def _collect(self, federation: Federation, question: VoteRequest) -> Totals | None:
         """The totals of one batch; one that fails while masked votes may be on their way is charged.
 
+        One at which the user stopped is neither: who goes on from here goes on with it, as after a crash.
         None where hospitals do not go on with a batch under masks that a dead process left open: it never
         comes to a sum, and its number is never used again, so the study goes on with the next.
         """
         try:
             return self._sum(federation, question, task=f"voting, batch {question.batch + 1}")
+        except Stopped:
+            raise
         except Exception as error:
             if federation.spent:
                 self._void(question.batch, question.digest, question.released)

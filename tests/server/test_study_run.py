@@ -31,6 +31,7 @@ from pate_fed.report.log import read_log
 from pate_fed.report.result import Outcome
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector, SurvivorConsent, UnmaskShares
 from server.app import clear_finished
+from server.exchange import Stopped
 from server.learning import Learner
 from server.masked import MaskedRounds
 from server.release import LabelReleaser
@@ -261,6 +262,29 @@ def test_a_batch_under_masks_that_was_cut_off_goes_on_where_it_was(
     entries = world.check()
     assert [(entry.event.asked, entry.event.answered) for entry in entries] == [(BATCH, BATCH)] * 2 + [(5, 5)]
     assert entries[1].batch_digest == last["digest"]
+    assert sum(event["queries"] for event in world.events("voted")) == PARTIES * BATCH * 3
+
+
+@pytest.mark.parametrize("reply", [MaskedVector, pytest.param(UnmaskShares, marks=pytest.mark.slow)])
+def test_a_batch_under_masks_at_which_the_user_stopped_goes_on_and_is_charged_once(
+    reply: type, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = replace(MASKED, privacy=Privacy(allow_weak=True), aggregation=GNMAX)
+    world = World(study, tmp_path, monkeypatch, real=True)
+    whole, when = MaskedRounds._take, takes(reply, batch=1)
+
+    def stopped(*arguments: Any) -> None:
+        if when(arguments[1:]):
+            raise Stopped
+        whole(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MaskedRounds, "_take", stopped)
+        assert world.run(resume=False) == 130
+    assert len(verify(world.run_dir / "ledger.sqlite").chain.entries) == 1  # nothing of it was released
+    assert world.run(resume=True) == 0
+    entries = world.check()
+    assert [(entry.event.asked, entry.event.answered) for entry in entries] == [(BATCH, BATCH)] * 2 + [(5, 5)]
     assert sum(event["queries"] for event in world.events("voted")) == PARTIES * BATCH * 3
 
 
