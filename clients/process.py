@@ -21,7 +21,7 @@ from clients.log import LOG_FILE, Given, read_events
 from clients.policy import Policy, find_policy
 from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings
 from clients.state_dir import find_state_dir, old_state_dir
-from pate_fed.disk import try_lock
+from pate_fed.disk import check_there, try_lock
 from pate_fed.errors import InputError, PolicyError, require_libraries
 from pate_fed.format import printable
 from pate_fed.protocol.digest import record_digest
@@ -342,7 +342,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
     given = [("--data", arguments.data), ("--pool", arguments.pool), ("--config", arguments.config)]
     Policy.load(find_policy(arguments.policy, arguments.tls_dir))
     for option, path in given:
-        if path is not None and not path.startswith(PART) and not Path(path).exists():
-            raise InputError(f"{option} {path}: there is no such file or folder")
+        if path is not None and not path.startswith(PART):
+            check_there(Path(path), option=option)
     if arguments.teachers is not None and arguments.teachers < 1:
         raise InputError(f"--teachers {arguments.teachers}: a whole number of at least 1 is meant")

@@ -19,6 +19,7 @@ from pate_fed.structure import from_plain
 
 __all__ = [
     "check_file_path",
+    "check_there",
     "read_json",
     "read_toml",
     "sync_folder",
@@ -152,6 +153,20 @@ def check_file_path(path: Path, *, option: str) -> None:
     """
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError(f"{option} {path}: no file can be written there; give a path such as sheet.png")
+
+
+def check_there(path: Path, *, option: str) -> None:
+    """Make sure that a file or folder is there, and that this user may come to it.
+
+    Raises:
+        InputError: it is not, or a folder above it is closed; the error names the `option`.
+    """
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        raise InputError(f"{option} {path}: there is no such file or folder") from error
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be read ({error.strerror})") from error
 
 
 def sync_folder(path: Path) -> None:

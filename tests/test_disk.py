@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.disk import read_json, write_arrays, write_private, write_result
+from pate_fed.disk import check_there, read_json, write_arrays, write_private, write_result
 from pate_fed.errors import InputError, IntegrityError
 
 VOTES = np.array([[1, 0], [0, 1], [1, 0]])
@@ -117,3 +117,20 @@ def test_a_json_file_that_is_none_is_named(tmp_path: Path, text: str | None, wor
         path.write_text(text, encoding="latin-1")
     with pytest.raises(IntegrityError, match=f"note.json: {words}|note.json: .*{words}"):
         read_json(Note, path, what="a note", error=IntegrityError)
+
+
+def test_a_file_that_is_not_there_or_cannot_be_reached_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plain").touch()
+    check_there(tmp_path / "plain", option="--data")
+    for name, words in (("none", "there is no such file"), ("plain/none", r"cannot be read \(Not a dir")):
+        with pytest.raises(InputError, match=f"--data .*{name}: {words}"):
+            check_there(tmp_path / name, option="--data")
+
+    def closed(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", closed)
+    with pytest.raises(InputError, match=r"--data .*plain: cannot be read \(Permission denied\)"):
+        check_there(tmp_path / "plain", option="--data")

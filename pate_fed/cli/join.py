@@ -12,7 +12,7 @@ from pate_fed.cli.doctor.findings import PROBLEM, Finding
 from pate_fed.cli.doctor.hospital import HospitalSide
 from pate_fed.cli.doctor.machine import machine_findings
 from pate_fed.client import main as run_client
-from pate_fed.errors import InputError
+from pate_fed.disk import check_there
 from pate_fed.format import printable
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.consent import CONSENT_FILE, consent_to
@@ -62,14 +62,8 @@ def _check_files(arguments: argparse.Namespace) -> None:
     """
     given = (("--data", arguments.data), ("--pool", arguments.pool), ("--policy", arguments.policy))
     for option, path in given:
-        if path is None:
-            continue
-        try:
-            Path(path).stat()
-        except FileNotFoundError as error:
-            raise InputError(f"{option} {path}: there is no such file or folder") from error
-        except OSError as error:  # a folder above it that this user may not enter
-            raise InputError(f"{option} {path}: cannot be read ({error.strerror})") from error
+        if path is not None:
+            check_there(Path(path), option=option)
 
 
 def _stops(finding: Finding) -> bool:

@@ -63,6 +63,15 @@ def test_records_that_cannot_be_used_connect_to_nobody(
     assert shown.out == "FAILED  hospital=north wrong input\n"
 
 
+def test_records_that_cannot_be_reached_are_named(
+    demo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATE_FED_SITE", "")
+    options = ["--hospital", "north", "--tls-dir", str(demo / "identity-north")]
+    assert main([*options, "--data", "n" * 300]) == 2
+    assert "nnn: cannot be read (File name too long)" in capsys.readouterr().err
+
+
 def test_labels_that_cannot_be_used_connect_to_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
