@@ -135,16 +135,15 @@ class StudyRun(BaseRun):
     def _collect(self, federation: Federation, question: VoteRequest) -> Totals | None:
         """The totals of one batch; one that fails while masked votes may be on their way is charged.
 
-        One at which the user stopped is neither: who goes on from here goes on with it, as after a crash.
+        One at which the user stopped is gone on with, as after a crash; in a simulation nobody can.
         None where hospitals do not go on with a batch under masks that a dead process left open: it never
         comes to a sum, and its number is never used again, so the study goes on with the next.
         """
         try:
             return self._sum(federation, question, task=f"voting, batch {question.batch + 1}")
-        except Stopped:
-            raise
         except Exception as error:
-            if federation.spent:
+            goes_on = isinstance(error, Stopped) and self._setup.apart
+            if federation.spent and not goes_on:
                 self._void(question.batch, question.digest, question.released)
             given_up = isinstance(error, QuorumError | IntegrityError) and self._terms.secure_sum
             if question is self._open and given_up:

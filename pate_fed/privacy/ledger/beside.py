@@ -93,6 +93,8 @@ def labels_beside(path: Path, chain: Chain) -> str:
             columns = {name: np.asarray(held[name]) for name in ("index", "answered", "label")}
             released = np.asarray(held["released"]) if "released" in held else None
         count = len(columns["label"] if released is None else released)
+        if any(each.dtype.kind not in "biuf" for each in (*columns.values(), released) if each is not None):
+            raise TypeError("no numbers")  # which NumPy compares with none, or not at all
     except (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile) as error:
         raise IntegrityError(f"{path}: the labels are damaged") from error
     private_labels = chain.terms.protection.unit == "label"

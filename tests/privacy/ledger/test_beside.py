@@ -155,6 +155,10 @@ def test_labels_of_a_process_that_was_cut_off_are_a_part(run_dir: Path) -> None:
     (run_dir / "labels.npz").write_bytes(b"PK")
     with pytest.raises(IntegrityError, match="damaged"):
         verify_run(run_dir)
+    records = np.zeros(6, dtype=[("query", np.int64)])
+    np.savez(run_dir / "labels.npz", index=records, answered=np.ones(6, np.bool_), label=np.zeros(6))
+    with pytest.raises(IntegrityError, match="damaged"):
+        verify_run(run_dir)
 
 
 def _write_private_labels(folder: Path, mechanism: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
