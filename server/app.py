@@ -24,7 +24,7 @@ from pate_fed.config.sections import INTERACTIVE
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.flower.processes import SECRET
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy import Ledger, LedgerTerms, noise_from_seed
@@ -208,16 +208,23 @@ class Coordinator(BaseCoordinator):
     def finish(self) -> RunResult:
         """Write report and metrics; what the run came to.
 
-        The metrics of a success come last: until they are there another process goes on with the run.
+        The metrics of a success come last: until they are there another process goes on with the run. A
+        success whose metrics cannot be written is none: who asks the run directory would not find it.
         """
         result = replace(read_result(self._run_dir), outcome=self._ended)
-        report = self._run_dir / "report.html"
-        for write, path in ((write_report, report), (write_metrics, self._run_dir / "metrics.json")):
-            try:
-                write(result, path)
-            except InputError as error:  # what was spent is printed all the same
+        try:
+            write_report(result, self._run_dir / "report.html")
+        except InputError as error:  # `pate-fed report` writes it once there is room
+            print(f"warning: {error}", file=sys.stderr)
+        try:
+            write_metrics(result, self._run_dir / "metrics.json")
+        except InputError as error:  # what was spent is printed all the same
+            if self._error is not None:
                 print(f"warning: {error}", file=sys.stderr)
-        clear_finished(self._run_dir)
+            self._fail(IntegrityError(f"{error}; what was released is on the ledger"))
+            result = replace(result, outcome=self._outcome())
+        else:
+            clear_finished(self._run_dir)
         return result
 
     def conclude(self, *, as_json: bool) -> int:

@@ -254,6 +254,31 @@ def test_a_figure_that_fails_hides_no_spend(
     assert metrics["privacy"]["student"]["data_dependent_do_not_publish"] is None
 
 
+def test_a_success_that_cannot_be_told_is_none(
+    here: Callable[..., int],
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A disk that fills up at the very end: whoever reads metrics.json must hear that there is none."""
+    run_dir = tmp_path / "run"
+
+    def in_the_way(*_: object) -> None:
+        (run_dir / "metrics.json").mkdir()  # nobody can write there, root neither
+        raise InputError(f"{run_dir / 'report.html'}: cannot be written (No space left on device)")
+
+    monkeypatch.setattr("server.app.write_report", in_the_way)
+    command = ["--config", str(config), "--run-dir", str(run_dir), "--quiet", "--format", "json"]
+    assert here(*command) == 6
+    out, err = capsys.readouterr()
+    outcome = json.loads(out.splitlines()[-1])
+    assert outcome["status"] == "failed" and "metrics.json" in outcome["reason"] and outcome["epsilon"] > 0
+    assert f"error: {run_dir / 'metrics.json'}: cannot be written" in err and "on the ledger" in err
+    assert "warning: " in err and "report.html" in err
+    assert verify(run_dir / "ledger.sqlite").answered == outcome["labels"] > 0
+
+
 def test_ctrl_c_before_the_study_begins(
     here: Callable[..., int],
     config: Path,
