@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -182,15 +183,23 @@ def verify(
     not noticed; without the head neither is an older copy of the file put back in its place.
 
     Raises:
-        InputError: there is no ledger.
+        InputError: there is no ledger, or the key or head is not 64 hex digits.
         IntegrityError: it is not as it was written; the message names the first row that is not. Or a
             mechanism's code is another than it names, or claims a larger curve.
     """
     path = Path(path)
+    public_key, head = _hex_digits("public key", public_key), _hex_digits("head", head)
     with closing(read_only(path)) as connection:
         chain = read_chain(connection, path, public_key=public_key, head=head)
     claims, unchecked = check_claims(chain.terms, aggregators)
     return LedgerReport(path=path, chain=chain, claims=claims, unchecked=unchecked)
+
+
+def _hex_digits(what: str, given: str | None) -> str | None:
+    """64 hex digits in small letters, as a ledger has them: one that was mistyped accuses no ledger."""
+    if given is not None and re.fullmatch(r"[0-9a-fA-F]{64}", given.strip()) is None:
+        raise InputError(f"{what} {given!r}: 64 hex digits are meant")
+    return None if given is None else given.strip().lower()
 
 
 def verify_run(
