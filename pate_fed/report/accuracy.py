@@ -246,7 +246,7 @@ class Accuracy:
         missed = [each for each in self.recall if not each.right and each.count >= _SEEN_OFTEN]
         if missed and len(self.recall) > 1:
             shown = ", ".join(f"{name(each.number)} ({each.count:,})" for each in missed[:5])
-            more = f" and {len(missed) - 5} more classes" if len(missed) > 5 else ""
+            more = f" and {len(missed) - 5} more" if len(missed) > 5 else ""
             found.append(f"The student finds none of the test inputs of {shown}{more}.")
         return found
 

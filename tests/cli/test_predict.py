@@ -156,6 +156,16 @@ def test_a_grey_student_reads_colour_files_as_its_hospitals_did(
     assert first.split("[0]")[1] == second.split("[0]")[1]
 
 
+def test_a_program_in_a_runs_directory_is_run_only_by_its_name(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As runs of private labels leave it."""
+    (tmp_path / "student.ts").write_bytes((folder / "student.ts").read_bytes())
+    assert main(["predict", str(tmp_path), str(folder / "three.npy")]) == 2
+    assert f"name it if you trust it: {tmp_path / 'student.ts'}" in capsys.readouterr().err
+    assert main(["predict", str(tmp_path / "student.ts"), str(folder / "three.npy")]) == 0
+
+
 @pytest.mark.parametrize("name", ["named.pt", "named.ts"])
 def test_a_folder_is_its_pictures_and_classes_have_their_names(
     folder: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]

@@ -268,7 +268,8 @@ def _bounds(report: LedgerReport) -> list[str]:
             f"privacy {protected}, while at most {colluders} it their noise: it "
             f"sees {view.text()}; spent so far ε={epsilon_text(seen)}"
         )
-    what = "sums" if terms.sums else "votes"
+    of_labels = terms.protection.unit == "label"
+    what = "sums" if terms.sums else "labels" if of_labels else "votes"
     own = any(isinstance(each, OwnMechanism) for each in terms.mechanisms)
     lines = [
         f"Against the student and anyone who gets it or its labels: {against}",
@@ -277,7 +278,7 @@ def _bounds(report: LedgerReport) -> list[str]:
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up; each query "
         f"is charged as {'its mechanism claims' if own else _CHARGED[terms.charged]}",
     ]
-    if terms.protection.unit == "label":
+    if of_labels:
         lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
     elif terms.sums:
         lines[-1] = "Every ε is the exact one of the release's noise, whatever the records are, rounded up"
