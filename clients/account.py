@@ -235,7 +235,8 @@ def _beyond(policy: Policy, others: Sequence[StudyCost], new: StudyCost) -> tupl
             before = counted(len(others), "study")
             sentence = (
                 f"with the {before} before it ε against the {against} would be {shown} at "
-                f"δ={delta_text(policy.delta)} for one {target}; the policy allows {most:g} over all studies"
+                f"δ={delta_text(policy.delta)} for one {target}; the policy allows {most:g} over all studies "
+                f"(epsilon_{against}_total)"
             )
             return Refusal.POLICY_TOTAL, sentence
     return None

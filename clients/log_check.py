@@ -104,7 +104,7 @@ class _Reader:
         if torn:
             found.cut += 1
         if found.lines > found.unchained:
-            found.holds.append(f"chain: {found.lines - found.unchained} lines, whole and in order")
+            found.holds.append(f"chain: {counted(found.lines - found.unchained, 'line')}, whole and in order")
         if found.unchained:
             pinned = ", held by the first chained line" if found.lines > found.unchained else ""
             found.holds.append(
@@ -112,7 +112,7 @@ class _Reader:
             )
         if found.cut:
             end = "; the last one is the log's end" if torn else ""
-            found.holds.append(f"{found.cut} lines were cut short, by a crash or a full disk{end}")
+            found.holds.append(f"{counted(found.cut, 'line')} cut short by a crash or a full disk{end}")
 
     def _is_torn(self, line: bytes, following: bytes) -> bool:
         """Whether the next line says that this one was cut short, and follows the last whole line."""
@@ -174,7 +174,7 @@ def _say_signatures(found: LogCheck, public: object) -> None:
         chained = found.lines - found.unchained
         before = chained - found.signed
         more = f"; the {before} before them are held by the first of these" if before else ""
-        found.holds.append(f"signatures: {found.signed} lines signed by {found.hospital}{more}")
+        found.holds.append(f"signatures: {counted(found.signed, 'line')} signed by {found.hospital}{more}")
 
 
 def _check_head(found: LogCheck, path: Path, content: bytes, public: object) -> None:

@@ -173,12 +173,13 @@ class Policy:
 
     def refuses_more(self, *, answered: int, today: int, asked: int) -> tuple[Refusal, str] | None:
         """Why `asked` more are too many, where the study got so many answers in all and in the last day."""
-        for reason, most, before in (
-            (Refusal.POLICY_QUERIES, self.most_queries, answered),
-            (Refusal.POLICY_DAY, self.most_queries_a_day, today),
+        for reason, key, most, before in (
+            (Refusal.POLICY_QUERIES, "most_queries", self.most_queries, answered),
+            (Refusal.POLICY_DAY, "most_queries_a_day", self.most_queries_a_day, today),
         ):
             if most is not None and before + asked > most:
-                return reason, f"{before} queries were answered, {asked} more are asked, {most} are allowed"
+                allowed = _limit(f"{key} = {most}")
+                return reason, f"{before} queries were answered, {asked} more are asked, {allowed}"
         return None
 
     @property
@@ -213,12 +214,12 @@ class Policy:
             (
                 Refusal.POLICY_STUDY,
                 named,
-                f"the study {terms.study!r}, terms {terms.digest}, is not listed",
+                f"the study {terms.study!r}, terms {terms.digest}, is not in {_list('studies')}",
             ),
             (
                 Refusal.POLICY_POOL,
                 not self.pools or terms.pool_digest in self.pools,
-                f"the pool {terms.pool_digest} is not listed",
+                f"the pool {terms.pool_digest} is not in {_list('pools')}",
             ),
             (
                 Refusal.POLICY_TEACHER,
@@ -238,7 +239,11 @@ class Policy:
                 f"{_word(terms, FEATURE_MAP)}the line feature_maps = {[features] if features else []} in "
                 f"{POLICY_FILE} would allow it",
             ),
-            (Refusal.POLICY_CLASSES, not foreign, f"the classes {', '.join(foreign)} are not listed"),
+            (
+                Refusal.POLICY_CLASSES,
+                not foreign,
+                f"the classes {', '.join(foreign)} are not in {_list('classes')}",
+            ),
             (
                 Refusal.POLICY_HOSPITALS,
                 not few,
@@ -280,7 +285,8 @@ class Policy:
             (
                 Refusal.POLICY_QUERIES,
                 sums or self.most_queries is None or terms.max_queries <= self.most_queries,
-                f"up to {terms.max_queries} queries would be asked, {self.most_queries} are allowed",
+                f"up to {terms.max_queries} queries would be asked, "
+                f"{_limit(f'most_queries = {self.most_queries}')}",
             ),
         ]
 
@@ -310,18 +316,19 @@ class Policy:
         if terms.delta > self.delta:
             return (
                 Refusal.POLICY_DELTA,
-                f"δ is {delta_text(terms.delta)}, {delta_text(self.delta)} is allowed",
+                f"δ is {delta_text(terms.delta)}, {_limit(f'delta = {delta_text(self.delta)}')}",
             )
         # What leaves about labels is noisy for everyone alike.
         public, coordinator = (terms.spent,) * 2 if isinstance(terms, LabelTerms) else worst_epsilon(terms)
-        for reason, most, cost in (
-            (Refusal.POLICY_PUBLIC, self.epsilon_public, public),
-            (Refusal.POLICY_COORDINATOR, self.epsilon_coordinator, coordinator),
+        for reason, key, most, cost in (
+            (Refusal.POLICY_PUBLIC, "epsilon_public", self.epsilon_public, public),
+            (Refusal.POLICY_COORDINATOR, "epsilon_coordinator", self.epsilon_coordinator, coordinator),
         ):
             # Not "cost > most": whatever cannot be compared is refused.
             if most is not None and not (cost is not None and cost <= most):
                 shown = "without a bound" if cost is None else epsilon_text(cost)
-                return reason, f"ε at δ={delta_text(terms.delta)} may be {shown}, {most:g} is allowed"
+                allowed = _limit(f"{key} = {most:g}")
+                return reason, f"ε at δ={delta_text(terms.delta)} may be {shown}, {allowed}"
         return None
 
 
@@ -332,6 +339,16 @@ def _code_of(terms: Agreement) -> tuple[PartIdentity | None, str | None, str | N
     claim = None if terms.claim is None else terms.claim.part.name
     features = None if terms.sums is None or terms.sums.part is None else terms.sums.part.name
     return terms.teacher_part, claim, features
+
+
+def _list(name: str) -> str:
+    """A list of the policy, as a refusal names it."""
+    return f"the list {name} of {POLICY_FILE}"
+
+
+def _limit(line: str) -> str:
+    """A limit of the policy, as a refusal names it."""
+    return f"{POLICY_FILE} allows {line}"
 
 
 def _word(terms: Agreement, kind: str) -> str:

@@ -1,4 +1,4 @@
-"""PATE as a federation: hospitals vote on public inputs, nothing else leaves the house.
+"""PATE as a federation: hospitals vote on public inputs, or few of them give one noisy sum under masks.
 
 `simulate` runs a study with all its parties on this machine, `Run` is what it leaves, `plan` says beforehand
 what a budget affords. Accounting by itself is in `pate_fed.privacy`. `server_app` and `client_app` are what a

@@ -15,12 +15,13 @@ from pate_fed.runtime.signals import INTERRUPTED, terminating
 __all__ = ["main", "make_parser"]
 
 POLICY = (
-    "this hospital's policy.toml (default: the one in --tls-dir, else masked votes only, a capped study, 3 "
-    "hospitals in a batch)"
+    "this hospital's policy.toml (default: the one in --tls-dir, else masked votes or noisy class sums "
+    "only, a capped study, 3 hospitals in a batch)"
 )
 _EPILOG = """\
-Only votes, answers about private labels and public keys leave this house. Exit codes: 0 success, 1 fault, 2
-wrong input, 3 budget, 4 quorum, 5 refused by this hospital's policy, 6 failed check, 130 interrupted."""
+Only votes, class sums under masks, answers about private labels and key material leave this house. Exit
+codes: 0 success, 1 fault, 2 wrong input, 3 budget, 4 quorum, 5 refused by this hospital's policy, 6 failed
+check, 130 interrupted."""
 _FAILURES = {2: "wrong input", 5: "refused by policy", 6: "failed check"}
 
 

@@ -397,7 +397,10 @@ class Federation:
         """Go on only with as many hospitals as the terms say; `reasons` are why the others are out."""
         terms = self._terms
         if count < terms.least_clients:
-            common = "".join(f" ({number} parties: {reason})" for reason, number in reasons.most_common(1))
+            common = "".join(
+                f" ({number} {'party' if number == 1 else 'parties'}: {reason})"
+                for reason, number in reasons.most_common(1)
+            )
             raise QuorumError(
                 f"{count} of {terms.num_clients} parties {what}; the quorum is {terms.least_clients}, so "
                 f"nothing more is released{common}"

@@ -30,7 +30,7 @@ def add_data_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _data(arguments: argparse.Namespace) -> int:
     from pate_fed.config.data import load_study_data
-    from pate_fed.config.parts import search_folder
+    from pate_fed.config.parts import is_part, search_folder
     from pate_fed.config.sections import Data
     from pate_fed.config.study import Study
     from pate_fed.data import GlyphSettings, contact_sheet
@@ -38,6 +38,12 @@ def _data(arguments: argparse.Namespace) -> int:
 
     if arguments.preview:
         check_file_path(Path(arguments.preview), option="--preview")
+    search_folder(Path.cwd())
+    if arguments.dataset not in DATASETS and not is_part(arguments.dataset, "dataset"):
+        raise InputError(
+            f"{arguments.dataset}: one of {', '.join(DATASETS)} or module:attribute of your own is meant; a "
+            "study of your own files is shown by flower-simulation --config study.toml --dry-run"
+        )
     glyph = GlyphSettings()
     chosen = {
         entry.name: getattr(arguments, entry.name)
@@ -50,7 +56,6 @@ def _data(arguments: argparse.Namespace) -> int:
         download=arguments.download,
         glyph=replace(glyph, **chosen),
     )
-    search_folder(Path.cwd())
     with counted_phase(make_progress(quiet=False), "drawing, once") as drawn:
         dataset = load_study_data(Study(data=data), drawn)
     if arguments.preview and dataset.public_images.ndim == 2:

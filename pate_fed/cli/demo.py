@@ -76,7 +76,7 @@ delta = 1e-5
 
 def add_demo_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `demo`."""
-    demo = add_command(commands, "demo", "a study with real records and real processes, ready to run")
+    demo = add_command(commands, "demo", "a study with made-up records and real processes, ready to run")
     names = demo.add_subparsers(title="demonstrations", required=True, metavar="NAME")
     hospitals = add_command(names, "hospitals", "four hospitals, patients of other ages each, five commands")
     hospitals.add_argument("folder", metavar="DIR", help="where the files go; made when missing")

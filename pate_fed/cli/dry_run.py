@@ -109,5 +109,7 @@ def _teaching_seconds(study: Study, terms: Terms) -> float | None:
 def _time_line(study: Study, seconds: float | None) -> str:
     if seconds is None:
         return f"time: nobody knows how long {study.teacher.name} teaches"
+    if not seconds:
+        return "time: no teacher is trained; the student's alone"
     where = "at each hospital" if study.engine.backend == PROCESSES else "here"
     return f"time: roughly {duration_text(seconds)} of teaching {where}, and the student's after it"

@@ -1,4 +1,4 @@
-"""`python -m pate_fed.cli.health`: is a coordinator or a hospital alive? For containers and supervisors.
+"""Is a coordinator or a hospital alive? For containers and supervisors.
 
 `coordinator HOST:PORT` succeeds when hospitals can connect there, `hospital STATE_DIR` when a process of that
 hospital is running.
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, program_name
 from pate_fed.errors import PateFedError
 from pate_fed.flower.processes import split_address
 
@@ -56,7 +56,7 @@ def hospital_runs(state_dir: str) -> bool:
 
 def make_parser() -> Parser:
     """The parser of its command line."""
-    parser = Parser(prog="python -m pate_fed.cli.health", description=__doc__)
+    parser = Parser(prog=program_name("pate-fed-health", "pate_fed.cli.health"), description=__doc__)
     sides = parser.add_subparsers(title="sides", required=True, metavar="SIDE")
     coordinator = sides.add_parser("coordinator", help="whether hospitals can connect")
     coordinator.add_argument("where", metavar="HOST:PORT")

@@ -15,7 +15,7 @@ from pate_fed.cli.parser import add_command, add_option, print_lines
 from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, settings_of, state_dir_of, terms_files
 from pate_fed.disk import read_json
 from pate_fed.errors import InputError
-from pate_fed.format import delta_text, epsilon_text, printable
+from pate_fed.format import counted, delta_text, epsilon_text, printable
 from pate_fed.structure import to_plain
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["add_leave_action"]
 
 _KEPT = (
-    "Labels that were released with this hospital's votes in them stay released.",
+    "Labels that were released with this hospital's {given} in them stay released.",
     "A student that learnt from them stays as it is, and so does every copy of it.",
     "What was spent of ε stays spent, at this hospital's account too.",
 )
@@ -204,6 +204,8 @@ def _statement(hospital: str, agreed: _Agreed, given: Given) -> _Statement:
     alone = votes is None and not voted
     main = labels if alone else votes
     assumed = votes.assumptions().each if votes is not None and voted else ()
+    gave = "answers" if labelled else "class sums" if sums else "votes"
+    kept = (text.format(given=gave) for text in _KEPT)
     claimed = (f"That ε is not proven: {each.warning}." for each in assumed)
     return _Statement(
         hospital=hospital,
@@ -214,7 +216,7 @@ def _statement(hospital: str, agreed: _Agreed, given: Given) -> _Statement:
         class_sums=sums and voted,
         messages=given.messages,
         epsilon_at_most=_most(main, answered=voted or alone),
-        cannot_be_taken_back=(*_KEPT, *claimed) if voted or labelled else (),
+        cannot_be_taken_back=(*kept, *claimed) if voted or labelled else (),
         labels=labelled,
         beside=_beside(labels) if labelled and not alone else None,
     )
@@ -247,7 +249,7 @@ def _lines(statement: _Statement) -> Iterator[str]:
     gave = bool(statement.cannot_be_taken_back)
     nameless = "a study whose terms are gone" if gave else "before it agreed to a study"
     yield f"{statement.hospital} left {statement.study or nameless} on {statement.left}"
-    yield f"given: {_given(statement)}, in {len(statement.messages)} messages in all"
+    yield f"given: {_given(statement)}, in {counted(len(statement.messages), 'message')} in all"
     if not gave:
         yield "nothing about its records has left this house"
         return
@@ -258,8 +260,8 @@ def _lines(statement: _Statement) -> Iterator[str]:
 
 
 def _given(statement: _Statement) -> str:
-    queries = f"answers to {statement.queries_answered} queries"
-    given = "its class sums, once" if statement.class_sums else queries
+    queries = f"answers to {counted(statement.queries_answered, 'query')}"
+    given = "its class sums once" if statement.class_sums else queries
     if not statement.labels:
         return given
     about = "answers about its labels"

@@ -13,7 +13,7 @@ from typing import Any
 from pate_fed.cli.parser import add_command, add_format_option, add_option, print_lines
 from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, state_dir_of
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.format import delta_text, epsilon_text, printable
+from pate_fed.format import counted, delta_text, epsilon_text, printable
 
 __all__ = ["add_log_action", "log_lines"]
 
@@ -83,8 +83,9 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
         rest = {"refused": refused, "torn_lines": torn}
         yield json.dumps({"event": "total", "bytes": sent, **asdict(given), **rest})
     else:
-        cut = f", {torn} lines cut" if torn else ""
-        yield f"in all: {', '.join(given.texts())}, {refused} requests refused, {sent} bytes sent{cut}"
+        cut = f", {counted(torn, 'line')} cut" if torn else ""
+        requests = counted(refused, "request")
+        yield f"in all: {', '.join(given.texts())}, {requests} refused, {counted(sent, 'byte')} sent{cut}"
 
 
 def _words(event: dict[str, Any]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+import shlex
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,14 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     sites = _sites(arguments)
     made = _make_plan(arguments, sites)
+    made = replace(
+        made,
+        command=_with_study(made.command, arguments.config),
+        hospital_noise_command=_with_study(made.hospital_noise_command, arguments.config),
+    )
     choice = None if sites is None else choose(sites, made.best)
+    if choice is not None:
+        choice = replace(choice, command=_with_study(choice.command, arguments.config))
     if arguments.picture:
         from pate_fed.report.plan import draw_plan
 
@@ -96,6 +104,15 @@ def _plan(arguments: argparse.Namespace) -> int:
     else:
         print_lines([*([] if choice is None else [*choice.lines(), "", "what votes afford"]), *made.lines()])
     return 0
+
+
+def _with_study(command: str | None, config: str | None) -> str | None:
+    """A plan's command for the study in the file `config`, which its options change."""
+    if command is None or config is None:
+        return command
+    program, _, options = command.partition(" ")
+    options, _, keys = options.partition(" --config study.toml")
+    return f"{program} --config {shlex.quote(config)} {options}{keys}"
 
 
 def _fill(arguments: argparse.Namespace) -> None:

@@ -170,6 +170,10 @@ def _file_in(run_dir: Path) -> Path:
             return run_dir / name
     if (run_dir / PREDICTIONS).is_file():
         raise InputError(f"{run_dir}: its student is your own code; name it with --student MODULE:MAKE")
+    if (run_dir / "student.ts").is_file():
+        raise InputError(
+            f"{run_dir}: its student is a program; name it if you trust it: {run_dir / 'student.ts'}"
+        )
     raise InputError(f"{run_dir}: holds no student; the --run-dir of a run is meant")
 
 

@@ -68,7 +68,7 @@ def rehearse(arguments: argparse.Namespace) -> int:
             _rehearse_sums(arguments, terms, name)
         else:
             _rehearse_in(folder, arguments, terms, name)
-    _show(("end", "the teachers and all answers of this rehearsal are erased"))
+    _show(("end", "all that this rehearsal made is erased"))
     return 0
 
 

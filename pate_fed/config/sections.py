@@ -410,7 +410,7 @@ class Privacy:
     epsilon: float | None = setting(
         None,
         flags=("--epsilon",),
-        help="budget: never passed (default: none, ε is reported)",
+        help="budget: never passed (default: none, ε is reported; class-sums: 1)",
         above=0,
         high=10**9,
     )

@@ -41,13 +41,14 @@ def deal_csv(path: Path, folder: Path, *, parties: int, schema: Schema) -> Dealt
     (_, header), *rows = read_rows(path)
     units, left_out = _units([name.strip() for name in header], rows, schema)
     if not 0 < parties < len(units):
-        what = "rows" if schema.patient is None else "patients"
+        known = counted(len(units), "row" if schema.patient is None else "patient")
         without = (
             "" if not left_out else f", {counted(len(left_out), 'row')} without label or patient left out"
         )
-        raise InputError(
-            f"--deal {parties}: 1 to {len(units) - 1} is meant, of {len(units)} {what} in {path}{without}"
-        )
+        if len(units) < 2:
+            few = "two or more are meant, as one goes into the pool"
+            raise InputError(f"--deal {parties}: {path} has {known}{without}; {few}")
+        raise InputError(f"--deal {parties}: 1 to {len(units) - 1} is meant, of {known} in {path}{without}")
     order = [units[place] for place in np.random.default_rng(0).permutation(len(units))]
     public = max(1, min(round(_PUBLIC * len(units)), len(units) - parties))
     width = len(str(parties))

@@ -29,6 +29,7 @@ _PATIENTS = (
     re.compile(f"(subject|subjekt|proband|probanden){_NUMBER_WORDS}?|u?subjid|person{_NUMBER_WORDS}"),
     re.compile(f"(case|fall){_NUMBER_WORDS}"),  # alone a control's other, or a fall
 )
+_WITH_COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
 _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*")
 
 
@@ -86,7 +87,7 @@ def infer_schema(
         elif not values:
             left_out.append((name, "has no value"))
         elif len(values) > MOST_VALUES:
-            left_out.append((name, f"has {len(values)} texts: a name, a date or a note"))
+            left_out.append((name, _many_texts(values)))
         else:
             columns.append((name, values))
     if not columns:
@@ -197,6 +198,16 @@ def _identifies(name: str, count: Counter[str], *, files: int) -> bool:
     if len(count) < enough or max(count.values()) > files:  # each file may number its own
         return False
     return all(text.isascii() and text.isdigit() for text in count)
+
+
+def _many_texts(values: Sequence[str]) -> str:
+    """Why a column of so many texts is left out."""
+    with_comma = sum(_WITH_COMMA.fullmatch(text) is not None for text in values)
+    if with_comma and with_comma + sum(number_in(text) is not None for text in values) >= _MOSTLY * len(
+        values
+    ):
+        return "has numbers with a comma in them: write them with a point"
+    return f"has {len(values)} texts: a name, a date or a note"
 
 
 def _words(count: Counter[str]) -> set[str] | None:

@@ -58,7 +58,8 @@ def as_dataset(given: Any, *, what: str, name: str, num_queries: int | None = No
     arrays: dict[str, Any] = {str(key): value for key, value in given.items() if value is not None}
     for key in arrays:
         if key not in _KNOWN:
-            raise InputError(f"{what}: {key} is no part of a data set{nearest(key, _KNOWN)}")
+            known = nearest(key, _KNOWN) or f"; its parts are {', '.join(_KNOWN)}"
+            raise InputError(f"{what}: {key} is no part of a data set{known}")
     for key in _NEEDED:
         if key not in arrays:
             raise InputError(f"{what}: lacks {key}")

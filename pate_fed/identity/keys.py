@@ -167,7 +167,7 @@ def write_new_private(path: Path, content: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
     except FileExistsError as error:
-        raise InputError(f"{path}: there is a key already; it is not overwritten") from error
+        raise InputError(f"{path}: there is a key already, and it stays; give a new folder") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pate_fed.config.defaults import MOST_BY_DEFAULT, USEFUL_LABELS, Ensemble, affordable_offer
 from pate_fed.config.sections import EPSILON_ALARM
+from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy import LedgerTerms
@@ -73,8 +74,9 @@ def _instead(terms: Terms) -> str:
         )
     alone = privacy.votes_moved(2) == 1  # more teachers a hospital make no unit sway more votes
     more = "a larger --teachers-per-client (smaller disjoint parts), " if alone else ""
+    sums = "" if terms.num_clients < LEAST_PARTIES else "class sums (--aggregator class-sums --secure-sum), "
     return (
         f"{counted(teachers, 'teacher')} are too few for a useful vote: ε={budget} buys "
         f"{counted(labels, 'label')}. Labels grow with the square of the teachers. Take {more}more "
-        "hospitals, a larger --epsilon, or stay alone, each hospital with a model of its own"
+        f"hospitals, a larger --epsilon, {sums}or stay alone, each hospital with a model of its own"
     )

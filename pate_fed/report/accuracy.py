@@ -228,7 +228,9 @@ class Accuracy:
         if self.student is None or interval is None or not self.student_n:
             return []
         found: list[str] = []
-        if self.majority is not None and interval[0] <= self.majority:
+        if self.majority == 1.0:
+            found.append("All test inputs are of one class: how often another is taken for it is not known.")
+        elif self.majority is not None and interval[0] <= self.majority:
             guess = share_text(self.majority, self.student_n)
             always = f"always saying the most frequent class is right in {guess}"
             if self.student <= self.majority:
@@ -246,7 +248,7 @@ class Accuracy:
         missed = [each for each in self.recall if not each.right and each.count >= _SEEN_OFTEN]
         if missed and len(self.recall) > 1:
             shown = ", ".join(f"{name(each.number)} ({each.count:,})" for each in missed[:5])
-            more = f" and {len(missed) - 5} more classes" if len(missed) > 5 else ""
+            more = f" and {len(missed) - 5} more" if len(missed) > 5 else ""
             found.append(f"The student finds none of the test inputs of {shown}{more}.")
         return found
 

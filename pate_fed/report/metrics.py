@@ -162,7 +162,8 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
     Where the accuracy is known, its number of test inputs (n), its 95 % interval and the share of the most
     frequent class stand behind it. ε is the one that holds against anyone who gets the student; "unbounded"
     where a whole run has no bound, "-" for what is unknown. Behind an ε that rests on the
-    word of others' code stands `claimed-by=` and its name, or names with commas.
+    word of others' code stands `claimed-by=` and its name, or names with commas. `noise=seeded` says that the
+    noise can be repeated, so that ε protects nobody.
     """
     study, outcome = result.study, result.outcome
     none = "unbounded" if outcome.status == "success" else "-"
@@ -173,6 +174,7 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
         f"unit={study.terms.privacy.unit}",
         f"labels={result.queries_answered}",
         _accuracy_on_the_line(outcome.accuracy),
+        *(("noise=seeded",) if study.terms.seed is not None else ()),
         f"report={'-' if report is None else printable(str(report), '?')}",
     )
     return f"{outcome.status.upper()}  {' '.join(parts)}"
@@ -206,6 +208,7 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
         "majority": _finite(outcome.accuracy.majority),
         "balanced_accuracy": _finite(outcome.accuracy.balanced_accuracy),
         **_claimed(result),
+        **({} if result.study.terms.seed is None else {"noise": "seeded"}),
         "report": None if report is None else str(report),
     }
     return json.dumps(values, ensure_ascii=False, allow_nan=False)

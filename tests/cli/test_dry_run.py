@@ -48,6 +48,16 @@ def test_it_is_text_by_default(study: Path, capsys: pytest.CaptureFixture[str]) 
     assert [path.name for path in study.iterdir()] == ["study.toml"]
 
 
+def test_where_nothing_is_trained_no_time_of_teaching_is_told(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    glyph = "[data.glyph]\nclasses = 3\nprivate = 240\npublic = 120\n"
+    (study / "study.toml").write_text(glyph, encoding="utf-8")
+    sums = ["--num-clients", "6", "--aggregator", "class-sums", "--secure-sum"]
+    assert simulation.main(["--config", "study.toml", *sums, "--dry-run"]) == 0
+    assert "time: no teacher is trained; the student's alone" in capsys.readouterr().out.splitlines()
+
+
 def test_a_coordinator_has_it_too(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert server.main(["--config", "study.toml", "--num-clients", "4", "--insecure", "--dry-run"]) == 0
     assert "parties: 4, 4 teachers" in capsys.readouterr().out

@@ -96,7 +96,7 @@ def test_labels_that_left_beside_votes_are_told_of(state: Path, run: Any) -> Non
     code, out, _ = run("hospital", "leave", str(state), "--yes")
     assert code == 0 and NOTHING not in out
     assert "north leaves the study 'v' and the study 's': it answers nothing any more" in out
-    assert "given: answers about its labels, in 1 messages in all" in out
+    assert "given: answers about its labels, in 1 message in all" in out
     assert "ε against the public: at most 0, at" in out and "stay released" in out
     assert "ε of its private labels against the coordinator: at most 1, at δ=0" in out
     signed = statement(state)["statement"]
@@ -132,11 +132,22 @@ def test_a_kept_response_may_have_left_where_its_terms_are_gone(state: Path, run
     assert "ε of its private labels against the public: without a bound" in out
 
 
+@pytest.mark.parametrize(("agreed", "gave"), [(make_sum_terms(), "class sums"), (make_terms(), "votes")])
+def test_what_stays_released_is_named(agreed: Terms, gave: str, state: Path, run: Any) -> None:
+    agree(state, agreed)
+    kind = SumReply.kind if agreed.sums is not None else VoteReply.kind
+    HospitalLog(state).record("handled", kind=kind, sha256="0" * 64)
+    code, out, _ = run("hospital", "leave", str(state), "--yes")
+    assert (
+        code == 0 and f"Labels that were released with this hospital's {gave} in them stay released." in out
+    )
+
+
 def test_class_sums_and_labels_are_both_told_of(state: Path, run: Any) -> None:
     agree(state, make_sum_terms(), make_label_terms())
     HospitalLog(state).record("handled", kind=SumReply.kind, sha256="0" * 64)
     code, out, _ = run("hospital", "leave", str(state), "--yes")
-    assert code == 0 and "given: its class sums, once and answers about its labels, in 1 messages" in out
+    assert code == 0 and "given: its class sums once and answers about its labels, in 1 message in all" in out
     assert "ε of its private labels against the public: at most 1, at δ=0" in out
 
 

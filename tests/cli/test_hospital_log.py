@@ -26,7 +26,7 @@ def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
     code, out, _ = run("hospital", "log", str(tmp_path))
     lines = out.splitlines()
     assert code == 0
-    assert lines[-1] == "in all: 30 queries answered, 1 requests refused, 1989 bytes sent, 1 lines cut"
+    assert lines[-1] == "in all: 30 queries answered, 1 request refused, 1,989 bytes sent, 1 line cut"
     for line, words in zip(
         lines,
         (

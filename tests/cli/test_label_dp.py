@@ -166,8 +166,8 @@ def test_a_study_that_failed_leaves_who_was_left_out_and_what_it_may_have_cost(
     out = records / "out"
     command = _command(records, "--epsilon", "1", "--method", "lp-1st", "--hospitals", "5", "--out", str(out))
     assert main(command) == 4
-    said = capsys.readouterr().err.splitlines()
-    assert sum(line.startswith("left out: hospital-") for line in said) == refusing
+    told = capsys.readouterr().err.splitlines()
+    assert sum(line.startswith("left out: hospital-") for line in told) == refusing
     assert (out / "ledger.sqlite").exists() and not (out / "labels.npz").exists()
     figures = json.loads((out / "metrics.json").read_text())
     assert (figures["status"], figures["privacy"]["epsilon"]) == ("failed", spent)
@@ -177,7 +177,8 @@ def test_a_study_that_failed_leaves_who_was_left_out_and_what_it_may_have_cost(
     assert json.loads((out / "metrics.json").read_text())["privacy"]["epsilon"] == spent
     capsys.readouterr()
     assert main(["ledger", "verify", str(out)]) == 0
-    assert "did not come to the study's end" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "whatever it knows of its own labels: " in said and "did not come to the study's end" in said
     monkeypatch.undo()
     monkeypatch.chdir(records)
     assert main(command) == 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pate_fed import client, server, simulation
+from pate_fed.cli import health
 from pate_fed.cli.main import make_parser
 from pate_fed.cli.parser import Parser, add_option
 from pate_fed.errors import InputError
@@ -55,6 +56,7 @@ def test_only_the_options_of_the_given_command_are_suggested(line: list[str], wo
     [
         ("pate-fed-coordinator", "python -m pate_fed.server", server.make_parser),
         ("pate-fed-hospital", "python -m pate_fed.client", client.make_parser),
+        ("pate-fed-health", "python -m pate_fed.cli.health", health.make_parser),
     ],
 )
 def test_an_error_names_the_command_that_was_typed(
@@ -62,7 +64,7 @@ def test_an_error_names_the_command_that_was_typed(
 ) -> None:
     for typed, named in ((f"/opt/bin/{script}", script), ("/src/pate_fed/there.py", module)):
         monkeypatch.setattr("sys.argv", [typed])
-        with pytest.raises(InputError, match=re.escape(f"--zzzz: no such option ({named} --help lists")):
+        with pytest.raises(InputError, match=re.escape(f" ({named} --help lists what there is)")):
             make().parse_args(["--zzzz"])
 
 

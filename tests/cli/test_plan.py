@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,22 @@ def test_plan_prints_the_command_that_runs_its_best_offer(capsys: pytest.Capture
     fixed = make_ledger_terms(terms, noise="n", private=True)
     assert guaranteed_epsilon(fixed) == capped_cost_epsilon(offered.cost(asked, labels, RECORD), 1e-5)
     assert fixed.caps_keep_budget
+
+
+def test_the_command_for_a_study_of_ones_own_names_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "my study.toml"
+    study.write_text("[parties]\nnum_clients = 60\n[privacy]\nepsilon = 3.0\n", encoding="utf-8")
+    assert main(["plan", "--config", str(study), "--records", "500"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("run it")]
+    assert len(lines) >= 2  # class sums or votes, and with the hospitals' noise
+    for line in lines:
+        program, *options = shlex.split(line.split(": ")[1])
+        assert (program, *options[:2]) == ("flower-simulation", "--config", str(study))
+    assert main(["plan", "--config", str(study), "--unit", "hospital", "--format", "json"]) == 0
+    command = json.loads(capsys.readouterr().out)["command"]
+    assert command.count("--config") == 1 and command.endswith('(there unit = "hospital" in [privacy])')
 
 
 def test_plan_takes_past_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,6 +156,16 @@ def test_a_grey_student_reads_colour_files_as_its_hospitals_did(
     assert first.split("[0]")[1] == second.split("[0]")[1]
 
 
+def test_a_program_in_a_runs_directory_is_run_only_by_its_name(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As runs of private labels leave it."""
+    (tmp_path / "student.ts").write_bytes((folder / "student.ts").read_bytes())
+    assert main(["predict", str(tmp_path), str(folder / "three.npy")]) == 2
+    assert f"name it if you trust it: {tmp_path / 'student.ts'}" in capsys.readouterr().err
+    assert main(["predict", str(tmp_path / "student.ts"), str(folder / "three.npy")]) == 0
+
+
 @pytest.mark.parametrize("name", ["named.pt", "named.ts"])
 def test_a_folder_is_its_pictures_and_classes_have_their_names(
     folder: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
@@ -344,11 +354,8 @@ def test_pictures_in_folders_of_classes_names_are_labelled(
     assert "accuracy" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_what_taught_the_student_does_not_count(
-    folder: Path, tmp_path: Path, same: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Two of the pool's three images were asked about in the run that left the student."""
+def _run_around(folder: Path, tmp_path: Path, *, same: bool) -> Path:
+    """The student in a run that asked about two of three images of `pool.npz`, or else of another pool."""
     images = np.load(folder / "three.npy")[..., None]
     digest = pool_digest(images if same else images[::-1])
     study = StudyRecord(
@@ -367,6 +374,15 @@ def test_what_taught_the_student_does_not_count(
         tmp_path / "labels.npz", index=np.array([2, 0]), answered=np.ones(2, bool), label=np.zeros(2, int)
     )
     np.savez(tmp_path / "pool.npz", x=images, y=np.zeros(3, dtype=int))
+    return student
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_what_taught_the_student_does_not_count(
+    folder: Path, tmp_path: Path, same: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of the pool's three images were asked about in the run that left the student."""
+    student = _run_around(folder, tmp_path, same=same)
     assert main(["predict", str(student), str(tmp_path / "pool.npz"), "--format", "json"]) == 0
     found = _told(capsys)
     assert (found["n"], found["left_out"]) == ((1, 2) if same else (3, 0))
@@ -374,6 +390,20 @@ def test_what_taught_the_student_does_not_count(
     assert ("left out of it: 2" in capsys.readouterr().out) == same
     (tmp_path / "log.jsonl").write_text('{"event": "study"}\n', encoding="utf-8")
     assert main(["predict", str(student), str(tmp_path / "pool.npz")]) == 0  # it answers all the same
+
+
+def test_of_the_pool_of_class_sums_every_label_counts(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run_around(folder, tmp_path, same=True)
+    pool = np.random.default_rng(0).integers(0, 255, (30, 12, 12, 1)).astype(np.uint8)
+    images = build_feature_map(FeatureSettings(dimension=4), pool)
+    SumsStudent(images, np.ones((images.dimension, 2))).save(tmp_path / "student.npz")
+    assert (
+        main(["predict", str(tmp_path / "student.npz"), str(tmp_path / "pool.npz"), "--format", "json"]) == 0
+    )
+    found = _told(capsys)
+    assert (found["n"], found["left_out"]) == (3, 0)
 
 
 def test_a_class_sums_student_answers_about_rows_and_about_images(

@@ -78,6 +78,17 @@ def test_a_hash_from_elsewhere_is_looked_for(run_dir: Path, capsys: pytest.Captu
     assert "was not signed by the key" in capsys.readouterr().err
 
 
+def test_a_hash_or_key_is_read_in_capitals_and_one_that_is_none_accuses_no_ledger(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ledger", "verify", str(run_dir)]) == 0
+    head = capsys.readouterr().out.split()[-1]
+    assert main(["ledger", "verify", str(run_dir), "--head", head.upper()]) == 0
+    for option in ("--head", "--public-key"):
+        assert main(["ledger", "verify", str(run_dir), option, head[:12]]) == 2
+        assert f"{head[:12]!r}: 64 hex digits are meant" in capsys.readouterr().err
+
+
 def test_the_copy_to_hand_on_has_nothing_from_private_votes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,7 +56,7 @@ def test_a_study_that_would_pass_the_limit_is_refused_before_it_begins(tmp_path:
     assert isinstance(found, tuple)
     refusal, sentence = found
     assert refusal is Refusal.POLICY_TOTAL
-    assert "1 study before it" in sentence and "the policy allows" in sentence
+    assert "1 study before it" in sentence and "(epsilon_public_total)" in sentence
     assert len(account.bookings()) == 1
     # It can be asked beforehand, and then nothing is booked; the study that is on it already still fits.
     assert account.objection(vary(TERMS, study="t"), policy=policy) == found

@@ -178,7 +178,9 @@ def test_whoever_never_gives_sums_votes_all_the_same() -> None:
 def test_each_limit_has_its_own_reason(policy: Policy, terms: dict[str, object], reason: Refusal) -> None:
     if reason is not Refusal.POLICY_SECURE_SUM:
         policy = replace(policy, plain_votes=True)
-    assert _reason(policy, vary(TERMS, **terms)) is reason
+    found = policy.objection(vary(TERMS, **terms))
+    assert found is not None and found[0] is reason
+    assert "policy.toml" in found[1]  # a sentence without its line or limit would leave the reader to search
     assert reason.is_policy
     assert reason.value.startswith("refused by the hospital's policy: ")
 
@@ -310,8 +312,14 @@ def test_a_policy_binds_the_roster_and_every_sum() -> None:
 def test_a_limit_counts_what_was_answered_before() -> None:
     policy = Policy(most_queries=100, most_queries_a_day=50)
     assert policy.refuses_more(answered=42, today=42, asked=8) is None
-    assert policy.refuses_more(answered=42, today=42, asked=9)[0] is Refusal.POLICY_DAY  # type: ignore[index]
-    assert policy.refuses_more(answered=92, today=0, asked=9)[0] is Refusal.POLICY_QUERIES  # type: ignore[index]
+    of_a_day, of_the_study = (
+        policy.refuses_more(answered=answered, today=today, asked=9)
+        for answered, today in ((42, 42), (92, 0))
+    )
+    assert of_a_day is not None and of_a_day[0] is Refusal.POLICY_DAY
+    assert of_a_day[1].endswith("policy.toml allows most_queries_a_day = 50")
+    assert of_the_study is not None and of_the_study[0] is Refusal.POLICY_QUERIES
+    assert of_the_study[1].endswith("policy.toml allows most_queries = 100")
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,9 @@ def test_every_row_is_in_one_file(file: Path, tmp_path: Path, schema: Schema) ->
 def test_too_few_units_and_a_folder_that_is_there_are_refused(file: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--deal 12: 1 to 11 is meant, of 12 patients"):
         deal_csv(file, tmp_path / "dealt", parties=12, schema=SCHEMA)
+    (alone := tmp_path / "alone.csv").write_text("patient,age,ill\na,1,0\na,2,1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="has 1 patient; two or more are meant"):
+        deal_csv(alone, tmp_path / "dealt", parties=1, schema=SCHEMA)
     (tmp_path / "there").mkdir()
     with pytest.raises(InputError, match="cannot be made"):
         deal_csv(file, tmp_path / "there", parties=2, schema=ROWS)

@@ -24,6 +24,15 @@ def _file(tmp_path: Path, name: str, *, header: str = HEADER, sex: str = "f", ro
     return path
 
 
+def test_numbers_with_a_comma_are_no_notes(tmp_path: Path) -> None:
+    path = tmp_path / "german.csv"
+    rows = (f'{n},"{n},{n % 7}",{"ill" if n % 2 else "well"}\n' for n in range(40))
+    path.write_text("age,chol,outcome\n" + "".join(rows), encoding="utf-8")
+    assert dict(infer_schema([path]).left_out) == {
+        "chol": "has numbers with a comma in them: write them with a point"
+    }
+
+
 def test_numbers_categories_patients_and_what_is_left_out(tmp_path: Path) -> None:
     files = [_file(tmp_path, "north"), _file(tmp_path, "east", sex="d", rows=30)]
     found = infer_schema(files)

@@ -68,6 +68,7 @@ def test_without_true_labels_all_may_be_asked_about() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
+        ({"x": IMAGES}, "x is no part of a data set; its parts are .*private_images, private_labels"),
         ({"private_image": IMAGES}, r"private_image is no part of a data set; did you mean private_images\?"),
         ({"public_images": None}, "lacks public_images"),
         ({"private_images": IMAGES[:40] / 255}, r"private_images is float64 \(40, 4, 4\): images uint8"),

@@ -26,6 +26,7 @@ def test_a_large_epsilon_is_refused_with_what_to_do() -> None:
     for part in ("at most 10 is meant", "10 teachers are too few", "--teachers-per-client", "more hospitals"):
         assert part in text
     assert "stay alone" in text and "--allow-weak-privacy" in text
+    assert "class sums (--aggregator class-sums --secure-sum)" in text
     _require(vary(FEW, allow_weak=True))
     _require(vary(FEW, epsilon=9.0))  # the budget bounds it
 

@@ -31,6 +31,13 @@ def test_a_student_whose_interval_reaches_down_to_the_guess_is_warned_of() -> No
     assert sure.warnings() == []
 
 
+def test_of_one_class_alone_no_guess_is_named() -> None:
+    alone = np.zeros(120, dtype=np.int64)
+    for found in (alone, np.arange(120) % 2):
+        (told,) = Accuracy.of_student(found, alone).warnings()
+        assert told.startswith("All test inputs are of one class") and "guess" not in told
+
+
 def test_few_test_inputs_are_warned_of() -> None:
     (few,) = Accuracy.of_student(TRUTH[20:119], TRUTH[20:119]).warnings()
     assert "80 test inputs only" in few

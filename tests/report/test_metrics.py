@@ -111,7 +111,10 @@ def test_what_follows_from_private_votes_stands_apart(run_result: RunResult) -> 
 
 
 def test_a_seed_is_told(run_result: RunResult) -> None:
-    assert make_metrics(replace(run_result, study=vary(run_result.study, seed=0)))["seed"] == 0
+    seeded = replace(run_result, study=vary(run_result.study, seed=0))
+    assert make_metrics(seeded)["seed"] == 0
+    assert " noise=seeded report=" in outcome_line(seeded) and "seeded" not in outcome_line(run_result)
+    assert json.loads(outcome_json(seeded))["noise"] == "seeded" and "noise" not in outcome_json(run_result)
 
 
 def test_a_delta_is_shown_in_three_digits_and_never_below_itself(run_result: RunResult) -> None:

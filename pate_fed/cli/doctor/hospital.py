@@ -81,7 +81,7 @@ class HospitalSide:
             yield from run_check("records", self._check_records, private=True)
         if self._rows is not None and self._wanted is not None:
             check = partial(try_teachers, self._rows, self._wanted)
-            yield from run_check("teachers", check, private=True)
+            yield from run_check("own model" if self._wanted.sums else "teachers", check, private=True)
         if given.pool is not None:
             yield from run_check("pool", self._check_pool)
         if (given.hospital, given.tls_dir, given.state_dir) != (None, None, None):

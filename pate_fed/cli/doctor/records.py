@@ -38,17 +38,22 @@ _FOLDS = 5  # with one teacher a fifth of the records is left out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedRecords:
-    """The records that a study wants: their inputs, and the teachers that they are split among."""
+    """The records that a study wants: their inputs, and the teachers that they are split among.
+
+    With `sums` it trains no teachers: what is tried is the hospital's own model.
+    """
 
     spec: InputSpec
     parties: Parties
     teacher: TeacherSettings
+    sums: bool = False
 
     @classmethod
     def by_terms(cls, terms: Terms) -> WantedRecords:
         """By signed terms."""
         study = study_of(terms)
-        return cls(spec=kind_of(terms), parties=study.parties, teacher=study.teacher)
+        sums = terms.sums is not None
+        return cls(spec=kind_of(terms), parties=study.parties, teacher=study.teacher, sums=sums)
 
     @classmethod
     def by_study(cls, config: Path) -> WantedRecords:
@@ -58,7 +63,8 @@ class WantedRecords:
             InputError: it cannot be read.
         """
         study = read_study(config).resolve()
-        return cls(spec=study.data.kind(), parties=study.parties, teacher=study.teacher)
+        sums = study.aggregation.sums
+        return cls(spec=study.data.kind(), parties=study.parties, teacher=study.teacher, sums=sums)
 
     def read(self, path: Path) -> tuple[Rows, CheckResult]:
         """The records, and how many there are of each class.
@@ -128,9 +134,10 @@ def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
         f"frequent class is {share_text(chance, tried)}"
     )
     if accuracy <= chance:
-        poor = f"{text}: do labels and records belong together? With fewer teachers each learns from more"
+        poor = f"{text}: do labels and records belong together?"
+        poor += " With fewer teachers each learns from more" if teachers > 1 else ""
         return CheckResult(warnings=(poor,))
-    return CheckResult(text, file_text="tried; what they are worth is shown on a terminal only")
+    return CheckResult(text, file_text="tried; what came of it is shown on a terminal only")
 
 
 def _some(index: Ints) -> Ints:

@@ -44,10 +44,25 @@ def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
         claimed = "all who see labels, if the mechanism keeps what it claims"
         return [CapsEpsilon(name="RDP as claimed", epsilon=epsilon_of(capped, delta), holds_for=claimed)]
     totals = capped.as_totals
+    found = _of_sums(terms, capped) if terms.sums else _of_votes(terms, capped)
+    if totals == Cost(rho=totals.rho):
+        mu = math.sqrt(2 * float(totals.rho))
+        found.append(
+            CapsEpsilon(
+                name="Gaussian DP of continuous totals",
+                epsilon=gaussian_dp_epsilon(mu, delta),
+                holds_for=_CONTINUOUS,
+            )
+        )
+    return sorted(found, key=lambda each: each.epsilon)
+
+
+def _of_votes(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
+    delta = terms.delta
     found = [
         CapsEpsilon(
             name="RDP of noisy totals",
-            epsilon=epsilon_of(totals, delta),
+            epsilon=epsilon_of(capped.as_totals, delta),
             holds_for="the integer noise that runs, also against those who see noisy totals",
         )
     ]
@@ -64,16 +79,28 @@ def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
                 holds_for="all who see labels, any votes, order and stops; it or RDP is what is stated",
             ),
         ]
-    if totals == Cost(rho=totals.rho):
-        mu = math.sqrt(2 * float(totals.rho))
+    return found
+
+
+def _of_sums(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
+    """Of class sums, which are one release: nothing is voted on, and nothing composes."""
+    seen = "all who see the noisy sums, or what is made of them"
+    found = [
+        CapsEpsilon(
+            name="RDP of the noise",
+            epsilon=epsilon_of(capped.as_totals, terms.delta),
+            holds_for=f"{seen}; a looser bound on the same noise",
+        )
+    ]
+    if terms.by_outcome:
         found.append(
             CapsEpsilon(
-                name="Gaussian DP of continuous totals",
-                epsilon=gaussian_dp_epsilon(mu, delta),
-                holds_for=_CONTINUOUS,
+                name="exact law of the noise",
+                epsilon=epsilon_of(capped, terms.delta),
+                holds_for=f"{seen}; this is what is stated",
             )
         )
-    return sorted(found, key=lambda each: each.epsilon)
+    return found
 
 
 def second_opinions(terms: LedgerTerms) -> list[CapsEpsilon]:

@@ -151,7 +151,7 @@ def metrics_beside(path: Path, chain: Chain) -> str:
     if not ended and not of_these_rows:
         return (
             f"{path.name}: of a process that did not come to the study's end, and may be older than the "
-            "ledger; its ε was NOT compared, the ledger's counts"
+            "ledger; its ε was NOT compared; what the ledger says holds"
         )
     _check_epsilons(path, told, chain)
     reading = (

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -182,15 +183,23 @@ def verify(
     not noticed; without the head neither is an older copy of the file put back in its place.
 
     Raises:
-        InputError: there is no ledger.
+        InputError: there is no ledger, or the key or head is not 64 hex digits.
         IntegrityError: it is not as it was written; the message names the first row that is not. Or a
             mechanism's code is another than it names, or claims a larger curve.
     """
     path = Path(path)
+    public_key, head = _hex_digits("public key", public_key), _hex_digits("head", head)
     with closing(read_only(path)) as connection:
         chain = read_chain(connection, path, public_key=public_key, head=head)
     claims, unchecked = check_claims(chain.terms, aggregators)
     return LedgerReport(path=path, chain=chain, claims=claims, unchecked=unchecked)
+
+
+def _hex_digits(what: str, given: str | None) -> str | None:
+    """64 hex digits in small letters, as a ledger has them: one that was mistyped accuses no ledger."""
+    if given is not None and re.fullmatch(r"[0-9a-fA-F]{64}", given.strip()) is None:
+        raise InputError(f"{what} {given!r}: 64 hex digits are meant")
+    return None if given is None else given.strip().lower()
 
 
 def verify_run(
@@ -259,7 +268,8 @@ def _bounds(report: LedgerReport) -> list[str]:
             f"privacy {protected}, while at most {colluders} it their noise: it "
             f"sees {view.text()}; spent so far ε={epsilon_text(seen)}"
         )
-    what = "sums" if terms.sums else "votes"
+    of_labels = terms.protection.unit == "label"
+    what = "sums" if terms.sums else "labels" if of_labels else "votes"
     own = any(isinstance(each, OwnMechanism) for each in terms.mechanisms)
     lines = [
         f"Against the student and anyone who gets it or its labels: {against}",
@@ -268,7 +278,7 @@ def _bounds(report: LedgerReport) -> list[str]:
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up; each query "
         f"is charged as {'its mechanism claims' if own else _CHARGED[terms.charged]}",
     ]
-    if terms.protection.unit == "label":
+    if of_labels:
         lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
     elif terms.sums:
         lines[-1] = "Every ε is the exact one of the release's noise, whatever the records are, rounded up"

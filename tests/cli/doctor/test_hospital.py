@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pate_fed.cli.doctor.findings import PROBLEM, WARNING
+from pate_fed.config.sections import Aggregation
+from pate_fed.config.study import read_study
+from pate_fed.config.trust import TrustModel
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 
 NORTH = ("--hospital", "north", "--tls-dir", "identity-north", "--data", "north.csv")
@@ -88,10 +92,16 @@ def void(_: object) -> None:
         (_policy("most_queries = 3"), ("--policy", "policy.toml"), "policy", 5, "plain_votes = true"),
         (
             _policy("plain_votes = true\nmost_queries = 3"),
-            *(("--policy", "policy.toml"), "policy", 5, "3 are allowed"),
+            *(("--policy", "policy.toml"), "policy", 5, "policy.toml allows most_queries = 3"),
         ),
         (lambda f: (f / "identity-north/policy.toml").unlink(), (), "policy", 5, "line plain_votes = true"),
-        (_policy('pools = ["00"]'), ("--policy", "policy.toml"), "policy", 5, "is not listed"),
+        (
+            _policy('pools = ["00"]'),
+            ("--policy", "policy.toml"),
+            "policy",
+            5,
+            "is not in the list pools of policy.toml",
+        ),
         (void, ("--state-dir", "north.csv/state"), "state", 2, "cannot be written"),
         (void, ("--pool", "west.csv"), "pool", 2, "not the study's public pool"),
         (void, ("--server", "127.0.0.1"), "coordinator", 2, "HOST:PORT is meant"),
@@ -130,6 +140,19 @@ def test_the_pool_that_is_meant_and_a_rehearsal(site: Any) -> None:
     assert row.severity == WARNING and "--tls-dir or --config" in row.text
     found = site.hospital("--data", "north.csv", "--config", "study.toml")
     assert found["records"].severity == found["teachers"].severity == "ok"
+
+
+def test_where_nothing_is_trained_a_model_of_its_own_is_tried(site: Any) -> None:
+    study = read_study(Path("study.toml"))
+    sums = replace(
+        study,
+        aggregation=Aggregation(aggregator="class-sums"),
+        secrecy=TrustModel(secure_sum=True, noise_at="hospitals"),
+    )
+    Path("sums.toml").write_text(sums.to_toml(), encoding="utf-8")
+    found = site.hospital("--data", "north.csv", "--config", "sums.toml")
+    assert found["own model"].severity == "ok" and "teachers" not in found
+    assert "random-forest" in found["own model"].text
 
 
 def test_a_state_directory_in_use_or_open_to_others(site: Any) -> None:

@@ -48,3 +48,4 @@ def test_teachers_are_worth_something_where_labels_and_records_belong_together(t
     assert not try_teachers(_images(learnable=True), wanted).warnings
     (words,) = try_teachers(_images(learnable=False), wanted).warnings
     assert "do labels and records belong together?" in words
+    assert ("With fewer teachers" in words) == (teachers > 1)

@@ -12,6 +12,7 @@ from pate_fed.privacy import ConfidentGNMax, Ledger, LNMax, SanitiseSettings
 from pate_fed.privacy.ledger.accountants import accountants, second_opinions
 from pate_fed.privacy.ledger.report import describe, verify_run
 from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_epsilon
+from pate_fed.privacy.mechanisms.class_sums import ClassSums
 
 DEFAULT = ConfidentGNMax(num_teachers=250, num_classes=10, threshold=200, sigma1=150, sigma2=40)
 
@@ -62,6 +63,20 @@ def test_what_an_accountant_does_not_know_it_leaves_out() -> None:
         "optimal control",
         "PLD of the integer noise",
     }
+
+
+def test_of_class_sums_the_noise_is_accounted_for_and_no_votes() -> None:
+    sums = ClassSums(num_classes=3, dimension=20, squared_norm=1024, sigma=200.0)
+    terms = replace(TERMS, mechanisms=(sums,), most_asked=90, most_answered=90)
+    found = {each.name: each for each in accountants(terms)}
+    assert set(found) == {
+        "exact law of the noise",
+        "RDP of the noise",
+        "Gaussian DP of continuous totals",
+    }
+    assert found["exact law of the noise"].epsilon == guaranteed_epsilon(terms)
+    assert found["exact law of the noise"].epsilon < found["RDP of the noise"].epsilon
+    assert not any("votes" in each.holds_for for each in found.values())
 
 
 def test_show_lists_all_of_them_and_verify_those_of_this_package(tmp_path: Path) -> None:

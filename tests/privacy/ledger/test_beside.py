@@ -339,7 +339,7 @@ def test_figures_older_than_the_ledger_guarantee_nothing_and_that_is_said(run_di
     path.write_text(json.dumps(metrics), encoding="utf-8")
     assert verify_run(run_dir).beside[1] == (
         "metrics.json: of a process that did not come to the study's end, and may be older than the ledger; "
-        "its ε was NOT compared, the ledger's counts"
+        "its ε was NOT compared; what the ledger says holds"
     )
 
 
