@@ -78,7 +78,7 @@ finally:
 def test_whatever_a_dishonest_hospital_sends_only_costs_its_own_votes(rehearsal: Any) -> None:
     folder = rehearsal.folder
     study = rehearsal.write_tables(private=False)
-    study = study.replace("num_clients = 3", "num_clients = 8").replace("quorum = 0.6", "quorum = 0.35")
+    study = study.replace("num_clients = 3", "num_clients = 9").replace("quorum = 0.6", "quorum = 0.33")
     study = study.replace("batch_size = 30", "batch_size = 60")
     (folder / "study.toml").write_text(study, encoding="utf-8")
     (folder / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
