@@ -1,4 +1,4 @@
-"""A coordinator that is killed in every phase, fifty times: the same command ends each study."""
+"""A coordinator that is killed in every phase, fifty times, or interrupted: the same command goes on."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Study:
         found = [line.partition(" ") for line in lines]
         return [moment for pid, _, moment in found if pid == str(process)]
 
-    def run_andkill(self, moment: str, nth: int, *, hold: bool) -> bool:
+    def run_and_kill(self, moment: str, nth: int, *, hold: bool) -> bool:
         """Start the coordinator, and kill it when it has been there so often; False where it ended before.
 
         Without `hold` it dies somewhere in the next tenths of a second.
@@ -110,6 +110,17 @@ class Study:
                 kill(self.hospitals[name], alone=False)
                 self.hospitals[name] = self.hospital(name)
         return True
+
+    def run_and_interrupt(self, moment: str, nth: int) -> None:
+        """Start the coordinator, and interrupt it once it has been there so often; the hospitals wait."""
+        party, end = self.coordinator(), time.monotonic() + 300
+        while self.moments(party.process.pid).count(moment) < nth:
+            assert party.process.poll() is None and time.monotonic() < end, self.told(party)
+            time.sleep(0.005)
+        party.process.terminate()
+        assert party.wait(120) == 130, self.told(party)
+        assert "the hospitals wait" in party.text
+        assert [each.process.poll() for each in self.hospitals.values()] == [None] * len(self.hospitals)
 
     def told(self, party: Any) -> str:
         return f"{self.kind}, seed {SEED}, died {self.died}\n{party.text}"
@@ -181,7 +192,7 @@ def _one_study(kind: str, make: Any, stream: random.Random, most: int) -> Counte
     study = Study(kind, make(), stream)
     study.begin()
     for moment, nth, hold in _plan(kind, stream)[:most]:
-        if not study.run_andkill(moment, nth, hold=hold):
+        if not study.run_and_kill(moment, nth, hold=hold):
             break
     else:
         last = study.coordinator()
@@ -222,3 +233,19 @@ def test_killed_anywhere_the_same_command_ends_the_study(rehearsal: Any) -> None
         for done in [two.submit(many, kind) for kind in died]:
             done.result()
     assert died["plain"].total() + died["masked"].total() >= KILLS
+
+
+def test_interrupted_amid_a_batch_under_masks_the_same_command_goes_on_with_it(rehearsal: Any) -> None:
+    """Ctrl-C or systemctl stop at one reply or another: nothing is lost, and nothing is charged twice."""
+    study = Study("masked", rehearsal, random.Random(SEED))
+    study.begin()
+    for moment, nth in (
+        ("after asking", 1),
+        ("before summing", 2),
+        ("after summing", 7),
+        ("before totals", 1),
+    ):
+        study.run_and_interrupt(moment, nth)
+    last = study.coordinator()
+    assert last.wait(300) == 0, study.told(last)
+    study.check(_reference(study))
