@@ -31,7 +31,13 @@ def _source(truth: np.ndarray) -> LabelsInOnePlace:
     return LabelsInOnePlace(truth=truth, num_classes=4, noise=SeededNoise(0), record=Record())
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "pate-fm+aug-descent" else [])
+        for name in METHODS
+    ],
+)
 def test_every_method_learns_easy_classes(
     name: str, public: PublicInputs, few: PublicInputs, truth: np.ndarray, easy: Callable[..., Any]
 ) -> None:

@@ -12,7 +12,8 @@ import io
 import json
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -86,15 +87,17 @@ def write_torchscript(
         InputError: the networks branch on their inputs, or the folder cannot be written to.
     """
     model = _FromPixels(networks, sharpness).eval().requires_grad_(False)
-    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
-        # torch calls TorchScript old, but the files of its successor are tied to one version of torch.
-        warnings.simplefilter("ignore")
+
+    def write() -> bytes:
         checked = torch.jit.script(
             _Checked(_traced(model, image_shape), image_shape, class_names, sharpness).eval()
         )
         buffer = io.BytesIO()
         torch.jit.save(checked, buffer)
-    write_result(path, _without_paths(buffer.getvalue()))
+        return buffer.getvalue()
+
+    # torch calls TorchScript old, but the files of its successor are tied to one version of torch.
+    write_result(path, _without_paths(_quietly(write)))
 
 
 def write_onnx(
@@ -120,10 +123,10 @@ def write_onnx(
         raise InputError("ONNX files need the package onnx: pip install 'pate-fed[onnx]'") from error
     model = _FromPixels(networks, sharpness).eval().requires_grad_(False)
     example = torch.zeros((2, *image_shape), dtype=torch.uint8)
-    content, any_number = io.BytesIO(), {0: "n"}
-    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
-        # torch's newer exporter needs two more packages for the same graph.
-        warnings.simplefilter("ignore")
+    any_number = {0: "n"}
+
+    def write() -> bytes:
+        content = io.BytesIO()
         _traced(model, image_shape)
         try:
             torch.onnx.export(
@@ -139,11 +142,29 @@ def write_onnx(
         except RuntimeError as error:
             reason = str(error).strip().partition("\n")[0]
             raise InputError(f"the student has no form as ONNX ({reason})") from error
-    graph = onnx.load_from_string(content.getvalue())
+        return content.getvalue()
+
+    # torch's newer exporter needs two more packages for the same graph.
+    graph = onnx.load_from_string(_quietly(write))
     known = {"image_shape": list(image_shape), "class_names": list(class_names), "sharpness": sharpness}
     told = {key: json.dumps(value) for key, value in known.items()}
     onnx.helper.set_model_props(graph, {**told, **(about or {})})
     write_result(path, graph.SerializeToString())
+
+
+def _quietly(write: Callable[[], bytes]) -> bytes:
+    """What `write` gives, without gradients and torch's warnings, in a thread of its own.
+
+    With each operation torch notes the whole stack above it, which deep in a study takes as long again.
+    """
+
+    def without_gradients() -> bytes:
+        with torch.inference_mode(False), torch.no_grad():
+            return write()
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(1) as thread:
+        warnings.simplefilter("ignore")
+        return thread.submit(without_gradients).result()
 
 
 def _traced(model: nn.Module, image_shape: Shape) -> nn.Module:

@@ -37,7 +37,12 @@ assert not any(name.split(".")[0] in ("pate_fed", "torch") for name in sys.modul
 
 
 @pytest.mark.parametrize(
-    ("name", "network"), [("co-teaching", "encoder"), ("supervised", "small-cnn"), ("encoder-head", None)]
+    ("name", "network"),
+    [
+        pytest.param("co-teaching", "encoder", marks=pytest.mark.slow),
+        ("supervised", "small-cnn"),
+        ("encoder-head", None),
+    ],
 )
 def test_another_runtime_gives_the_same(
     stripes: MakeStripes, train_on: TrainOn, tmp_path: Path, name: str, network: str | None
