@@ -27,7 +27,13 @@ SMALL: dict[str, Any] = {
 QUICK = {part: {"epochs": 1, "trees": 5} for part in ("teacher", "student")}  # names follow from the data
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem == "own_pictures" else [])
+        for path in EXAMPLES
+    ],
+)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_an_example_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -29,7 +29,10 @@ ROWS = {
 TAKES_TOTALS = [name for name in ROWS if name not in ("fashion-mnist-frontier", "pate-2017-mnist")]
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "fashion-mnist-wide" else []) for name in ROWS],
+)
 def test_rows_are_only_shown_to_calls_with_their_inputs(
     name: str,
     small: Reproduction,

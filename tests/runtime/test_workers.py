@@ -47,7 +47,11 @@ def test_a_killed_worker_is_told_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(signal.SIGINT, "interrupted\n"), (signal.SIGKILL, "")], ids=["Ctrl-C", "killed"]
+    ("number", "said"),
+    [
+        pytest.param(signal.SIGINT, "interrupted\n", id="Ctrl-C"),
+        pytest.param(signal.SIGKILL, "", id="killed", marks=pytest.mark.slow),
+    ],
 )
 def test_workers_end_with_the_call(tmp_path: Path, number: signal.Signals, said: str) -> None:
     script = tmp_path / "run.py"

@@ -71,7 +71,9 @@ def guarantee(offer: Offer, protection: Protection, delta: float, num_teachers: 
 
 
 @pytest.mark.parametrize("protection", PROTECTIONS, ids=lambda p: f"{p.unit}-{p.votes_moved}")
-@pytest.mark.parametrize("epsilon", [pytest.param(0.5, marks=pytest.mark.slow), 2.0, 8.0])
+@pytest.mark.parametrize(
+    "epsilon", [*(pytest.param(each, marks=pytest.mark.slow) for each in (0.5, 8.0)), 2.0]
+)
 def test_an_offer_spends_the_budget_and_its_ledger_guarantees_that(
     protection: Protection, epsilon: float, offers: Callable[..., list[Offer]]
 ) -> None:
