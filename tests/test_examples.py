@@ -24,13 +24,14 @@ SMALL: dict[str, Any] = {
     "student": {"name": "encoder-head"},
     "engine": {"backend": "inline"},
 }
+LONG = ("own_arrays", "own_pictures")  # which train networks
 QUICK = {part: {"epochs": 1, "trees": 5} for part in ("teacher", "student")}  # names follow from the data
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem == "own_pictures" else [])
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else [])
         for path in EXAMPLES
     ],
 )

@@ -22,6 +22,7 @@ def test_adult_is_read_as_the_paper_counts_it(shared: Path) -> None:
     assert 0.23 < np.mean([*table.private_labels, *table.public_labels]) < 0.25
 
 
+@pytest.mark.slow
 def test_diabetes_keeps_every_patient_on_one_side(shared: Path) -> None:
     table = census._diabetes(shared / "data" / "diabetes130" / "dataset_diabetes.zip")
     assert table.private_images.shape[1] == 18

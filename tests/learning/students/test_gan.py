@@ -240,7 +240,7 @@ def test_preprocessing_is_shared_and_never_trained(
         assert torch.equal(one[key], value) and torch.equal(two[key], value)
 
 
-@pytest.mark.parametrize("name", ["dense", "nin-cnn"])
+@pytest.mark.parametrize("name", ["dense", pytest.param("nin-cnn", marks=pytest.mark.slow)])
 def test_each_loss_moves_its_own_weights(stripes: MakeStripes, name: str) -> None:
     images, labels = stripes(60, size=8)
     settings = replace(QUICK, name="gan", network=name)

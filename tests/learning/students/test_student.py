@@ -118,7 +118,9 @@ def test_damaged_files_are_refused(noisy_student: Trained, tmp_path: Path) -> No
         Student.load(path)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", ["dense", *(pytest.param(each, marks=pytest.mark.slow) for each in NETWORKS[1:])]
+)
 def test_files_give_the_same_student(
     stripes: MakeStripes, train_on: TrainOn, tmp_path: Path, name: str
 ) -> None:

@@ -66,6 +66,7 @@ def test_flat_images_give_finite_numbers(network: tuple[Classifier, torch.Tensor
     assert float(_unit(torch.full((1, 1, 2, 2), 1e-30)).norm()) == pytest.approx(1, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_few_labels_teach_more_beside_unlabelled_images(stripes: MakeStripes, train_on: TrainOn) -> None:
     images, labels = stripes(600)
     fresh, answers = stripes(300, seed=1)

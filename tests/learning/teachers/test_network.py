@@ -34,6 +34,7 @@ def test_a_teacher_beats_chance(stripes: MakeStripes, size: int, channels: int) 
     assert np.mean(predicted == truth) > 0.6
 
 
+@pytest.mark.slow
 def test_the_deep_network_learns(stripes: MakeStripes) -> None:
     images, labels = stripes(60, size=8)
     settings = TeacherSettings(name="deep-cnn", epochs=8, learning_rate=1e-3)
