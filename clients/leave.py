@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from clients.journal import Journal
-from clients.log import HospitalLog, read_events
+from clients.log import Answered, HospitalLog, read_events
 from clients.state_dir import LABELS_FOLDER
 from pate_fed.disk import write_private
 from pate_fed.identity.keys import KEY_FILE, load_key, sign
@@ -139,19 +139,19 @@ def given_by(state_dir: Path) -> Given:
     Raises:
         OSError: the log or a claim cannot be read.
     """
-    voted, messages = 0, []
+    logged, messages = Answered(), []
     events, kinds = set[str](), set[str]()
     for _, event in read_events(state_dir):
         if event is None:
             continue
         events.add(str(event.get("event")))
         kinds.add(str(event.get("kind")))
-        voted += int(event.get("queries", 0)) if event.get("event") == "voted" else 0
+        logged.take(event)
         if "sha256" in event and "kind" in event:
             messages.append({name: event[name] for name in ("time", "kind", "sha256")})
     claimed, counted = (_claimed(folder) for folder in (state_dir, state_dir / LABELS_FOLDER))
     return Given(
-        queries=max(voted, claimed),
+        queries=max(logged.queries, claimed),
         messages=tuple(messages),
         voted=claimed > 0 or not events.isdisjoint(_VOTED) or VoteReply.kind in kinds,
         labelled=counted > 0 or not events.isdisjoint(_LABELLED) or LabelReply.kind in kinds,

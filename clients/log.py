@@ -36,7 +36,7 @@ __all__ = [
     "LINE_PURPOSE",
     "LOG_FILE",
     "NO_LINE",
-    "Given",
+    "Answered",
     "HospitalLog",
     "digest_of_line",
     "read_events",
@@ -68,7 +68,7 @@ def read_events(state_dir: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
 
 
 @dataclass(slots=True)
-class Given:
+class Answered:
     """What a hospital's answers were about, by its log: none is counted that was given again.
 
     `queries` are public inputs that it voted on, `sums` class sums, `labels` answers about its labels.
@@ -80,9 +80,10 @@ class Given:
 
     def take(self, event: dict[str, Any]) -> None:
         """Count an event in."""
-        self.queries += int(event["queries"]) if event["event"] == "voted" else 0
-        self.sums += event["event"] == "summed"
-        self.labels += event["event"] == "labelled"
+        kind = event.get("event")
+        self.queries += int(event.get("queries", 0)) if kind == "voted" else 0
+        self.sums += kind == "summed"
+        self.labels += kind == "labelled"
 
     def texts(self) -> list[str]:
         """It in words; where nothing was answered, that."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from clients.account import Account
 from clients.leave import STATEMENT_FILE, has_left
-from clients.log import LOG_FILE, Given, read_events
+from clients.log import LOG_FILE, Answered, read_events
 from clients.policy import Policy, find_policy
 from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings
 from clients.state_dir import find_state_dir, old_state_dir
@@ -167,7 +167,7 @@ class HospitalProcess:
 
     def _given(self) -> str:
         """What it answered in this study, by its log."""
-        given = Given()
+        given = Answered()
         for _, event in read_events(self._state):
             if event is not None:
                 given.take(event)

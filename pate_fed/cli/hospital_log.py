@@ -65,12 +65,12 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
     Raises:
         InputError: the directory holds no log.
     """
-    from clients.log import LOG_FILE, Given, read_events
+    from clients.log import LOG_FILE, Answered, read_events
 
     if not (state_dir / LOG_FILE).is_file():
         raise InputError(f"{state_dir}: holds no {LOG_FILE}; give the --state-dir of a hospital")
     sent = refused = torn = 0
-    given = Given()
+    given = Answered()
     for line, event in read_events(state_dir):
         if event is None:
             torn += 1
