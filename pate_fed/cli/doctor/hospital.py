@@ -21,6 +21,7 @@ from pate_fed.cli.doctor.records import WantedRecords, check_labels, try_teacher
 from pate_fed.cli.health import hospital_runs
 from pate_fed.cli.terms import cost_text
 from pate_fed.data import Rows, pool_digest, read_pool
+from pate_fed.disk import check_there
 from pate_fed.errors import InputError, PolicyError
 from pate_fed.flower.processes import split_address
 from pate_fed.identity import HospitalIdentity, read_terms
@@ -160,8 +161,7 @@ class HospitalSide:
         given, path = self._given, Path(self._given.data)
         if given.data.startswith(PART):
             return CheckResult(f"{given.data} rehearses with a simulated party's records")
-        if not path.exists():
-            raise InputError(f"--data {path}: there is no such file or folder")
+        check_there(path, option="--data")
         if isinstance(self._terms, Terms):
             self._wanted = WantedRecords.by_terms(self._terms)
         elif self._terms is None and given.config is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ledgers import TERMS
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
@@ -20,7 +21,6 @@ from pate_fed.privacy import (
     Ledger,
     LedgerTerms,
     PrivacyEvent,
-    Protection,
     SanitiseSettings,
     SystemNoise,
     sanitised_epsilon,
@@ -48,11 +48,9 @@ def _write(
     """A run directory of a study that came to its end."""
     folder.mkdir()
     noise = SystemNoise()
-    terms = LedgerTerms(
-        study_digest="0" * 64,
-        delta=1e-5,
+    terms = replace(
+        TERMS,
         mechanisms=(MECHANISM,),
-        protection=Protection(),
         noise=noise.kind,
         private=noise.private,
         sanitise=sanitise,
