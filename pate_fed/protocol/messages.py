@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.agreed import digest_of
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.structure import Setting, SettingError, from_record, setting, to_record
+from pate_fed.structure import Setting, SettingError, entries, from_record, setting, to_record
 
 __all__ = [
     "COUNTS",
@@ -294,6 +294,8 @@ class EndReply(_Message):
 
 Reply = TeachReply | VoteReply | SumReply | LabelReply | RefusalReply | EndReply
 _REPLIES: tuple[type[Reply], ...] = get_args(Reply)
+for _kind in (TeachRequest, VoteRequest, SumRequest, LabelRequest, EndRequest, *_REPLIES):
+    entries(_kind)  # a field that cannot be read fails here, at import, not as a refusal of every answer
 
 
 def parse_reply(record: Record) -> Reply:

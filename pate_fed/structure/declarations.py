@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from pate_fed.errors import InputError
 
@@ -127,13 +129,17 @@ def same_as(kind: type[Any], name: str, default: Any = MISSING) -> Any:
 
 
 def entries(kind: type[Any]) -> tuple[DeclaredField, ...]:
-    """The fields of a dataclass with their declarations."""
+    """The fields of a dataclass with their declarations.
+
+    Raises:
+        TypeError: a field is declared as what no reader knows, which is a fault of the code.
+    """
     if kind not in _ENTRIES:
         hints = get_type_hints(kind)
         _ENTRIES[kind] = tuple(
             DeclaredField(
                 name=each.name,
-                hint=hints[each.name],
+                hint=_plain(hints[each.name], f"{kind.__name__}.{each.name}"),
                 setting=each.metadata.get("setting", _ANYTHING),
                 default=each.default if each.default_factory is MISSING else each.default_factory(),
                 required=each.default is MISSING and each.default_factory is MISSING,
@@ -145,6 +151,38 @@ def entries(kind: type[Any]) -> tuple[DeclaredField, ...]:
 
 _ENTRIES: dict[type[Any], tuple[DeclaredField, ...]] = {}  # evaluating annotations is slow
 _ANYTHING = Setting()
+
+
+def _plain(hint: Any, where: str) -> Any:
+    """The hint with every alias in it unwrapped: classes, unions, tuples, tables and arrays are left."""
+    hint = _unwrapped(hint)
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return Union[tuple(_plain(each, where) for each in inner)]  # noqa: UP007
+    if origin is tuple:
+        return tuple[tuple(each if each is Ellipsis else _plain(each, where) for each in inner)]  # type: ignore[misc]
+    if origin in (dict, Mapping) and inner[0] is str:
+        return origin[str, _plain(inner[1], where)]
+    if origin is np.ndarray:
+        (scalar,) = get_args(_unwrapped(inner[1])) or (None,)
+        if isinstance(scalar, type) and issubclass(scalar, np.generic):
+            return np.ndarray[Any, np.dtype[scalar]]  # type: ignore[valid-type]
+    elif hint is Any or (origin is None and isinstance(hint, type)):
+        return hint
+    raise TypeError(f"{where} is declared as {hint!r}, which no reader of values knows")
+
+
+def _unwrapped(hint: Any) -> Any:
+    """What an alias, a NewType or an Annotated stands for; NumPy's NDArray[...] is an alias from 2.5 on."""
+    origin = get_origin(hint)
+    alias = origin if hasattr(origin, "__value__") else hint
+    if hasattr(alias, "__value__"):  # TypeAliasType, whichever module it is of
+        value, given = alias.__value__, dict(zip(alias.__type_params__, get_args(hint), strict=False))
+        open_ones = getattr(value, "__parameters__", ())
+        return _unwrapped(value[tuple(given.get(each, each) for each in open_ones)] if open_ones else value)
+    if origin is Annotated:
+        return _unwrapped(get_args(hint)[0])
+    return _unwrapped(hint.__supertype__) if hasattr(hint, "__supertype__") else hint
 
 
 def members(hint: Any) -> tuple[Any, ...]:
