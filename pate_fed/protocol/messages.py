@@ -294,8 +294,9 @@ class EndReply(_Message):
 
 Reply = TeachReply | VoteReply | SumReply | LabelReply | RefusalReply | EndReply
 _REPLIES: tuple[type[Reply], ...] = get_args(Reply)
-for _kind in (TeachRequest, VoteRequest, SumRequest, LabelRequest, EndRequest, *_REPLIES):
-    entries(_kind)  # a field that cannot be read fails here, at import, not as a refusal of every answer
+# Read now: a field that cannot be read is an error at import, not a refusal of every hospital's answer.
+_REQUESTS = (TeachRequest, VoteRequest, SumRequest, LabelRequest, EndRequest)
+_FIELDS = {kind: entries(kind) for kind in (*_REQUESTS, *_REPLIES)}
 
 
 def parse_reply(record: Record) -> Reply:

@@ -296,8 +296,8 @@ Reply = Enrolment | RosterPinned | BatchShares | MaskedVector | SurvivorConsent 
 
 _REQUESTS: dict[Value, type[Request]] = {kind.kind: kind for kind in get_args(Request)}
 _REPLIES: dict[Value, type[Reply]] = {kind.kind: kind for kind in get_args(Reply)}
-for _kind in (*_REQUESTS.values(), *_REPLIES.values()):
-    entries(_kind)  # a field that cannot be read fails here, at import, not as a refusal of every answer
+# Read now: a field that cannot be read is an error at import, not a refusal of every hospital's answer.
+_FIELDS = {kind: entries(kind) for kind in (*_REQUESTS.values(), *_REPLIES.values())}
 
 
 def read_request(data: bytes) -> Request:
