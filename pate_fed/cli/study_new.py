@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,12 @@ from pate_fed.errors import InputError
 from pate_fed.format import counted
 
 if TYPE_CHECKING:
-    from pate_fed.data.infer import InferredSchema
+    from pate_fed.data.infer import InferredSchema, Text
     from pate_fed.data.schema import Schema
 
 __all__ = ["add_new_action"]
+
+_FEW = 5  # rows: a value in fewer is asked about by itself, as it may tell of a patient
 
 
 def add_new_action(actions: Any) -> None:
@@ -34,6 +37,10 @@ def add_new_action(actions: Any) -> None:
         "--patient COLUMN",
         "the column that is equal for one patient's rows (default: found by its name)",
     )
+    agreed = (
+        "texts of records that may stand in the study, as an error lists them: 'column: value', one a line"
+    )
+    add_option(new, "--yes-to FILE", agreed)
     add_option(new, "--out FILE", "where it is written", default="study.toml")
     new.set_defaults(run=_study_new)
 
@@ -45,9 +52,11 @@ def _study_new(arguments: argparse.Namespace) -> int:
     if out.exists():
         raise InputError(f"--out {out}: is there already; give another name")
     if not arguments.csv:
-        for option in ("pool", "deal", "label", "patient"):
+        for option in ("pool", "deal", "label", "patient", "yes_to"):
             if getattr(arguments, option) is not None:
-                raise InputError(f"--{option} {getattr(arguments, option)}: goes with --csv FILE")
+                raise InputError(
+                    f"--{option.replace('_', '-')} {getattr(arguments, option)}: goes with --csv FILE"
+                )
         _write(out, study_template(name=out.stem))
         print(f"wrote {out}: every setting with its default; try it: flower-simulation --config {out}")
         return 0
@@ -61,6 +70,8 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     files = [Path(name) for name in arguments.csv]
     found = infer_schema(files, label=arguments.label, patient=arguments.patient)
     schema, pool = found.schema, Path(arguments.pool or out.parent / "pool.csv")
+    public = pool if arguments.deal is None and pool.is_file() else None
+    _agree(_not_public(found.texts, public), arguments.yes_to)
     if arguments.deal is not None:
         files, pool = _deal(arguments, out, schema)
     data: dict[str, Any] = {"dataset": "table", "pool": _beside(pool, out)}
@@ -83,11 +94,77 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         print(f"or try it on this file alone: pate-fed study new --csv {files[0]} --deal 4 --out try.toml")
     if not pool.is_file():
         print(f"put the public inputs there: {pool}, the same columns, the label may be missing")
-    if categories:
-        print("read it before you send it: the values of categories stand in it")
     if clients is not None:
         print(f"try it on these files: flower-simulation --config {out}")
     return 0
+
+
+def _not_public(texts: Sequence[Text], pool: Path | None) -> list[Text]:
+    """The texts that the public pool does not hold, by whose file anyone may know them."""
+    from pate_fed.data.schema import number_in
+    from pate_fed.data.table import read_rows
+
+    if pool is None:
+        return list(texts)
+    rows = read_rows(pool)
+    header = [name.strip() for name in next(rows, (1, []))[1]]
+    known: dict[str, set[str | float]] = {name: set() for name in header}
+    for _, cells in rows:
+        for name, cell in zip(header, cells, strict=False):
+            text = cell.strip()
+            number = number_in(text)
+            known[name].add(text if number is None else number)
+
+    def is_public(text: Text) -> bool:
+        if text.value is None:
+            return text.column in known
+        number = number_in(text.value)
+        return (text.value if number is None else number) in known.get(text.column, ())
+
+    return [text for text in texts if not is_public(text)]
+
+
+def _agree(texts: Sequence[Text], agreed: str | None) -> None:
+    """A yes to each text of records that would stand in the study: from a file, or at the terminal.
+
+    Raises:
+        InputError: the answer is no, or nobody can be asked here.
+    """
+    known: set[str] = set()
+    if agreed is not None:
+        try:
+            known = {line.strip() for line in Path(agreed).read_text(encoding="utf-8-sig").splitlines()}
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--yes-to {agreed}: cannot be read as a text in UTF-8") from error
+    left = [text for text in texts if _in_a_line(text) not in known]
+    if not left:
+        return
+    if not sys.stdin.isatty():
+        listed = "\n".join(_in_a_line(text) for text in left)
+        raise InputError(
+            "nothing was written: these names and values of records would stand in the study, which leaves "
+            "the house, and the public pool does not hold them. Mend the files where one tells of a patient; "
+            f"put the others into a file, one a line as here, and give --yes-to FILE:\n{listed}"
+        )
+    print("These are not in the public pool, and would stand in the study, which leaves the house.")
+    names = [text for text in left if text.value is None]
+    often = [text for text in left if text.value is not None and text.rows >= _FEW]
+    rare = [[text] for text in left if text.value is not None and text.rows < _FEW]
+    for group in ([names] if names else []) + ([often] if often else []) + rare:
+        for text in group:
+            print(f"  {_in_a_line(text)}" + (f"   ({counted(text.rows, 'row')})" if text.rows else ""))
+        print(
+            f"Type yes if {'it' if len(group) == 1 else 'all of them'} may be known to all: ",
+            end="",
+            flush=True,
+        )
+        if sys.stdin.readline().strip().lower() != "yes":
+            raise InputError("nothing was written; mend the files, or leave the column out of them")
+
+
+def _in_a_line(text: Text) -> str:
+    """As `--yes-to` has it: a value may hold line breaks."""
+    return " ".join(str(text).split())
 
 
 def _about_patients(found: InferredSchema) -> list[str]:
@@ -127,7 +204,7 @@ def _notes(categories: Sequence[str], left_out: Sequence[tuple[str, str]]) -> tu
         "Another study may be meant than these files show: look at the label, the classes and each column.",
     ]
     if categories:
-        notes.append(f"The values of {', '.join(categories)} were read from the files: send none that tell.")
+        notes.append(f"The values of {', '.join(categories)} were read from the files, and agreed to.")
     return (*notes, *(f"Left out: {name} {why}." for name, why in left_out))
 
 

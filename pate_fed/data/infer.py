@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,22 @@ from pate_fed.data.table import other_separator, read_rows
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
-__all__ = ["InferredSchema", "infer_schema"]
+__all__ = ["InferredSchema", "Text", "infer_schema"]
 
 MOST_VALUES = 20  # of a category, or of a label: more are names, dates or notes
-_FEW_WORDS = 3  # among numbers, that may stand for a missing value
 _MOSTLY = 0.9
+# What stands for a missing value among numbers, beside MISSING. Any other text there may be a patient's.
+_MISSING_WORDS = """
+    -, --, –, —, ., .., *, /, x, na, n/a, n.a., n. a., #n/a, #na, nan, nil, none, null, (null), \\n, nd, n.d.,
+    not available, not done, not known, unknown, unk, missing, pending,
+    unbekannt, unbek, unbek., k.a., k. a., keine angabe, fehlt, fehlend, nicht erhoben, nicht bekannt,
+    inconnu, inconnue, manquant, non disponible, non connu, nr, n.r., non renseigné,
+    desconocido, desconocida, sin dato, no disponible, s/d, desconhecido, sem dados,
+    sconosciuto, ignoto, mancante, non noto, onbekend, ontbreekt, okänd, saknas, ukjent, mangler, ukendt,
+    tuntematon, puuttuu, nieznany, nieznane, brak, brak danych, neznámé, neuvedeno, bilinmiyor,
+    неизвестно, нет данных, 不明, 不详
+"""
+_KNOWN_WORDS = frozenset(word.strip() for word in _MISSING_WORDS.split(","))
 _ALL_DIFFERENT = 1000  # whole numbers, none of them twice: no measurement does that, a counter does
 _NUMBERED = re.compile(r"(^|[_\W])(id|nbr|nr|no|num|number|key|index|uid|uuid)$|Id$|ID$")
 _LABELS = ("label", "class", "target", "outcome", "diagnosis", "y")
@@ -34,9 +45,22 @@ _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """What would stand in a study's terms: a column's name, or a value of it in so many rows."""
+
+    column: str
+    value: str | None = None
+    rows: int = 0
+
+    def __str__(self) -> str:
+        return self.column if self.value is None else f"{self.column}: {self.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InferredSchema:
     """A schema, the columns that are no part of it with the reason, and the rows of each file.
 
+    `texts` are all that the schema took from the files: who writes it asks about them first.
     `perhaps_patients` are columns that may be the patient's where none was found; `cases` says that the
     patient's column numbers cases, by its name.
     """
@@ -44,6 +68,7 @@ class InferredSchema:
     schema: Schema
     left_out: tuple[tuple[str, str], ...]
     rows: tuple[int, ...]
+    texts: tuple[Text, ...] = ()
     perhaps_patients: tuple[str, ...] = ()
     cases: bool = False
 
@@ -61,7 +86,7 @@ def infer_schema(
         InputError: a file that cannot be read, other columns in one than in the first, or no column that
             could be the label.
     """
-    header, counts, rows = _count(paths)
+    header, counts, rows, places = _count(paths)
     label = _label(paths[0], header, counts) if label is None else _named(paths[0], header, label, "--label")
     if patient is None:
         patient = _patient([name for name in header if name != label])
@@ -78,7 +103,8 @@ def infer_schema(
     for name in header:
         if name in (label, patient):
             continue
-        values, words = _values(counts[name]), _words(counts[name])
+        values = _values(counts[name])
+        words = _words(counts[name], places[name])
         if _identifies(name, counts[name], files=len(paths)):
             left_out.append((name, "has another whole number in each row: it numbers them"))
         elif words is not None:
@@ -100,20 +126,33 @@ def infer_schema(
         patient=patient,
         missing=tuple(sorted(missing - found)),
     )
+    names = [name for name, _ in columns] + [label] + ([] if patient is None else [patient])
+    texts = [Text(column=name) for name in sorted(names, key=header.index)] + [
+        Text(column=name, value=value, rows=counts[name][value])
+        for name, values in [(label, classes), *columns]
+        for value in values
+    ]
     asked = [] if patient is not None else [name for name in header if name != label]
     return InferredSchema(
         schema=schema,
         left_out=tuple(left_out),
         rows=rows,
+        texts=tuple(texts),
         perhaps_patients=tuple(name for name in asked if _may_name_patients(name, counts[name])),
         cases=patient is not None and _PATIENTS[-1].fullmatch(_plain(patient)) is not None,
     )
 
 
-def _count(paths: Sequence[Path]) -> tuple[list[str], dict[str, Counter[str]], tuple[int, ...]]:
-    """The header, each column's values with their counts over all files, and the rows of each file."""
+_Places = dict[str, dict[str, str]]  # of each column's texts: where each stands first
+
+
+def _count(
+    paths: Sequence[Path],
+) -> tuple[list[str], dict[str, Counter[str]], tuple[int, ...], _Places]:
+    """The header, each column's values with their counts over all files and places, and each file's rows."""
     first: list[str] = []
     counts: dict[str, Counter[str]] = {}
+    places: _Places = {}
     rows = []
     for path in paths:
         lines = read_rows(path)
@@ -126,6 +165,7 @@ def _count(paths: Sequence[Path]) -> tuple[list[str], dict[str, Counter[str]], t
             raise InputError(f"{path} row 1: looks like data; a header with the columns' names is meant")
         if not first:
             first, counts = header, {name: Counter() for name in header}
+            places = {name: {} for name in header}
         elif set(header) != set(first):
             other = sorted(set(header) ^ set(first))
             raise InputError(f"{path} row 1: not the columns of {paths[0]}: {', '.join(other)} differ")
@@ -134,12 +174,15 @@ def _count(paths: Sequence[Path]) -> tuple[list[str], dict[str, Counter[str]], t
             if len(cells) != len(header):
                 raise InputError(f"{path} row {number}: {len(cells)} values for {len(header)} columns")
             for name, cell in zip(header, cells, strict=True):
-                counts[name][cell.strip()] += 1
+                text = cell.strip()
+                counts[name][text] += 1
+                if counts[name][text] == 1 and number_in(text) is None:
+                    places[name][text] = f"{path} row {number}, column {name}"
             number_of += 1
         if not number_of:
             raise InputError(f"{path}: holds no rows under its header")
         rows.append(number_of)
-    return first, counts, tuple(rows)
+    return first, counts, tuple(rows), places
 
 
 def _named(path: Path, header: list[str], name: str, option: str) -> str:
@@ -210,9 +253,24 @@ def _many_texts(values: Sequence[str]) -> str:
     return f"has {len(values)} texts: a name, a date or a note"
 
 
-def _words(count: Counter[str]) -> set[str] | None:
-    """The texts among a column's numbers that may stand for a missing value; None where it holds texts."""
-    words = {text for text in count if text not in MISSING and number_in(text) is None}
+def _words(count: Counter[str], places: Mapping[str, str] | None = None) -> set[str] | None:
+    """The words for a missing value among a column's numbers; None where it holds texts.
+
+    Raises:
+        InputError: another text is among numbers, and `places` are given.
+    """
+    texts = {text for text in count if text not in MISSING and number_in(text) is None}
+    words = {text for text in texts if unicodedata.normalize("NFC", text).casefold() in _KNOWN_WORDS}
     numbers = sum(times for text, times in count.items() if number_in(text) is not None)
-    known = numbers + sum(count[text] for text in words)
-    return words if known and numbers >= _MOSTLY * known and len(words) <= _FEW_WORDS else None
+    others = sum(count[text] for text in texts - words)
+    if not numbers or numbers < _MOSTLY * (numbers + others):
+        return None
+    if places is not None:
+        for text in count:  # the text itself may tell of a patient, and errors are kept in logs
+            if text in texts - words:
+                hint = "a number with a comma" if _WITH_COMMA.fullmatch(text) else "a text"
+                raise InputError(
+                    f"{places[text]}: {hint} stands among numbers, and is no known word for a missing value; "
+                    "write a number with a point, or leave the cell empty"
+                )
+    return words

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,20 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(f"{name}.csv").write_text("patient,age,sex,outcome\n" + rows, encoding="utf-8")
 
 
+def agree(run: Any, *command: str) -> tuple[int, str, str]:
+    """The command, with a yes to whatever it asks about."""
+    code, out, err = run(*command)
+    if code == 2 and "--yes-to FILE:" in err:
+        Path("yes.txt").write_text(err.split("--yes-to FILE:\n")[1], encoding="utf-8")
+        code, out, err = run(*command, "--yes-to", "yes.txt")
+    return code, out, err
+
+
 def test_a_study_from_files_loads_as_it_is(run: Any) -> None:
     code, out, _ = run("study", "new", "--csv", "north.csv", "east.csv")
     assert code == 0
     assert "1 column of numbers, 1 of categories" in out
     assert "label: outcome (ill, well); patient: patient" in out
-    assert "before you send it" in out
     study = read_study(Path("study.toml"))
     assert study.parties.num_clients == 2
     dataset = load_study_data(study)
@@ -33,7 +44,9 @@ def test_a_study_from_files_loads_as_it_is(run: Any) -> None:
 
 
 def test_a_hospitals_own_file_names_no_parties(run: Any) -> None:
-    code, out, _ = run("study", "new", "--csv", "north.csv", "--out", "own.toml", "--pool", "other.csv")
+    code, out, _ = agree(
+        run, "study", "new", "--csv", "north.csv", "--out", "own.toml", "--pool", "other.csv"
+    )
     assert code == 0
     assert "put the public inputs there: other.csv" in out
     assert "how many hospitals" in out
@@ -60,7 +73,7 @@ def test_one_file_is_dealt_out_to_parties_and_a_pool(run: Any) -> None:
     """Two rows a patient stay together; nothing is lost, nothing is there twice."""
     rows = [f"p{n // 2},{n},{'fm'[n % 2]},{'ill' if n % 3 else 'well'}" for n in range(60)]
     Path("all.csv").write_text("\n".join(["patient,age,sex,outcome", *rows]) + "\n", encoding="utf-8")
-    code, out, _ = run("study", "new", "--csv", "all.csv", "--deal", "4", "--out", "try.toml")
+    code, out, _ = agree(run, "study", "new", "--csv", "all.csv", "--deal", "4", "--out", "try.toml")
     assert code == 0 and "try it on these files: flower-simulation --config try.toml" in out
     dealt = {path.name: path.read_text().splitlines()[1:] for path in Path("try-files").iterdir()}
     assert sorted(dealt) == ["party-1.csv", "party-2.csv", "party-3.csv", "party-4.csv", "pool.csv"]
@@ -74,7 +87,7 @@ def test_one_file_is_dealt_out_to_parties_and_a_pool(run: Any) -> None:
 def test_rows_that_the_run_would_refuse_are_not_dealt_out(run: Any) -> None:
     rows = [f"p{n},{n},{'' if n in (19, 33) else 'ill' if n % 3 else 'well'}" for n in range(60)]
     Path("all.csv").write_text("\n".join(["patient,age,outcome", *rows]) + "\n", encoding="utf-8")
-    code, out, _ = run("study", "new", "--csv", "all.csv", "--deal", "4", "--out", "try.toml")
+    code, out, _ = agree(run, "study", "new", "--csv", "all.csv", "--deal", "4", "--out", "try.toml")
     assert code == 0
     assert "left out: 2 rows without its label or patient, the first of them row 21" in out
     dataset = load_study_data(read_study(Path("try.toml")))
@@ -89,7 +102,7 @@ def test_a_patient_that_may_have_been_missed_is_asked_about(run: Any) -> None:
         ("Patienten-ID", "patient: Patienten-ID"),
     ):
         Path("all.csv").write_text(f"{name},age,outcome\n{rows}", encoding="utf-8")
-        code, out, _ = run("study", "new", "--csv", "all.csv", "--out", f"{name}.toml")
+        code, out, _ = agree(run, "study", "new", "--csv", "all.csv", "--out", f"{name}.toml")
         assert code == 0 and words in out
         assert ("WARNING" in out) is (name == "Akten Zeichen") and ("cases" in out) is (name == "Fallnummer")
 
@@ -100,6 +113,68 @@ def test_what_cannot_be_dealt_is_refused(run: Any) -> None:
         ("goes with one --csv FILE", ("north.csv", "east.csv", "--deal", "2")),
         ("goes with one --csv FILE", ("north.csv", "--pool", "pool.csv", "--deal", "2")),
     ):
-        code, _, err = run("study", "new", "--csv", *more)
+        code, _, err = agree(run, "study", "new", "--csv", *more)
         assert (code, words in err) == (2, True) and not Path("study.toml").exists()
     assert not Path("study-files").exists()
+
+
+def test_what_is_not_public_is_asked_about_value_by_value(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("north.csv").write_text(Path("north.csv").read_text() + "x1,4,see Mrs Q,ill\n", encoding="utf-8")
+    Path("pool.csv").write_text("age,sex\n1,f\n2,m\n", encoding="utf-8")
+    command = ("study", "new", "--csv", "north.csv", "east.csv")
+    code, _, err = run(*command)
+    assert code == 2 and not Path("study.toml").exists()
+    listed = err.split("--yes-to FILE:\n")[1].splitlines()
+    assert listed == ["patient", "outcome", "outcome: ill", "outcome: well", "sex: see Mrs Q"]
+    Path("yes.txt").write_text("\n".join(listed[:-1]), encoding="utf-8")
+    code, _, err = run(*command, "--yes-to", "yes.txt")
+    assert code == 2 and err.endswith("FILE:\nsex: see Mrs Q\n") and not Path("study.toml").exists()
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal("yes\nyes\nno\n"))  # the names, the classes, the one note
+    code, out, err = run(*command)
+    assert code == 2 and "sex: see Mrs Q   (1 row)" in out and "nothing was written" in err
+    assert not Path("study.toml").exists()
+    monkeypatch.setattr(sys, "stdin", Terminal("yes\nyes\nyes\n"))
+    assert run(*command)[0] == 0 and "see Mrs Q" in Path("study.toml").read_text()
+
+
+def test_no_text_of_a_record_is_in_what_is_written(run: Any) -> None:
+    """1,000 texts planted in every column of four hospitals' files, in columns of every kind."""
+    drawn, planted = random.Random(0), []
+    columns = ("patient", "age", "chol", "sex", "ward", "grade", "note", "seen", "outcome")
+    files = [f"h{n}.csv" for n in range(4)]
+    tries = 0
+    while len(planted) < 1000:
+        tries += 1
+        column, share = columns[tries % len(columns)], drawn.choice([1, 2, 7, 40])
+        texts = [f"Mrs Q{tries}x{n} 12.3.1951" for n in range(share)]
+        planted += texts
+        for file in files:
+            rows = []
+            for n in range(60):
+                row = [f"p{n}", str(n), f"{n}.5", "fm"[n % 2], "NA" if n % 9 else "7", str(n % 3), f"n{n}"]
+                row += [f"{1 + n % 28}.3.2024", "ill" if n % 3 else "well"]
+                rows.append(row)
+            if file == files[tries % 4]:
+                for n, text in enumerate(texts):
+                    rows[n][columns.index(column)] = text
+            Path(file).write_text("\n".join(map(",".join, [list(columns), *rows])) + "\n", encoding="utf-8")
+        Path("pool.csv").write_text(
+            "patient,age,chol,sex,ward,grade,note,seen,outcome\n"
+            + ",".join(["", "1", "1", "f", "7", "1", "", "", "ill"])
+            + "\n,1,1,m,7,1,,,well\n",
+            encoding="utf-8",
+        )
+        code, _, _ = run("study", "new", "--csv", *files)
+        written = b"".join(
+            path.read_bytes() for path in Path().iterdir() if path.name not in {*files, "pool.csv"}
+        )
+        assert not any(text.encode() in written for text in texts), (column, share)
+        assert code in (0, 2) and b"Mrs" not in written
+        if code == 0:
+            assert column in ("patient", "note", "seen") or share > 20
+        Path("study.toml").unlink(missing_ok=True)

@@ -33,6 +33,27 @@ def test_numbers_with_a_comma_are_no_notes(tmp_path: Path) -> None:
     }
 
 
+def test_a_text_among_numbers_is_no_word_for_a_missing_value(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for word in ("unbekannt", "K.A.", "—", "Non disponible", "."):
+        path.write_text(
+            "x,y\n" + "".join(f"{word if n == 7 else n},{n % 2}\n" for n in range(40)), encoding="utf-8"
+        )
+        assert infer_schema([path]).schema.missing == (word,)
+        path.write_text(path.read_text(encoding="utf-8") + "see letter Mrs Q 12.3.1951,1\n", encoding="utf-8")
+        with pytest.raises(
+            InputError, match=r"a\.csv row 42, column x: a text stands among numbers"
+        ) as error:
+            infer_schema([path])
+        assert "Mrs" not in str(error.value)
+    text = '"1,5"'
+    path.write_text(
+        "x,y\n" + "".join(f"{text if n == 7 else n},{n % 2}\n" for n in range(40)), encoding="utf-8"
+    )
+    with pytest.raises(InputError, match=r"row 9, column x: a number with a comma stands among numbers"):
+        infer_schema([path])
+
+
 def test_numbers_categories_patients_and_what_is_left_out(tmp_path: Path) -> None:
     files = [_file(tmp_path, "north"), _file(tmp_path, "east", sex="d", rows=30)]
     found = infer_schema(files)
