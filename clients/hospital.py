@@ -153,7 +153,7 @@ class Hospital(SummingHospital[Terms]):
         if votes is not None:
             self.log.note("voted again", queries=len(votes), bytes=votes.nbytes)
         elif not self.journal.overlaps(request.index):
-            counted, keep = self._count(terms, request.index), bool(asker) and self._site.durable
+            counted, keep = self._count(terms, request), bool(asker) and self._site.durable
             votes = self.journal.answer_once(request, counted, asker=asker, keep=keep)
         if votes is None:
             return self.refuse(Refusal.REPEATED)
@@ -257,13 +257,14 @@ class Hospital(SummingHospital[Terms]):
     def _noise(self, terms: Terms, batch: int) -> NoiseSource:
         return self._site.noise(batch)
 
-    def _count(self, terms: Terms, index: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _count(self, terms: Terms, question: VoteRequest) -> NDArray[np.int64]:
+        asked = question.digest
         if terms.sums is not None:
             sums = count_sums(self._site, terms)
-            self.log.note("summed", features=len(sums), bytes=sums.nbytes)
+            self.log.record("summed", features=len(sums), bytes=sums.nbytes, question=asked)
             return sums
-        votes = count_votes(self._site, self._site.dataset.public_images[index])
-        self.log.note("voted", queries=len(votes), bytes=votes.nbytes)
+        votes = count_votes(self._site, self._site.dataset.public_images[question.index])
+        self.log.record("voted", queries=len(votes), bytes=votes.nbytes, question=asked)
         return votes
 
 

@@ -135,17 +135,17 @@ class LabelHospital(SummingHospital[LabelTerms]):
             enrolment=enrolment,
         )
 
-    def _count(self, terms: LabelTerms, index: Ints) -> Ints:
+    def _count(self, terms: LabelTerms, question: VoteRequest) -> Ints:
         """This hospital's labels in each cluster, of which a question names all in order."""
         places, label = self._own_labels(terms)
         clusters = np.load(self._folder / CLUSTERS, allow_pickle=False)
         self._note_cost(terms, again=False)
         counts = label_counts(clusters[places], label, terms.num_clusters, terms.num_classes)
-        return np.asarray(counts[index])
+        return np.asarray(counts[question.index])
 
     def _note_cost(self, terms: LabelTerms, *, again: bool) -> None:
         """What an answer costs; one that is given again costs nothing more."""
-        self.log.note(
+        self.log.record(
             "labelled again" if again else "labelled",
             mechanism=terms.mechanism,
             epsilon=terms.spent,

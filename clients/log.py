@@ -67,7 +67,7 @@ def read_events(state_dir: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
         yield line, event if isinstance(event, dict) else None
 
 
-@dataclass(slots=True)
+@dataclass
 class Answered:
     """What a hospital's answers were about, by its log: none is counted that was given again.
 
@@ -78,9 +78,17 @@ class Answered:
     sums: int = 0
     labels: int = 0
 
+    def __post_init__(self) -> None:
+        self._known: set[tuple[object, object]] = set()
+
     def take(self, event: dict[str, Any]) -> None:
-        """Count an event in."""
+        """Count an event in; of a question whose answer a full disk held back, the first of two."""
         kind = event.get("event")
+        about = kind, event.get("question") or event.get("terms")
+        if about[1] is not None:
+            if about in self._known:
+                return
+            self._known.add(about)
         self.queries += int(event.get("queries", 0)) if kind == "voted" else 0
         self.sums += kind == "summed"
         self.labels += kind == "labelled"

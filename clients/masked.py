@@ -91,7 +91,7 @@ class SummingHospital(BaseHospital[T]):
         """Why nothing is answered on this question, which names no places in the last two steps; or None."""
 
     @abstractmethod
-    def _count(self, terms: T, index: Ints) -> Ints:
+    def _count(self, terms: T, question: VoteRequest) -> Ints:
         """What this hospital says of the places that a question names: int64 (queries, classes)."""
 
     @abstractmethod
@@ -175,7 +175,7 @@ class SummingHospital(BaseHospital[T]):
         """What is masked, with this hospital's share of the noise; made once a batch, after every check."""
         if self.journal.overlaps(question.index):
             raise RefusedError(SumRefusal.BATCH_REPEATED)
-        counts = self._count(terms, question.index)
+        counts = self._count(terms, question)
         if not terms.adds_noise:
             return counts
         source = self._noise(terms, question.batch)

@@ -47,7 +47,8 @@ __all__ = ["HospitalProcess", "lock_state_dir"]
 _POLL_S = 0.5
 _DELIVERY_S = 15.0
 _INTERRUPTED = (
-    "the coordinator was interrupted and may go on; waiting for it as after a crash (--wait), Ctrl-C ends it"
+    "the coordinator ended before the study and may go on; waiting for it as after a crash (--wait), Ctrl-C "
+    "ends it"
 )
 
 

@@ -156,6 +156,11 @@ class Coordinator(BaseCoordinator):
         return None if self._run is None else self._run.student
 
     @property
+    def left_open(self) -> bool:
+        """Whether a masked sum failed with which the same command goes on."""
+        return self._run is not None and self._run.left_open
+
+    @property
     def needs_hospitals(self) -> bool:
         """Whether hospitals will be asked anything: not where all that is asked is on the ledger."""
         return not self._state.all_asked

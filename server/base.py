@@ -21,7 +21,13 @@ from server.federation import AdmittedKeys, Agreement
 from server.receipts import Receipts
 from server.shutdown import send_shutdown_notice
 
-__all__ = ["BaseCoordinator", "explain_disk_error"]
+__all__ = ["STAYS_OPEN", "BaseCoordinator", "explain_disk_error"]
+
+STAYS_OPEN = (
+    "the sum stays open, and nothing is charged for it yet: once all hospitals are there, the same command "
+    "goes on with it"
+)
+"""Of a masked sum that failed, and that another process may still come to."""
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 
@@ -55,7 +61,9 @@ class BaseCoordinator(ABC):
 
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
-        return EndRequest(status=self.status, exit_code=self.exit_code, summary=self._summary())
+        # They wait for whoever goes on with an open sum, as for one that was interrupted.
+        code = INTERRUPTED if self.left_open else self.exit_code
+        return EndRequest(status=self.status, exit_code=code, summary=self._summary())
 
     def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
         """Send the notice to every hospital that is connected."""
@@ -70,6 +78,11 @@ class BaseCoordinator(ABC):
     @abstractmethod
     def note_waiting(self, event: Waiting) -> None:
         """Write in the study's log which hospitals are waited for."""
+
+    @property
+    def left_open(self) -> bool:
+        """Whether a masked sum failed with which the same command goes on."""
+        return False
 
     @property
     def status(self) -> str:

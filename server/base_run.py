@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pate_fed.config.backend import CLUSTER, PROCESSES
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
+from pate_fed.errors import PateFedError
 from pate_fed.format import epsilon_text
 from pate_fed.learning import RIDGE, TABLE_STUDENTS
 from pate_fed.privacy import Ledger
@@ -44,6 +45,7 @@ from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.log import RunLog, Taught, Voted
 from pate_fed.report.result import ReleasedBatch, Seconds
 from pate_fed.report.terminal import Progress
+from server.base import STAYS_OPEN
 from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.learning import Learner
 from server.release import releases_told
@@ -115,6 +117,7 @@ class BaseRun(ABC):
         )
         self.accuracy, self.seconds = Accuracy(), Seconds()
         self.student: Any = None  # once it is trained
+        self.left_open = False  # a masked sum, with which the same command goes on
         self.cautions: tuple[str, ...] = ()  # sentences on what released figures show
 
     @abstractmethod
@@ -190,8 +193,13 @@ class BaseRun(ABC):
 
     def _sum(self, federation: Federation, question: VoteRequest, *, task: str) -> Totals:
         start = time.perf_counter()
-        with self._timed("vote"):
-            totals = federation.collect(question, task=task)
+        try:
+            with self._timed("vote"):
+                totals = federation.collect(question, task=task)
+        except Exception as error:
+            if self._stays_open(federation) and isinstance(error, PateFedError):
+                raise type(error)(f"{error}; {STAYS_OPEN}") from error
+            raise
         self._log.write(
             Voted(
                 batch=question.batch,
@@ -202,6 +210,11 @@ class BaseRun(ABC):
             )
         )
         return totals
+
+    def _stays_open(self, federation: Federation) -> bool:
+        """Whether a masked sum that failed is gone on with by the next process, as after a crash."""
+        self.left_open = federation.spent and not federation.void and self._setup.apart
+        return self.left_open
 
     def _question(self, number: int, index: Ints, *, measured: int = 0) -> VoteRequest:
         return VoteRequest(terms_digest=self._terms.digest, batch=number, index=index, measured=measured)

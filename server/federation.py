@@ -146,8 +146,13 @@ class Federation:
 
     @property
     def spent(self) -> bool:
-        """Whether hospitals were asked for masked vectors whose sum did not come: the batch is void."""
+        """Whether hospitals were asked for masked vectors whose sum did not come."""
         return self._masked is not None and self._masked.spent
+
+    @property
+    def void(self) -> bool:
+        """Whether the masked sum that failed last can never come, whoever comes back."""
+        return self._masked is not None and self._masked.void
 
     @property
     def may_have_answered(self) -> bool:

@@ -25,7 +25,7 @@ from pate_fed.protocol.messages import COUNTS, LABELS, LabelReply, LabelRequest,
 from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Progress
-from server.base import BaseCoordinator
+from server.base import STAYS_OPEN, BaseCoordinator
 from server.federation import Channel, Federation, Invitation
 from server.state import CoordinatorState, Totals
 
@@ -78,6 +78,7 @@ class LabelCoordinator(BaseCoordinator):
         own = None if folder is None or not terms.secure_sum else folder / terms.digest[:16]
         self._state = CoordinatorState(own)
         self._federation: Federation | None = None
+        self._left_open = False
         last = self._state.last_batch
         self._asked_before = last is not None and last.asked
         self._places: dict[str, Ints] = {}  # of whose inputs each hospital sent labels
@@ -97,6 +98,11 @@ class LabelCoordinator(BaseCoordinator):
             return False
         # What hospitals send counts, whether or not it is heard.
         return self._federation.spent if self._terms.secure_sum else self._federation.may_have_answered
+
+    @property
+    def left_open(self) -> bool:
+        """Whether the sum of counts failed, and the same command goes on with it."""
+        return self._left_open
 
     @property
     def needs_hospitals(self) -> bool:
@@ -234,9 +240,12 @@ class LabelCoordinator(BaseCoordinator):
         try:
             totals = federation.collect(question, task="noisy counts under masks")
         except PateFedError as error:
-            if federation.spent:
+            if federation.void and federation.spent:
                 self._state.void_batch()
                 raise type(error)(f"{error}; {self._lost()}") from error
+            if federation.spent:
+                self._left_open = True
+                raise type(error)(f"{error}; {STAYS_OPEN}") from error
             raise
         self._found.totals, self._found.hospitals = totals.value, totals.voters
         # Before anyone uses it: no hospital gives a second one.

@@ -1,9 +1,10 @@
 """A batch under masks: the coordinator's rounds of a secure summation, over the parties of a study.
 
 The coordinator gets masked vectors and, where enough parties go along with all four steps, their sum. Who
-falls silent on the way is out of the sum or, later, recovered from; a batch that fails is void and is never
-asked again. Each step is on the disk before its first message, and each reply before the step is closed: a
-coordinator that died goes on with the very same batch, over the same hospitals, to the same sum.
+falls silent on the way is out of the sum or, later, recovered from. Each step is on the disk before its first
+message, and each reply before the step is closed: a coordinator that died, or had too few hospitals, goes on
+with the very same batch, over the same hospitals, to the same sum. Only a batch that can never come to one is
+void, and never asked again.
 """
 
 from __future__ import annotations
@@ -15,11 +16,21 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import IntegrityError
+from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import SUM, LabelReply, Record, SumReply, SumRequest, TeachReply, VoteRequest
+from pate_fed.protocol.messages import (
+    SUM,
+    LabelReply,
+    Record,
+    RefusalReply,
+    SumReply,
+    SumRequest,
+    TeachReply,
+    VoteRequest,
+)
+from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
-from pate_fed.secure_sum import CoordinatorSum, SumBatch, SumRange, read_reply
+from pate_fed.secure_sum import CoordinatorSum, SumBatch, SumRange, SumRefusal, read_reply
 from pate_fed.secure_sum.batch import BatchReply, BatchRequest
 from pate_fed.secure_sum.messages import (
     BatchOpening,
@@ -43,6 +54,8 @@ Ask = Callable[[str, Mapping[int, Record], Callable[[Answer], None]], Counter[st
 ROUNDS = 4
 """Messages that each party gets about one batch."""
 
+# What another try may mend: a full disk, say, or an older program. Any other refusal is the batch's for good.
+_MENDED = frozenset({SumRefusal.FAULT, SumRefusal.VERSION})
 _MASKING = 1  # the step, counted from 0, whose requests ask for votes
 _NO_INDEX: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
@@ -76,7 +89,8 @@ class MaskedRounds:
             self._sum = CoordinatorSum(identity, study=terms.digest, expected=expected)
         self._pinned: set[str] = set()
         self._vectors: dict[str, MaskedVector] = {}  # of this step, so that one can be taken out again
-        self.spent = False
+        self._never: set[str] = set()  # whose answer to this batch can never fit
+        self.spent = self.void = False
 
     @property
     def enrol_request(self) -> bytes:
@@ -120,13 +134,32 @@ class MaskedRounds:
         """Sum one batch over the participants, names by node, that go through all steps.
 
         A batch that another process began is gone on with: what was closed stays closed, with those replies.
-        `spent` tells from the first request for votes on until the totals are there: a batch that fails
-        meanwhile is void and must be charged.
+        `spent` tells from the first request for votes on until the totals are there, `void` of a batch that
+        failed that no hospital's coming back can mend: it must be charged if it is spent, and is never asked
+        again. One that failed otherwise stays open, as after a crash.
 
         Raises:
             QuorumError: too few parties are left at some step.
             IntegrityError: what was revealed does not fit, or the rows are none of honest votes.
         """
+        self.void, asked = False, set[str]()
+        self._never.clear()
+        try:
+            return self._collect(participants, question, ask, asked)
+        except QuorumError:
+            able = asked - self._never
+            if self._expected is not None:
+                able &= set(self._expected)
+            self.void = len(able) < self._sum.members.threshold
+            raise
+        except IntegrityError:
+            self.void = True
+            raise
+
+    def _collect(
+        self, participants: Mapping[int, str], question: VoteRequest, ask: Ask, asked: set[str]
+    ) -> Totals:
+        """`collect`; `asked` becomes who may answer at the step that it came to."""
         shape = (len(question.index), self._terms.num_classes)
         each, begun = self._votes_each, self._begun(question)
         self.spent = begun is not None and begun.asked
@@ -142,6 +175,8 @@ class MaskedRounds:
         nodes = {party: node for node, party in participants.items()}
         # The rounds fix who is in the sum, and have each of them sign it, before anything is unmasked.
         for step, requests in enumerate(batch.rounds()):
+            asked.clear()
+            asked.update(requests)
             if begun is None or step > begun.step:
                 # On the disk before the first message: from masking on votes may be on their way.
                 self.spent = step >= _MASKING
@@ -202,13 +237,23 @@ class MaskedRounds:
         ).to_record()
 
     def _take(self, batch: SumBatch, step: int, participants: Mapping[int, str], answer: Answer) -> None:
-        sender, packed = participants[answer.node], answer.require(SumReply).step
+        sender, said = participants[answer.node], answer.reply
+        if isinstance(said, RefusalReply) and said.refusal is Refusal.REPEATED:
+            self._never.add(sender)
+        packed = answer.require(SumReply).step
         reply = read_reply(packed)
         if reply.party != sender:
             raise IntegrityError("answered under another name")
         if isinstance(reply, SumRefused):
-            raise IntegrityError(f"refused: {self._sum.read_refusal(reply).value}")
-        self._take_reply(batch, _batch_reply(packed))
+            refusal = self._sum.read_refusal(reply)
+            if refusal not in _MENDED:
+                self._never.add(sender)
+            raise IntegrityError(f"refused: {refusal.value}")
+        try:
+            self._take_reply(batch, _batch_reply(packed))
+        except IntegrityError:
+            self._never.add(sender)
+            raise
         self._state.keep_sum_reply(step, sender, packed)
         self._pinned.add(sender)
 

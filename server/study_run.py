@@ -24,7 +24,6 @@ from pate_fed.learning.students.own_strategy import OwnStrategy, PublicView
 from pate_fed.protocol.cost import make_interactive
 from pate_fed.protocol.messages import VoteRequest
 from server.base_run import BaseRun, RunContext, StudySetup
-from server.exchange import Stopped
 from server.federation import Federation
 from server.figures import measure
 from server.query_rounds import QueryRound, QueryRounds
@@ -133,19 +132,20 @@ class StudyRun(BaseRun):
         return min(self._study.queries.batch_size, left)
 
     def _collect(self, federation: Federation, question: VoteRequest) -> Totals | None:
-        """The totals of one batch; one that fails while masked votes may be on their way is charged.
+        """The totals of one batch; one that can never come, once masked votes were asked for, is charged.
 
-        One at which the user stopped is gone on with, as after a crash; in a simulation nobody can.
-        None where hospitals do not go on with a batch under masks that a dead process left open: it never
-        comes to a sum, and its number is never used again, so the study goes on with the next.
+        One that failed for another reason, or at which the user stopped, is gone on with, as after a crash;
+        in a simulation nobody can. None where a batch under masks that a dead process left open can never
+        come to a sum: its number is never used again, and the study goes on with the next.
         """
         try:
             return self._sum(federation, question, task=f"voting, batch {question.batch + 1}")
         except Exception as error:
-            goes_on = isinstance(error, Stopped) and self._setup.apart
-            if federation.spent and not goes_on:
+            if self._stays_open(federation):
+                raise
+            if federation.spent:
                 self._void(question.batch, question.digest, question.released)
-            given_up = isinstance(error, QuorumError | IntegrityError) and self._terms.secure_sum
+            given_up = isinstance(error, QuorumError | IntegrityError) and federation.void
             if question is self._open and given_up:
                 return None
             raise

@@ -78,7 +78,7 @@ class SumRun(BaseRun):
         try:
             totals = self._sum(federation, self._all, task="summing under masks")
         except PateFedError as error:  # whoever was stopped, or ran out of disk, goes on with it
-            if federation.spent:
+            if federation.spent and not self.left_open:
                 self._void()
                 raise type(error)(f"{error}; {_LOST}") from error
             raise

@@ -93,7 +93,7 @@ class SumBatch:
         """The four rounds: each time whom to send what. Take the replies before asking for the next.
 
         Raises:
-            QuorumError: too few have replied to the round before; the batch is void.
+            QuorumError: too few have replied to the round before; this object does not go on.
         """
         yield dict.fromkeys(sorted(self.invited), self.opening)
         yield {**self.mask_requests()}
@@ -257,7 +257,7 @@ class SumBatch:
             self._step = _Step.VOID
             raise QuorumError(
                 f"{count} of {len(self._members)} hospitals {what}; the threshold is "
-                f"{self._members.threshold}, so nothing is unmasked and batch {self.opening.batch} is void"
+                f"{self._members.threshold}, so nothing of batch {self.opening.batch} is unmasked"
             )
         self._step = _Step(step + 1)
 

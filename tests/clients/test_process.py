@@ -118,7 +118,7 @@ def test_an_interrupted_coordinator_is_waited_for(
 ) -> None:
     assert _serve(demo, tmp_path, monkeypatch, [_end(130), _end(0)])[0] == 0
     shown = capsys.readouterr()
-    assert shown.err.count("the coordinator was interrupted and may go on; waiting") == 1
+    assert shown.err.count("the coordinator ended before the study and may go on; waiting") == 1
     assert "ABORTED" not in shown.out and shown.out.startswith("SUCCESS  hospital=north")
     assert _serve(demo, tmp_path, monkeypatch, [_end(4)])[0] == 4
 

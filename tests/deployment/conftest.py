@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -185,3 +186,17 @@ def rehearsal(
     made = Rehearsal(tmp_path, cache, f"127.0.0.1:{port}")
     yield made
     made.stop()
+
+
+@pytest.fixture
+def small_disk(rehearsal: Rehearsal) -> Iterator[Path]:
+    """A real disk of 8 MB at the folder `disk`."""
+    disk = rehearsal.folder / "disk"
+    disk.mkdir()
+    mount = shutil.which("mount")
+    command = [mount or "mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
+    if mount is None or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small file system is not permitted here")
+    yield disk
+    rehearsal.stop()
+    subprocess.run(["umount", "-l", str(disk)], check=True)

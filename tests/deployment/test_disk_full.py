@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import PLAIN_POLICY
+from full_disk import fill
 
 from pate_fed.privacy import verify
 
 NAMES = ("north", "east", "west")
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def small_disk(rehearsal: Any) -> Iterator[Path]:
-    disk: Path = rehearsal.folder / "disk"
-    disk.mkdir()
-    mount = shutil.which("mount")
-    command = [mount or "mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
-    if mount is None or subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a small file system is not permitted here")
-    yield disk
-    rehearsal.stop()
-    subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def _fill(path: Path) -> None:
-    with open(path, "wb", buffering=0) as file:
-        for size in (65_536, 512, 1):
-            try:
-                while file.write(bytes(size)) == size:
-                    pass
-            except OSError:
-                continue
 
 
 def test_a_full_disk_stops_the_study_which_goes_on_once_there_is_room(
@@ -56,7 +31,7 @@ def test_a_full_disk_stops_the_study_which_goes_on_once_there_is_room(
     server, first = rehearsal.server("--insecure", *run_dir), hospitals()
     for party in first:
         party.wait_for("teachers ready", 120)
-    _fill(small_disk / "filler")
+    fill(small_disk / "filler")
     assert server.wait(120) == 6, server.text
     assert "Traceback" not in server.text
     [sentence] = [line for line in server.text.splitlines() if line.startswith("error: ")]

@@ -130,7 +130,7 @@ def test_one_more_dropout_leaves_no_output(federation: Any, vectors: Any) -> Non
     assert threshold_for(6) == 4
     for step in _STEPS:
         batch = parties.open(5)
-        with pytest.raises(QuorumError, match=r"3 of 6 hospitals .*threshold is 4.*void"):
+        with pytest.raises(QuorumError, match=r"3 of 6 hospitals .*threshold is 4.*unmasked"):
             parties.total(values, drop={step: {0, 2, 4}}, batch=batch)
         with pytest.raises(Exception, match="not the next one"):
             batch.total()

@@ -136,8 +136,10 @@ def test_counts_that_are_lost_are_told_and_not_asked_for_again(
 ) -> None:
     world = World(tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
-        patch.setattr(MaskedRounds, "_take", _deaf)
-        with pytest.raises(QuorumError, match="3 of 5 hospitals sent"):
+        patch.setattr(MaskedRounds, "_take", _changed)
+        with pytest.raises(
+            QuorumError, match=r"3 of 5 hospitals sent .*; ε=1 δ=1e-5 counts as spent at every"
+        ):
             world.run()
     before = world.counted()
     assert before == [1] * HOSPITALS
@@ -149,6 +151,22 @@ def test_counts_that_are_lost_are_told_and_not_asked_for_again(
     with pytest.raises(QuorumError, match="asked about its labels before"):
         world.run(epsilon=0.5)
     assert world.counted() == before
+
+
+def test_counts_that_were_not_heard_stay_open_and_are_not_counted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(MaskedRounds, "_take", _deaf)
+        for _ in range(2):
+            with pytest.raises(
+                QuorumError, match=r"3 of 5 hospitals sent .* the same command goes on with it"
+            ):
+                world.run()
+    found = world.run()
+    assert world.counted() == [1] * HOSPITALS and (found.label == LABEL).mean() > 0.7
+    assert world.hospitals.answered == HOSPITALS and world.hospitals.left_out == ()
 
 
 def _coordinator(world: World, *, counts: bool, backend: str = "inline") -> LabelCoordinator:
@@ -190,21 +208,47 @@ def test_hospitals_with_processes_were_waited_for_before(
         made.run(lambda app: run_inline(app, ClientApp(), num_nodes=0))
 
 
+def _from_two(participants: Any, answer: Any) -> bool:
+    """Whether this is a vector of one of two hospitals."""
+    vector = isinstance(read_reply(answer.reply.step), MaskedVector)
+    return vector and participants[answer.node] in ("hospital-1", "hospital-2")
+
+
 def _deaf(self: MaskedRounds, batch: Any, step: int, participants: Any, answer: Any) -> None:
     """Two hospitals' vectors come, and are not heard."""
-    vector = isinstance(read_reply(answer.reply.step), MaskedVector)
-    if vector and participants[answer.node] in ("hospital-1", "hospital-2"):
+    if _from_two(participants, answer):
         raise IntegrityError("was not heard")
     TAKE(self, batch, step, participants, answer)
 
 
-def test_a_sum_that_fails_says_what_it_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _changed(self: MaskedRounds, batch: Any, step: int, participants: Any, answer: Any) -> None:
+    """Two hospitals' vectors come otherwise than they signed them."""
+    if _from_two(participants, answer):
+        vector = read_reply(answer.reply.step)
+        step_bytes = replace(vector, vector=vector.vector ^ np.array(1, dtype=vector.vector.dtype)).to_bytes()
+        answer = replace(answer, reply=replace(answer.reply, step=step_bytes))
+    TAKE(self, batch, step, participants, answer)
+
+
+def test_what_a_sum_that_fails_cost_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, monkeypatch)
+    monkeypatch.setattr(MaskedRounds, "_take", _changed)
+    made = _coordinator(world, counts=True)
+    with pytest.raises(QuorumError, match="counts as spent at every"):
+        made.run(lambda app: world.hospitals.place.run(app, made, threading.Event()))
+    notice = made.outcome_notice()
+    assert (notice.exit_code, notice.summary.startswith("ε=1 ")) == (4, True)
+
+
+def test_hospitals_wait_for_whoever_goes_on_with_an_open_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(tmp_path, monkeypatch)
     monkeypatch.setattr(MaskedRounds, "_take", _deaf)
     made = _coordinator(world, counts=True)
-    with pytest.raises(QuorumError, match=r"3 of 5 hospitals sent .*; ε=1 δ=1e-5 counts as spent at every"):
+    with pytest.raises(QuorumError, match="stays open"):
         made.run(lambda app: world.hospitals.place.run(app, made, threading.Event()))
-    assert made.outcome_notice().summary.startswith("ε=1 ") and world.counted() == [1] * HOSPITALS
+    assert made.outcome_notice().exit_code == 130 and world.counted() == [1] * HOSPITALS
 
 
 def test_what_was_sent_and_not_heard_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

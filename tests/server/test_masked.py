@@ -239,6 +239,25 @@ def test_below_the_threshold_there_is_no_total(step: str) -> None:
         study.collect()
     # Before anyone was asked for votes nothing can have leaked; from then on the batch is paid for.
     assert study.federation.spent == (step != "sum.open")
+    assert not study.federation.void  # they may come back
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_batch_is_void_once_too_many_will_never_answer(step: str) -> None:
+    """Two of seven may stay away; a third that refuses for good leaves nothing to come back to."""
+    for reason, void in ((SumRefusal.FAULT, False), (SumRefusal.BATCH_VOID, True)):
+        study = _Study()
+
+        def refuse(
+            number: int, at: str, reply: Any, *, reason: SumRefusal = reason, study: Any = study
+        ) -> Any:
+            refuses = at == step and number in (1, 2, 6)
+            return study.machines[number].refuse(reason) if refuses else reply
+
+        study.tamper = refuse
+        with pytest.raises(QuorumError, match="4 of 7"):
+            study.collect()
+        assert study.federation.void == void
 
 
 def test_silent_hospitals_at_different_steps_add_up() -> None:

@@ -23,6 +23,7 @@ from pate_fed.config.sections import Aggregation, Data, Parties, Privacy, Querie
 from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings
+from pate_fed.errors import IntegrityError
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.settings import StudentSettings
 from pate_fed.privacy import Ledger, verify
@@ -266,22 +267,33 @@ def test_a_batch_under_masks_that_was_cut_off_goes_on_where_it_was(
 
 
 @pytest.mark.parametrize("reply", [MaskedVector, pytest.param(UnmaskShares, marks=pytest.mark.slow)])
-def test_a_batch_under_masks_at_which_the_user_stopped_goes_on_and_is_charged_once(
-    reply: type, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(Stopped, 130), (IntegrityError, 4), (ConnectionError, 1)],
+    ids=["the user stopped", "nobody was heard", "the way was gone"],
+)
+def test_a_masked_batch_that_a_small_fault_cut_off_goes_on_and_is_charged_once(
+    fault: type[Exception],
+    code: int,
+    reply: type,
+    takes: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     study = replace(MASKED, privacy=Privacy(allow_weak=True), aggregation=GNMAX)
     world = World(study, tmp_path, monkeypatch, real=True)
     whole, when = MaskedRounds._take, takes(reply, batch=1)
 
-    def stopped(*arguments: Any) -> None:
+    def cut_off(*arguments: Any) -> None:
         if when(arguments[1:]):
-            raise Stopped
+            raise fault
         whole(*arguments)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(MaskedRounds, "_take", stopped)
-        assert world.run(resume=False) == 130
-    assert len(verify(world.run_dir / "ledger.sqlite").chain.entries) == 1  # nothing of it was released
+    for resume in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setattr(MaskedRounds, "_take", cut_off)
+            assert world.run(resume=resume) == code
+        assert len(verify(world.run_dir / "ledger.sqlite").chain.entries) == 1  # nothing of it was released
     assert world.run(resume=True) == 0
     entries = world.check()
     assert [(entry.event.asked, entry.event.answered) for entry in entries] == [(BATCH, BATCH)] * 2 + [(5, 5)]

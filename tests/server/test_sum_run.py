@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import json
 import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,15 @@ from pate_fed.learning.settings import StudentSettings
 from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.privacy import verify
 from pate_fed.privacy.ledger.report import describe, verify_run
+from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import read_request
 from pate_fed.secure_sum.messages import (
     BatchShares,
     MaskedVector,
     MaskRequest,
     SurvivorConsent,
+    SurvivorNotice,
+    UnmaskRequest,
     UnmaskShares,
 )
 from server.masked import MaskedRounds
@@ -181,26 +186,63 @@ def test_a_hospital_that_falls_silent_is_left_out_and_the_others_are_summed(
     assert "left out" in (noisy.run_dir / "report.html").read_text(encoding="utf-8")
 
 
-def test_too_few_hospitals_end_it_and_nothing_is_asked_again(
-    noisy: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+Silence = Callable[[Hospital, Any], bool]
+
+
+@contextmanager
+def _without(answers: Silence, instead: Callable[[Hospital, Any], Any]) -> Iterator[None]:
+    """Hospitals do something else `instead` of an answer in the sum that `answers` picks."""
+    whole = Hospital.sum_step
+
+    def step(self: Hospital, request: Any) -> Any:
+        return instead(self, request) if answers(self, read_request(request.step)) else whole(self, request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Hospital, "sum_step", step)
+        yield
+
+
+def _away(hospital: Hospital, request: Any) -> Any:
+    raise ConnectionError
+
+
+@pytest.mark.parametrize("kind", [MaskRequest, SurvivorNotice, UnmaskRequest])
+def test_too_few_hospitals_leave_the_sum_open_and_the_same_command_goes_on(
+    kind: type, noisy: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    step = Hospital.sum_step
+    """As after a crash: no ε is charged for hospitals that are away for a while, at the second try either."""
+    with _without(lambda hospital, step: hospital._site.number > 2 and isinstance(step, kind), _away):
+        for resume in (False, True):
+            assert noisy.run(resume=resume) == 4
+            shown = capsys.readouterr()
+            assert "nothing is charged for it yet" in shown.err and "gives its sums again" not in shown.err
+            assert shown.out.startswith("FAILED  ε=0 ")
+    assert not verify(noisy.run_dir / "ledger.sqlite").chain.entries
+    digest = json.loads((noisy.run_dir / "private" / "batch.json").read_text())["digest"]
+    assert noisy.run(resume=True) == 0
+    [entry] = noisy.check(refused=4)  # two hospitals, two tries
+    assert (entry.batch_digest, entry.event.answered) == (digest, ASKED)
+    assert len(noisy.events("summed")) == PARTIES
 
-    def silent(self: Hospital, request: Any) -> Any:
-        if self._site.number > 2 and isinstance(read_request(request.step), MaskRequest):
-            raise ConnectionError
-        return step(self, request)
 
-    monkeypatch.setattr(Hospital, "sum_step", silent)
-    assert noisy.run(resume=False) == 4
-    assert "none of them gives its sums again" in capsys.readouterr().err
+def test_hospitals_that_will_never_answer_end_it_and_it_is_charged(
+    noisy: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(hospital: Hospital, request: Any) -> Any:
+        return hospital.refuse(Refusal.REPEATED)
+
+    with _without(
+        lambda hospital, step: hospital._site.number > 2 and isinstance(step, UnmaskRequest), refuse
+    ):
+        assert noisy.run(resume=False) == 4
+    shown = capsys.readouterr()
+    assert "none of them gives its sums again" in shown.err and "stays open" not in shown.err
     [entry] = verify(noisy.run_dir / "ledger.sqlite").chain.entries
     assert (entry.event.asked, entry.event.answered) == (ASKED, 0)
     assert _metrics(noisy)["privacy"]["student"]["data_independent"] > 0.99
-    monkeypatch.setattr(Hospital, "sum_step", step)
     assert noisy.run(resume=True) == 3
     assert "there was no sum" in capsys.readouterr().err
-    assert len(noisy.events("summed")) == 3
+    assert len(noisy.events("summed")) == PARTIES
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A coordinator's process that says where it is, and stays at one moment until it is killed there."""
+"""A coordinator that says where it is, and stays at one moment until it is killed, or told to go on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import psutil
 
-# The coordinator as it is, but it says in a file where it is, stays there for a moment, and at one for long.
+# The coordinator as it is, but it says in a file where it is, waits a moment, and at one until it may go on.
 WATCHED = """
 import os, random, sys, time
 from collections import Counter
@@ -15,7 +15,9 @@ stream, been = random.Random(os.getpid()), Counter()
 def tell(moment):
     been[moment] += 1
     said.write(f"{os.getpid()} {moment}\\n")
-    time.sleep(600 if (moment, been[moment]) == (held, int(nth)) else stream.uniform(0, 0.05))
+    time.sleep(stream.uniform(0, 0.05))
+    if (moment, been[moment]) == (held, int(nth)):
+        while not os.path.exists(said.name + ".over"): time.sleep(0.02)
 def watch(owner, name, phase):
     whole = getattr(owner, name)
     def call(*arguments, **named):
