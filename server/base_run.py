@@ -213,7 +213,7 @@ class BaseRun(ABC):
 
     def _stays_open(self, federation: Federation) -> bool:
         """Whether a masked sum that failed is gone on with by the next process, as after a crash."""
-        self.left_open = federation.spent and not federation.void and self._setup.apart
+        self.left_open = federation.open and self._setup.apart
         return self.left_open
 
     def _question(self, number: int, index: Ints, *, measured: int = 0) -> VoteRequest:

@@ -150,9 +150,9 @@ class Federation:
         return self._masked is not None and self._masked.spent
 
     @property
-    def void(self) -> bool:
-        """Whether the masked sum that failed last can never come, whoever comes back."""
-        return self._masked is not None and self._masked.void
+    def open(self) -> bool:
+        """Whether a masked sum was begun and failed, and comes if its hospitals come back."""
+        return self._masked is not None and self._masked.open
 
     @property
     def may_have_answered(self) -> bool:

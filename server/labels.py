@@ -240,12 +240,12 @@ class LabelCoordinator(BaseCoordinator):
         try:
             totals = federation.collect(question, task="noisy counts under masks")
         except PateFedError as error:
-            if federation.void and federation.spent:
-                self._state.void_batch()
-                raise type(error)(f"{error}; {self._lost()}") from error
-            if federation.spent:
+            if federation.open:
                 self._left_open = True
                 raise type(error)(f"{error}; {STAYS_OPEN}") from error
+            if federation.spent:
+                self._state.void_batch()
+                raise type(error)(f"{error}; {self._lost()}") from error
             raise
         self._found.totals, self._found.hospitals = totals.value, totals.voters
         # Before anyone uses it: no hospital gives a second one.

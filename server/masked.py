@@ -90,7 +90,7 @@ class MaskedRounds:
         self._pinned: set[str] = set()
         self._vectors: dict[str, MaskedVector] = {}  # of this step, so that one can be taken out again
         self._never: set[str] = set()  # whose answer to this batch can never fit
-        self.spent = self.void = False
+        self.spent = self.open = False
 
     @property
     def enrol_request(self) -> bytes:
@@ -134,15 +134,15 @@ class MaskedRounds:
         """Sum one batch over the participants, names by node, that go through all steps.
 
         A batch that another process began is gone on with: what was closed stays closed, with those replies.
-        `spent` tells from the first request for votes on until the totals are there, `void` of a batch that
-        failed that no hospital's coming back can mend: it must be charged if it is spent, and is never asked
-        again. One that failed otherwise stays open, as after a crash.
+        `spent` tells from the first request for votes on until the totals are there. `open` is a batch that
+        was begun, and that may still come to its sum if this fails, as after a crash. One that is not must be
+        charged if it is spent, and is never asked again.
 
         Raises:
             QuorumError: too few parties are left at some step.
             IntegrityError: what was revealed does not fit, or the rows are none of honest votes.
         """
-        self.void, asked = False, set[str]()
+        asked = set[str]()
         self._never.clear()
         try:
             return self._collect(participants, question, ask, asked)
@@ -150,10 +150,10 @@ class MaskedRounds:
             able = asked - self._never
             if self._expected is not None:
                 able &= set(self._expected)
-            self.void = len(able) < self._sum.members.threshold
+            self.open = self.open and len(able) >= self._sum.members.threshold
             raise
         except IntegrityError:
-            self.void = True
+            self.open = False
             raise
 
     def _collect(
@@ -162,7 +162,7 @@ class MaskedRounds:
         """`collect`; `asked` becomes who may answer at the step that it came to."""
         shape = (len(question.index), self._terms.num_classes)
         each, begun = self._votes_each, self._begun(question)
-        self.spent = begun is not None and begun.asked
+        self.open, self.spent = begun is not None, begun is not None and begun.asked
         self._vectors.clear()
         sum_range = SumRange.noisy() if each is None else SumRange.votes(self._terms.num_clients * each[1])
         batch = self._sum.open_batch(
@@ -181,6 +181,7 @@ class MaskedRounds:
                 # On the disk before the first message: from masking on votes may be on their way.
                 self.spent = step >= _MASKING
                 self._state.begin_batch(question, asked=self.spent, step=step)
+                self.open = True
             came = self._take_kept(batch, step)
             if begun is not None and step < begun.step:
                 self._vectors.clear()
@@ -197,7 +198,7 @@ class MaskedRounds:
         if each is not None:
             _check_rows(totals, voters, each, modulus=2**sum_range.bits)
             totals = sum_range.fold(totals)
-        self.spent = False
+        self.open = self.spent = False
         return Totals(question.index, totals, voters)
 
     def _begun(self, question: VoteRequest) -> OpenBatch | None:

@@ -145,7 +145,7 @@ class StudyRun(BaseRun):
                 raise
             if federation.spent:
                 self._void(question.batch, question.digest, question.released)
-            given_up = isinstance(error, QuorumError | IntegrityError) and federation.void
+            given_up = isinstance(error, QuorumError | IntegrityError) and self._terms.secure_sum
             if question is self._open and given_up:
                 return None
             raise
