@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from flwr.app import Context, Message
@@ -18,7 +19,10 @@ from clients.hospital import Hospital
 from clients.label_hospital import LabelHospital
 from clients.label_site import read_label_site
 from clients.local import read_site
-from pate_fed.errors import IntegrityError
+from clients.log import HospitalLog
+from clients.site import find_site
+from clients.site_files import LocalSettings
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.digest import record_digest
 from pate_fed.protocol.messages import (
@@ -34,6 +38,7 @@ from pate_fed.protocol.messages import (
     VoteRequest,
 )
 from pate_fed.protocol.refusals import Refusal
+from pate_fed.structure.faults import describe, ends_process, keep, played_here
 
 __all__ = ["app", "make_app", "note_sent", "refuse_bundle"]
 
@@ -83,8 +88,12 @@ def _handler(
             reply = handle(hospital, read(from_flower(message.content)))
         except IntegrityError:
             reply = hospital.refuse(Refusal.MALFORMED)
-        except Exception as error:
-            hospital.log.fault(error)
+        except BaseException as error:
+            # Nobody interrupts a worker that plays parties: there, too, it is for whoever simulates them.
+            worker = hospital.simulated and not played_here() and isinstance(error, KeyboardInterrupt)
+            if ends_process(error) and not worker:
+                raise
+            hospital.fault(error)
             reply = hospital.refuse(Refusal.FAULT)
         if hospital.left and not over:
             hospital.forget()
@@ -97,12 +106,27 @@ def _handler(
             hospital = open_hospital(context.node_config)
             with hospital.turn_to_answer():
                 reply = _logged(hospital, reply_of(hospital, message), start)
-        except Exception as error:  # not even the hospital's own log could be opened
-            print(f"a request was not handled: {type(error).__name__}", file=sys.stderr)
+        except BaseException as error:  # not even the hospital's own log could be opened
+            if ends_process(error):
+                raise
+            _note_unheard(context.node_config, error)
             reply = RefusalReply(party=_NOBODY, code=Refusal.FAULT.name)
         return Message(to_flower(reply.to_record()), reply_to=message)
 
     return answer
+
+
+def _note_unheard(node_config: Mapping[str, object], error: BaseException) -> None:
+    """Tell the hospital's own people, or who simulates it, of a fault before its own log could be opened."""
+    with suppress(InputError, OSError):
+        found = find_site(node_config)
+        if not isinstance(found, LocalSettings):
+            file, number = found
+            folder = file if file.is_dir() else file.parent
+            HospitalLog(folder / f"unread-{number}").fault(error)
+            keep(error)
+    if not played_here():  # else it is told once, for all parties
+        print(f"a request was not handled: {describe(error, words=False)}", file=sys.stderr)
 
 
 def _logged(hospital: Hospital | LabelHospital, reply: Reply, start: float) -> Reply:

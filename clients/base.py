@@ -24,6 +24,7 @@ from pate_fed.protocol.messages import RefusalReply, Reply
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import RefusedError, SumRefusal
+from pate_fed.structure.faults import keep
 
 __all__ = ["BaseHospital"]
 
@@ -70,8 +71,13 @@ class BaseHospital(ABC, Generic[T]):
 
     def unusable(self, error: InputError) -> RefusalReply:
         """The hospital's own data do not do; why is for its own eyes."""
-        self.log.note("data", sentence=str(error))
+        self.fault(error, "data")
         return self.refuse(Refusal.DATA)
+
+    def fault(self, error: BaseException, event: str = "fault") -> None:
+        """Something went wrong here; what, is for the hospital's own eyes, or for who simulates it."""
+        self.log.fault(error, event)
+        keep(error)
 
     @staticmethod
     @abstractmethod
@@ -108,7 +114,7 @@ class BaseHospital(ABC, Generic[T]):
         try:
             booked = site.account.book(terms, state=state_id(site.state_dir), data=data, policy=site.policy)
         except InputError as error:
-            self.log.note("data", sentence=str(error))
+            self.fault(error, "data")
             return Refusal.DATA
         return self._objects(booked)
 
@@ -129,7 +135,7 @@ class BaseHospital(ABC, Generic[T]):
         except InputError as error:
             return self.unusable(error)
         except IntegrityError as error:
-            self.log.fault(error)
+            self.fault(error)
             return self.refuse(_refusal_for(error))
 
 

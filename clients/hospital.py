@@ -80,7 +80,7 @@ class Hospital(SummingHospital[Terms]):
             if terms.sums is not None:
                 keep_features(self._site, terms, request.features)
         except IntegrityError as error:
-            self.log.fault(error)
+            self.fault(error)
             return self.refuse(Refusal.ENCODER if terms.sums is None else Refusal.FEATURES)
         reason = self._over_account(terms)
         if reason is not None:
@@ -101,7 +101,7 @@ class Hospital(SummingHospital[Terms]):
             if isinstance(mechanism, OwnMechanism):
                 check_claim(mechanism)
         except (InputError, IntegrityError) as error:
-            self.log.fault(error)
+            self.fault(error)
             return False
         return True
 
@@ -148,7 +148,7 @@ class Hospital(SummingHospital[Terms]):
         try:
             votes = self.journal.kept_answer(request, asker=asker)
         except IntegrityError as error:
-            self.log.fault(error)
+            self.fault(error)
             return self.refuse(Refusal.REPEATED)
         if votes is not None:
             self.log.note("voted again", queries=len(votes), bytes=votes.nbytes)
@@ -230,7 +230,7 @@ class Hospital(SummingHospital[Terms]):
                 for folder in (self._folder, self._folder / LABELS_FOLDER):
                     forget_replies(self._site, folder)
             except IntegrityError as error:  # a damaged state repeats nothing either
-                self.log.fault(error)
+                self.fault(error)
         return EndReply(party=self._party)
 
     def _objection(self, terms: Terms) -> Refusal | None:

@@ -16,7 +16,6 @@ import json
 import os
 import sys
 import time
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError
 from pate_fed.identity.keys import load_key, sign
+from pate_fed.structure.faults import Fault
 
 __all__ = [
     "CHAINED",
@@ -118,9 +118,10 @@ class HospitalLog:
         except OSError as error:
             print(f"the hospital's log cannot be written: {error.strerror}", file=sys.stderr)
 
-    def fault(self, error: BaseException) -> None:
-        """Keep an unexpected error, with its traceback."""
-        self.note("fault", error="".join(traceback.format_exception(error)))
+    def fault(self, error: BaseException, event: str = "fault") -> None:
+        """Keep an error: a sentence with the line of the user's code, and its traceback."""
+        told = Fault.of(error)
+        self.note(event, sentence=told.sentence, kind=told.kind, place=told.place, error=told.traceback)
 
     def record(self, event: str, **figures: float | int | str) -> None:
         """Append one line about something that must not happen without it.

@@ -165,6 +165,19 @@ class HospitalProcess:
         self._sent += done.bytes_out
         if (text := _described(done, again=self._gave_before(done))) is not None:
             self._print(f"{self._name}: {text}")
+        if _refusal(done) not in (None, Refusal.DATA) and (fault := self._fault()) is not None:
+            where = f"its traceback is in {self._state / LOG_FILE}"
+            print(f"warning: {self._name}: {printable(fault)}; {where}", file=sys.stderr, flush=True)
+
+    def _fault(self) -> str | None:
+        """What went wrong here with the request that was answered last, by this hospital's own log."""
+        found = now = None
+        for _, event in read_events(self._state):
+            if event is not None and event["event"] == "sent":
+                found, now = now, None
+            elif event is not None and "place" in event:
+                now = str(event["sentence"])
+        return found
 
     def _given(self) -> str:
         """What it answered in this study, by its log."""

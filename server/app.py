@@ -42,6 +42,7 @@ from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, 
 from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
 from pate_fed.report.terms_text import engine_text
 from pate_fed.runtime.run_dir import claim_run_dir, read_status
+from pate_fed.structure.faults import Fault
 from server.base import BaseCoordinator, explain_disk_error
 from server.base_run import RunContext, StudySetup
 from server.exchange import Stopped
@@ -187,10 +188,16 @@ class Coordinator(BaseCoordinator):
             except Exception as error:  # the engine's own fault; the study's are kept where they happen
                 self._fail(error)
             self._require_served()
+            if not self._setup.apart:
+                self._tell_own_fault()
             self._peak_mb = peak.megabytes
             self._ended = self._outcome()
             with suppress(OSError):  # a full disk; the outcome is printed all the same
                 self._log.write(self._ended)
+
+    def _note_fault(self, fault: Fault) -> Path:
+        self._log.write(fault)
+        return self._run_dir / LOG_NAME
 
     def note_waiting(self, event: Waiting) -> None:
         """Write in the run's log which hospitals are waited for."""
@@ -252,7 +259,7 @@ class Coordinator(BaseCoordinator):
             try:
                 self._run = self._make_run(ledger)
                 self._run.run(grid)
-            except Exception as error:
+            except BaseException as error:
                 self._fail(error)
             # What was spent comes first: no other figure and no full disk may hide it.
             self._privacy = PrivacyFigures(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import errno
+import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.format import counted
 from pate_fed.protocol.messages import EndRequest
 from pate_fed.report.log import Waiting
 from pate_fed.runtime.signals import INTERRUPTED
+from pate_fed.structure.faults import Fault, cause_of, describe, ends_process, place_of
 from server.exchange import Stopped
 from server.federation import AdmittedKeys, Agreement
 from server.receipts import Receipts
@@ -42,6 +45,7 @@ class BaseCoordinator(ABC):
         self._agreement, self._stop, self._private = terms, stop, private
         self._keys: AdmittedKeys | None = None
         self._error: BaseException | None = None
+        self._parties_fault: BaseException | None = None  # an error that tells already of what parties met
         self._served = False
 
     @property
@@ -116,19 +120,65 @@ class BaseCoordinator(ABC):
         def main(grid: Grid, context: Context) -> None:
             try:
                 self._serve(grid)
-            except Exception as error:
+            except BaseException as error:
                 self._fail(error)
             self._served = True
 
         return app
 
     def _fail(self, error: BaseException) -> None:
-        """Keep the first error."""
+        """Keep the first error: an interrupt as the user's stop, a fault of the user's code as a sentence.
+
+        Raises:
+            SystemExit: Flower or Ray end this process.
+        """
+        if isinstance(error, KeyboardInterrupt):
+            self._stop.set()
+            error = Stopped()
+        elif ends_process(error):
+            raise error
+        elif not isinstance(error, PateFedError | Stopped) and place_of(error):
+            told = InputError(f"code of your own fails ({describe(error)})")
+            told.__cause__ = error
+            error = told
         self._error = self._error or error
+
+    def note_faults(self, faults: Sequence[Fault], cause: BaseException | None) -> None:
+        """Tell of what went wrong at simulated parties, the first fault in words; `cause` raised it here."""
+        logs = [self._note_fault(fault) for fault in faults]
+        if not faults:
+            return
+        others = f", and {counted(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
+        told = f"{faults[0].text(self._agreement.num_clients)}{others}{_traceback_in(logs[0])}"
+        if any(fault.kind == KeyboardInterrupt.__name__ for fault in faults):
+            self._error = None
+            self._fail(KeyboardInterrupt())
+        if not isinstance(self._error, PateFedError):
+            print(f"warning: {told}", file=sys.stderr)
+            return
+        self._parties_fault = self._error
+        self._error.args = (f"{told}; {self._error}",)
+        self._error.__cause__ = cause or self._error.__cause__
+
+    def _tell_own_fault(self) -> None:
+        """In a simulation: all that a fault of the user's code here quotes, as all data are the user's."""
+        if not isinstance(self._error, PateFedError) or self._error is self._parties_fault:
+            return
+        if place_of(cause_of(self._error)):
+            fault = Fault.of(self._error)
+            self._error.args = (f"{fault.sentence}{_traceback_in(self._note_fault(fault))}",)
+
+    @abstractmethod
+    def _note_fault(self, fault: Fault) -> Path | None:
+        """Write a fault with its traceback in the study's log, and say where that is."""
 
     def _require_served(self) -> None:
         if not self._served:
             self._fail(RuntimeError("Flower's engine ended without running the study"))
+
+
+def _traceback_in(log: Path | None) -> str:
+    return "" if log is None else f" (traceback in {log})"
 
 
 def explain_disk_error(error: BaseException, run_dir: Path) -> BaseException:

@@ -40,6 +40,7 @@ from pate_fed.report.log import Waiting
 from pate_fed.report.terminal import Progress, make_progress
 from pate_fed.runtime.run_dir import simulated_disks
 from pate_fed.runtime.signals import interruptible, raise_if
+from pate_fed.structure.faults import Fault, telling_of_parties
 from server.shutdown import TELL_S
 
 if TYPE_CHECKING:
@@ -83,7 +84,11 @@ class SimulatedHospitals:
         """Deal the labels out, and run both sides on the backend."""
         from pate_fed.flower.engine import run_apps
 
-        with simulated_disks() as folder, self._dealt(folder):
+        with (
+            simulated_disks() as folder,
+            self._dealt(folder),
+            telling_of_parties(folder, coordinator.note_faults),
+        ):
             run_apps(server_app, self.client_app, backend=self.backend, num_nodes=self.count, folder=folder)
 
     @contextmanager
@@ -152,7 +157,8 @@ class HospitalLabels:
     """Labels of a public pool that are at hospitals; a `LabelSource`.
 
     At least the share `quorum` of the hospitals must answer. With a `seed` simulated hospitals' noise is
-    seeded and protects nobody. `waiting` is told who has not answered yet. `terms`, `answered` and `left_out`
+    seeded and protects nobody. `waiting` is told who has not answered yet, `fault` what went wrong at
+    simulated hospitals; it says in which log that is. `terms`, `answered` and `left_out`
     are of the last study: who was left out of it, and why. `restored`: its counts were there already;
     `spent`: something may have left them; `answered` is None where its release was on record already, and
     nobody was asked.
@@ -168,6 +174,7 @@ class HospitalLabels:
     progress: Progress = field(default_factory=lambda: make_progress(quiet=True))
     record: Record = field(default_factory=Record)
     waiting: Callable[[Waiting], None] = lambda event: None
+    fault: Callable[[Fault], Path | None] = lambda event: None
     terms: LabelTerms | None = None
     answered: int | None = None
     left_out: tuple[tuple[str, str], ...] = ()
@@ -284,6 +291,7 @@ class HospitalLabels:
             stop=stop,
             folder=self.place.state_dir,
             waiting=self.waiting,
+            fault=self.fault,
         )
         with interruptible(stop, note="labels or counts that have come count as spent"):
             try:

@@ -45,6 +45,7 @@ from pate_fed.report.result import (
 from pate_fed.report.terminal import Progress, print_summary
 from pate_fed.runtime.command import nothing_spent
 from pate_fed.runtime.run_dir import claim_run_dir
+from pate_fed.structure.faults import Fault
 from server.label_hospitals import HospitalLabels
 from server.release import LEDGER_NAME, charge, open_ledger, releases_told
 
@@ -167,6 +168,11 @@ class LabelStudy(Record):
     def note_waiting(self, event: Waiting) -> None:
         """Write in the log which hospitals are waited for."""
         self._write_log(event)
+
+    def note_fault(self, event: Fault) -> Path | None:
+        """Write in the log what went wrong at simulated hospitals, and say where that is."""
+        self._write_log(event)
+        return None if self._log is None else self.run_dir / LOG_NAME
 
     def _write_log(self, event: Any) -> None:
         if self._log is not None:

@@ -25,6 +25,7 @@ from pate_fed.protocol.messages import COUNTS, LABELS, LabelReply, LabelRequest,
 from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Progress
+from pate_fed.structure.faults import Fault
 from server.base import STAYS_OPEN, BaseCoordinator
 from server.federation import Channel, Federation, Invitation
 from server.state import CoordinatorState, Totals
@@ -57,7 +58,7 @@ class LabelCoordinator(BaseCoordinator):
     """Asks each hospital once, over one Grid. `clusters` int64 (pool_size,) where counts are asked for.
 
     `folder` is where a coordinator of counts keeps what another process goes on from; None: nowhere.
-    `waiting` is told now and then who has not answered yet.
+    `waiting` is told now and then who has not answered yet, `fault` what went wrong at simulated hospitals.
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class LabelCoordinator(BaseCoordinator):
         stop: threading.Event,
         folder: Path | None = None,
         waiting: Callable[[Waiting], None] = lambda event: None,
+        fault: Callable[[Fault], Path | None] = lambda event: None,
     ) -> None:
         super().__init__(terms, stop, private=folder)
-        self._waiting = waiting
+        self._waiting, self._fault = waiting, fault
         self._terms, self._clusters = terms, _NO_CLUSTERS if clusters is None else clusters
         self._progress, self._backend = progress, backend
         own = None if folder is None or not terms.secure_sum else folder / terms.digest[:16]
@@ -117,6 +119,9 @@ class LabelCoordinator(BaseCoordinator):
     def note_waiting(self, event: Waiting) -> None:
         """Tell which hospitals are waited for."""
         self._waiting(event)
+
+    def _note_fault(self, fault: Fault) -> Path | None:
+        return self._fault(fault)
 
     def _summary(self) -> str:
         return f"{self._cost()} unit=label"

@@ -23,6 +23,7 @@ from pate_fed.errors import InputError
 from pate_fed.report.terminal import make_progress
 from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
 from pate_fed.runtime.state_home import state_home
+from pate_fed.structure.faults import telling_of_parties
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -129,7 +130,8 @@ def _coordinate(given: Study | Mapping[str, Any] | str | Path | None, grid: Grid
             shared.mkdir(mode=0o700, parents=True, exist_ok=True)
             _sites(disks, coordinator.records).write(shared / _SITE)
             try:
-                server_app(grid, context)
+                with telling_of_parties(disks, coordinator.note_faults):
+                    server_app(grid, context)
             finally:
                 (shared / _SITE).unlink()
 

@@ -177,6 +177,7 @@ def _make_study(
     source: LabelSource
     if hospitals is not None:
         hospitals.record, hospitals.waiting, source = study, study.note_waiting, hospitals
+        hospitals.fault = study.note_fault
     elif records.labels is not None:
         source = LabelsInOnePlace(
             truth=records.labels,

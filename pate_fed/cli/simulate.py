@@ -26,7 +26,7 @@ from pate_fed.config.parts import (
 )
 from pate_fed.config.registry import KINDS
 from pate_fed.config.study import Study, load_study, study_from_dict
-from pate_fed.data import Dataset, as_dataset
+from pate_fed.data import as_dataset
 from pate_fed.errors import InputError
 from pate_fed.privacy.ledger.report import verify
 from pate_fed.privacy.mechanisms.own import own_parameters
@@ -35,6 +35,7 @@ from pate_fed.report.terminal import Progress, Step, make_progress, tell_progres
 from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
 from pate_fed.runtime.signals import Interrupted, interruptible
 from pate_fed.structure import nearest
+from pate_fed.structure.faults import telling_of_parties
 from pate_fed.structure.wording import shown
 
 if TYPE_CHECKING:
@@ -90,9 +91,17 @@ def simulate(
         if name not in Parts.__annotations__:
             hint = nearest(name, Parts.__annotations__)
             raise TypeError(f"simulate() got an unexpected keyword argument {name!r}{hint}")
-    progress = make_progress(quiet)
-    if on_progress is not None:
-        progress = tell_progress(on_progress, progress)
+    progress, raised = make_progress(quiet), list[Exception]()
+    if (heard := on_progress) is not None:
+
+        def hear(step: Step) -> None:
+            try:
+                heard(step)
+            except Exception as error:  # the caller's own way to end it
+                raised.append(error)
+                raise
+
+        progress = tell_progress(hear, progress)
     with _ONE_AT_A_TIME:
         try:
             prepare_environment()
@@ -111,7 +120,7 @@ def simulate(
     if stop.is_set():
         raise Interrupted
     if coordinator.error is not None:
-        raise coordinator.error
+        raise raised[0] if raised else coordinator.error
     run = Run.load(folder)
     if resolved.student.code or resolved.own_features:  # no file of it is safe to read
         vars(run)["student"] = coordinator.student
@@ -147,7 +156,7 @@ def run_simulation(
     )
     with interruptible(stop), simulated_disks() as folder:
         _write_site(study, folder, coordinator.records)
-        coordinator.run(lambda server_app: _run_apps(server_app, study, folder, coordinator.dataset))
+        coordinator.run(lambda server_app: _run_apps(server_app, study, folder, coordinator))
     return coordinator
 
 
@@ -206,32 +215,33 @@ def _put(values: dict[str, Any], section: str, settings: Mapping[str, Any]) -> N
         values[section] = {**given, **settings}
 
 
-def _run_apps(server_app: Any, study: Study, folder: Path, dataset: Dataset) -> float:
+def _run_apps(server_app: Any, study: Study, folder: Path, coordinator: Coordinator) -> float:
     """Run the study; the seconds in which parties worked, per process that plays them."""
     from pate_fed.flower.engine import run_apps
 
     nodes, engine = study.parties.num_clients, study.engine
     if engine.played_on == CLUSTER and engine.ray_address is not None:
-        return _run_on_cluster(server_app, study, dataset, engine.ray_address)
-    run_apps(
-        server_app,
-        _client_app,
-        backend=engine.backend,
-        num_nodes=nodes,
-        device=engine.device,
-        gpus_per_client=engine.gpus_per_client,
-        folder=folder,
-    )
+        return _run_on_cluster(server_app, study, coordinator, engine.ray_address)
+    with telling_of_parties(folder, coordinator.note_faults):
+        run_apps(
+            server_app,
+            _client_app,
+            backend=engine.backend,
+            num_nodes=nodes,
+            device=engine.device,
+            gpus_per_client=engine.gpus_per_client,
+            folder=folder,
+        )
     return _seconds_worked(folder) / (1 if engine.backend == INLINE else min(cores(), nodes))
 
 
-def _run_on_cluster(server_app: Any, study: Study, dataset: Dataset, address: str) -> float:
+def _run_on_cluster(server_app: Any, study: Study, coordinator: Coordinator, address: str) -> float:
     """As `_run_apps`, with the parties on a cluster's nodes, to which all they need is sent."""
     from clients.node import SentStudy, data_to_send, disk_of, play_parties
     from clients.teaching import trained_together
     from pate_fed.flower.cluster import ClusterSettings, PartyKit, run_on_cluster
 
-    engine = study.engine
+    engine, dataset = study.engine, coordinator.dataset
     if is_part_name(study.teacher.name):  # its code is sent as well, once it is imported
         load_part(study.teacher.name, "teacher")
 
@@ -252,7 +262,12 @@ def _run_on_cluster(server_app: Any, study: Study, dataset: Dataset, address: st
     seconds, processes = run_on_cluster(
         server_app,
         PartyKit(
-            enter=play_parties, disk=disk_of, things=sent, data=data_to_send(dataset), together=together
+            enter=play_parties,
+            disk=disk_of,
+            things=sent,
+            data=data_to_send(dataset),
+            together=together,
+            tell=coordinator.note_faults,
         ),
         ClusterSettings(
             address=address,

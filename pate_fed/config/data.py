@@ -13,6 +13,7 @@ from pate_fed.config.registry import find_part
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset, as_dataset, check_dataset, check_parts
 from pate_fed.errors import InputError
+from pate_fed.structure.faults import telling
 
 __all__ = ["data_digest", "deal_records", "load_study_data", "records_digest"]
 
@@ -57,10 +58,8 @@ def deal_records(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
         raise InputError(f"{what}: is a {type(deal).__name__}; a function is meant")
     found = []
     for _ in range(2):
-        try:
+        with telling(f"{what}: fails"):
             parts = deal(labels, parties, seed)
-        except Exception as error:
-            raise InputError(f"{what}: fails ({type(error).__name__}: {error})") from error
         found.append(check_parts(parts, num_records=len(labels), what=what, **sizes))
     if not all(map(np.array_equal, *found)):
         raise InputError(f"{what}: gives other parts each time; draw what is random in it from its seed")

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.structure import PART_NAME, check, nearest, setting
+from pate_fed.structure.faults import describe, ends_process, forget_modules, note_module
 
 if TYPE_CHECKING:
     from pate_fed.data import Dataset
@@ -140,6 +141,7 @@ def hold_dataset(dataset: Dataset, name: str) -> None:
 def release_parts() -> None:
     """Keep no object any longer: a data set may be large."""
     _HELD.clear()
+    forget_modules()
 
 
 def load_part(name: str, kind: str) -> Any:
@@ -287,6 +289,7 @@ def _import(module: str, what: str) -> ModuleType:
         if place not in sys.path:
             sys.path.append(place)
             importlib.invalidate_caches()
+    note_module(top)
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -296,10 +299,10 @@ def _import(module: str, what: str) -> ModuleType:
                 f"{what}: there is no module {error.name} among what is installed, {where}"
             ) from error
         raise InputError(f"{what}: {module} needs {error.name}, which is not installed") from error
-    except Exception as error:
-        raise InputError(
-            f"{what}: {module} fails when it is imported ({type(error).__name__}: {error})"
-        ) from error
+    except BaseException as error:
+        if ends_process(error):
+            raise
+        raise InputError(f"{what}: {module} fails when it is imported ({describe(error)})") from error
 
 
 @lru_cache(maxsize=256)

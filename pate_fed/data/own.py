@@ -25,6 +25,7 @@ from pate_fed.data.files import check_mixed, not_kept
 from pate_fed.data.table import LARGEST, UNLABELLED
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
+from pate_fed.structure.faults import telling
 
 __all__ = ["as_dataset", "check_dataset", "check_parts", "from_partitions", "from_torchvision"]
 
@@ -42,12 +43,8 @@ def as_dataset(given: Any, *, what: str, name: str, num_queries: int | None = No
         InputError: it is none of these, or its arrays are not what the module's text says.
     """
     if callable(given):
-        try:
+        with telling(f"{what}: fails when it is loaded"):
             given = given()
-        except InputError as error:
-            raise InputError(f"{what}: {error}") from error
-        except Exception as error:
-            raise InputError(f"{what}: fails when it is loaded ({type(error).__name__}: {error})") from error
     if isinstance(given, Dataset):
         given = {key: getattr(given, key) for key in _KNOWN}
     if not isinstance(given, Mapping):

@@ -23,6 +23,7 @@ from pate_fed.flower.engine import take_back_sigterm
 from pate_fed.flower.party_process import PROBE_FILE, PartySetup, installed_here
 from pate_fed.runtime.object_store import stored_disks
 from pate_fed.runtime.run_dir import check_writable, simulated_disks
+from pate_fed.structure.faults import Tell, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +63,7 @@ class PartyKit:
     `enter` makes the ClientApp from the folder of the parties' disks, what `things` gives and `data`, which
     go through Ray's object store; `disk` is a party's own folder in it. `things` and `together` are told the
     device on which parties train and how many processes play them; `together` neighbours are played by one
-    process.
+    process. `tell` hears at the end what went wrong at parties.
     """
 
     enter: Callable[[Path, Any, Any], ClientApp]
@@ -70,6 +71,7 @@ class PartyKit:
     things: Callable[[str, int], Any]
     data: Any
     together: Callable[[str, int], int]
+    tell: Tell
 
 
 def run_on_cluster(
@@ -107,7 +109,8 @@ def run_on_cluster(
             work, kit.data, places, num_nodes=num_nodes, num_gpus=share, together=together
         ) as grid:
             run_on(grid, server_app)
-            return grid.seconds, len(places)
+        kit.tell(grouped(grid.faults), None)
+        return grid.seconds, len(places)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from pate_fed.flower.inline import PartiesGrid
 from pate_fed.flower.party_pool import PartyPool
 from pate_fed.flower.party_process import PartySetup
 from pate_fed.flower.ray_processes import RayProcesses
+from pate_fed.structure.faults import PartyFault
 
 __all__ = ["ClusterGrid"]
 
@@ -23,7 +24,7 @@ _LEAVE_S = 10.0
 class ClusterGrid(PartiesGrid):
     """Delivers messages to processes on `places`, each the node of one process, and ends them with itself.
 
-    `seconds` are those in which parties worked.
+    `seconds` are those in which parties worked; `faults`, at the end, what went wrong at them.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class ClusterGrid(PartiesGrid):
     ) -> None:
         super().__init__(num_nodes=num_nodes)
         self.seconds = 0.0
+        self.faults: list[PartyFault] = []
         self._processes = RayProcesses(work, data, self._contexts, num_gpus=num_gpus)
         self._pool = PartyPool(
             self._processes,
@@ -54,7 +56,7 @@ class ClusterGrid(PartiesGrid):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._processes.leave(self._pool.processes(), _LEAVE_S)
+        self.faults = self._processes.leave(self._pool.processes(), _LEAVE_S)
 
     def _queue(self, messages: dict[str, Message]) -> None:
         self._pool.put(messages)

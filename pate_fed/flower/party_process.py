@@ -20,6 +20,7 @@ from pate_fed.errors import InputError
 from pate_fed.flower.environment import prepare_environment
 from pate_fed.runtime.object_store import ObjectStore, StoredFolder
 from pate_fed.runtime.run_dir import disk_on_node, simulated_disks
+from pate_fed.structure.faults import PartyFault, read_faults
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -122,9 +123,11 @@ class PartyProcess:
             return failed(message, reason=type(error).__name__)
         return failed(message, reason="others answer for this party")
 
-    def leave(self) -> None:
-        """Leave the parties' folder; the last process of a node takes it away."""
+    def leave(self) -> list[PartyFault]:
+        """Leave the parties' folder; the last process of a node takes it away. What went wrong at them."""
+        found = [] if self._folder is None else read_faults(self._folder)
         self._held.close()
+        return found
 
 
 def installed_here() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -14,6 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.party_pool import LostError
 from pate_fed.flower.party_process import PartyProcess, PartySetup
+from pate_fed.structure.faults import PartyFault
 
 __all__ = ["RayProcesses", "free_places"]
 
@@ -102,11 +104,17 @@ class RayProcesses:
         """Whether a node is still in the cluster."""
         return any(each["NodeID"] == node and each["Alive"] for each in _nodes())
 
-    def leave(self, processes: Sequence[Any], timeout_s: float) -> None:
-        """Have processes leave their folders and end; who does not within the time ends all the same."""
+    def leave(self, processes: Sequence[Any], timeout_s: float) -> list[PartyFault]:
+        """Have processes leave their folders and end; who does not within the time ends all the same.
+
+        What went wrong at the parties of those that did.
+        """
         left = [process.leave.remote() for process in processes]
-        if left:
-            ray.wait(left, num_returns=len(left), timeout=timeout_s)
+        found: list[PartyFault] = []
+        for done in ray.wait(left, num_returns=len(left), timeout=timeout_s)[0] if left else ():
+            with suppress(RayError):  # it is gone
+                found += ray.get(done)
+        return found
 
 
 def _nodes() -> list[dict[str, Any]]:

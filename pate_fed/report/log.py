@@ -32,6 +32,7 @@ from pate_fed.report.result import (
     StudyRecord,
 )
 from pate_fed.structure import from_plain, to_plain
+from pate_fed.structure.faults import Fault
 
 __all__ = [
     "CONNECT",
@@ -130,6 +131,7 @@ Event = (
     | Epoch
     | Evaluation
     | Samples
+    | Fault
     | Outcome
 )
 
@@ -146,10 +148,11 @@ EVENTS: dict[str, type[Any]] = {
     "epoch": Epoch,
     "evaluation": Evaluation,
     "samples": Samples,
+    "fault": Fault,
     "outcome": Outcome,
 }
 _NAMES = {kind: name for name, kind in EVENTS.items()}
-_ANALYST_ONLY = frozenset({"evaluation", "outcome"})
+_ANALYST_ONLY = frozenset({"evaluation", "fault", "outcome"})
 
 
 def _now() -> datetime:

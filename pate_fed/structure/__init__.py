@@ -1,8 +1,9 @@
 """Settings and messages: dataclasses whose fields declare type, range, unit, help and flag once.
 
 `from_plain` reads such a dataclass from what TOML, JSON, a message, a log line or a CSV row holds, `to_plain`
-is the inverse, and `check` holds a value that was built in Python to the same declarations. Every room may
-use it: the standard library, NumPy and `pate_fed.errors` are all that it imports.
+is the inverse, and `check` holds a value that was built in Python to the same declarations. `faults` has how
+a fault in a user's own code is told. Every room may use all of it: the standard library, NumPy,
+`pate_fed.errors` and `pate_fed.format` are what it imports.
 """
 
 from __future__ import annotations

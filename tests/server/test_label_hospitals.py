@@ -42,6 +42,7 @@ from pate_fed.protocol.messages import LabelReply, LabelRequest, Record, SumRequ
 from pate_fed.report.terminal import make_progress
 from pate_fed.secure_sum import add_noise_share, read_request
 from pate_fed.secure_sum.messages import MaskRequest
+from pate_fed.structure.faults import Fault
 from server.label_hospitals import HospitalLabels, Place, SimulatedHospitals
 from server.labels import NO_LABEL, LabelCoordinator
 
@@ -90,6 +91,24 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Watched:
 
     monkeypatch.setattr(InlineGrid, "_deliver", watch)
     return crossed
+
+
+@pytest.mark.parametrize("backend", ["inline", pytest.param("ray", marks=pytest.mark.slow)])
+def test_what_is_wrong_at_simulated_hospitals_is_told_once_in_words(backend: str, tmp_path: Path) -> None:
+    twice = tuple(np.concatenate([part, part[:1]]) for part in PARTS)
+    place, heard = replace(_place(twice), backend=backend), list[Fault]()
+
+    def hear(fault: Fault) -> Path:
+        heard.append(fault)
+        return tmp_path / "log.jsonl"
+
+    with pytest.raises(QuorumError, match="every index must be there once") as refused:
+        _hospitals(place, fault=hear).respond(2.0)
+    said = str(refused.value)
+    assert said.count("every index") == 1 and f"at {HOSPITALS} of {HOSPITALS} parties (traceback in" in said
+    [fault] = heard
+    assert fault.parties == HOSPITALS and "read_own_labels" in fault.traceback
+    assert isinstance(refused.value.__cause__, InputError) == (backend == "inline")
 
 
 # The same labels as without messages.

@@ -31,6 +31,7 @@ from pate_fed.learning.features.feature_map import FeatureMap
 from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.learning.teachers.own import flat_rows
 from pate_fed.structure import to_plain
+from pate_fed.structure.faults import telling
 
 __all__ = ["OwnFeatures", "own_features"]
 
@@ -119,10 +120,8 @@ class OwnFeatures(FeatureMap):
         """Features from 0 to 1, float64 (n, dimension), whatever the code gives."""
         found = np.zeros((len(inputs), self._dimension))
         for row in range(len(inputs)):
-            try:
+            with telling(f"{self._what}: fails on an input", quoting=False):
                 one = np.asarray(self._encode(inputs[row : row + 1].copy()), dtype=np.float64)
-            except Exception as error:  # its text may quote a record
-                raise InputError(f"{self._what}: fails on an input ({type(error).__name__})") from None
             if one.shape != (1, self._dimension):
                 raise InputError(
                     f"{self._what}: gives another number of features for one input than for others"
@@ -160,21 +159,17 @@ def own_features(
 
 
 def _make(part: Any, public: Inputs, what: str) -> Encode:
-    try:
-        if callable(getattr(part, "fit", None)) and callable(getattr(part, "transform", None)):
+    fits = callable(getattr(part, "fit", None)) and callable(getattr(part, "transform", None))
+    if not fits and not callable(part):
+        raise InputError(
+            f"{what}: is a {type(part).__name__}; make(public), or an object with fit and transform, is meant"
+        )
+    with telling(f"{what}: fails when it is made"):
+        if fits:
             made = part() if isinstance(part, type) else copy.deepcopy(part)
             made.fit(flat_rows(public))
             return lambda inputs: made.transform(flat_rows(inputs))
-        if not callable(part):
-            raise InputError(
-                f"{what}: is a {type(part).__name__}; make(public), or an object with fit and transform, is "
-                "meant"
-            )
         made = part(public)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{what}: fails when it is made ({type(error).__name__}: {error})") from error
     encode = getattr(made, "transform", made)
     if not callable(encode):
         raise InputError(
@@ -191,10 +186,8 @@ def _tried(encode: Encode, inputs: Inputs, what: str) -> Floats:
     Raises:
         InputError: the code fails, or gives no features.
     """
-    try:
+    with telling(f"{what}: fails on public inputs"):
         found = np.asarray(encode(inputs.copy()), dtype=np.float64)
-    except Exception as error:
-        raise InputError(f"{what}: fails on public inputs ({type(error).__name__}: {error})") from error
     if found.ndim != 2 or len(found) != len(inputs) or not 0 < found.shape[1] <= MOST_FEATURES:
         raise InputError(
             f"{what}: gives {found.shape} for {len(inputs)} inputs; ({len(inputs)}, features) is meant"

@@ -32,6 +32,7 @@ from pate_fed.learning.teachers.own import (
     seeded_fit,
     try_network,
 )
+from pate_fed.structure.faults import telling
 
 __all__ = ["PREDICTIONS", "FittedStudent", "fit_own_student", "try_own_student"]
 
@@ -72,12 +73,8 @@ class FittedStudent:
         """
         if not hasattr(self._estimator, "predict_proba"):
             return np.eye(self._num_classes, dtype=np.float32)[self.predict(inputs)]
-        try:
+        with telling(f"{self._what}: predict_proba fails"):
             given = np.asarray(self._estimator.predict_proba(flat_rows(inputs)), dtype=np.float64)
-        except Exception as error:
-            raise InputError(
-                f"{self._what}: predict_proba fails ({type(error).__name__}: {error})"
-            ) from error
         known = self._known_classes(given)
         whole = given.ndim == 2 and given.shape == (len(inputs), len(known))
         if not whole or not (np.isfinite(given).all() and (given >= 0).all()):
@@ -139,14 +136,11 @@ def fit_own_student(
             estimator, public[index], labels, what=what, num_classes=num_classes, seed=seed
         )
         return FittedStudent(learnt.estimator, what=what, num_classes=num_classes)
-    try:
-        with seeded_fit(estimator, seed):
-            if everything:
-                estimator.fit(flat_rows(public), index=index, labels=labels, **beside)
-            else:
-                estimator.fit(flat_rows(public[index]), labels, **beside)
-    except Exception as error:
-        raise InputError(f"{what}: fit fails ({type(error).__name__}: {error})") from error
+    with telling(f"{what}: fit fails"), seeded_fit(estimator, seed):
+        if everything:
+            estimator.fit(flat_rows(public), index=index, labels=labels, **beside)
+        else:
+            estimator.fit(flat_rows(public[index]), labels, **beside)
     return FittedStudent(estimator, what=what, num_classes=num_classes)
 
 

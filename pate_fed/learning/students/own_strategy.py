@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.structure.faults import telling
 
 __all__ = ["OwnStrategy", "PublicView", "try_own_strategy"]
 
@@ -62,11 +63,8 @@ class OwnStrategy:
         for array in (seen.inputs, seen.left, seen.index, seen.labels, seen.probabilities):
             if array is not None:
                 array.flags.writeable = False
-        try:
-            given = (part() if isinstance(part, type) else part)(seen)
-            found = np.asarray(given)
-        except Exception as error:
-            raise InputError(f"{what}: fails ({type(error).__name__}: {error})") from error
+        with telling(f"{what}: fails"):
+            found = np.asarray((part() if isinstance(part, type) else part)(seen))
         if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
             raise InputError(
                 f"{what}: gives {found.dtype} {found.shape}; places of one input or more, whole numbers "

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.structure.faults import telling
 
 if TYPE_CHECKING:
     from pate_fed.learning.networks.classifiers import Classifier
@@ -67,21 +68,15 @@ def make_own(part: Any, *, what: str, input_shape: tuple[int, ...], num_classes:
         InputError: the part is none of these, or fails.
     """
     fits = callable(getattr(part, "fit", None)) and callable(getattr(part, "predict", None))
-    try:
+    if not fits and not callable(part):
+        raise InputError(
+            f"{what}: is a {type(part).__name__}; a factory or an object with fit and predict is meant"
+        )
+    with telling(f"{what}: fails when it is made"):
         if isinstance(part, type):
             made = part() if fits and not is_network(part) else part(input_shape, num_classes)
-        elif fits:
-            made = copy.deepcopy(part)
-        elif callable(part):
-            made = part(input_shape, num_classes)
         else:
-            raise InputError(
-                f"{what}: is a {type(part).__name__}; a factory or an object with fit and predict is meant"
-            )
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{what}: fails when it is made ({type(error).__name__}: {error})") from error
+            made = copy.deepcopy(part) if fits else part(input_shape, num_classes)
     if not is_network(made) and not isinstance(made, Estimator):
         raise InputError(
             f"{what}: made a {type(made).__name__}; a torch.nn.Module or an object with fit and predict is "
@@ -111,10 +106,8 @@ class FittedTeacher:
         Raises:
             InputError: the part fails, or gives no class of the study for each input.
         """
-        try:
+        with telling(f"{self._what}: predict fails"):
             given = self.estimator.predict(flat_rows(inputs))
-        except Exception as error:
-            raise InputError(f"{self._what}: predict fails ({type(error).__name__}: {error})") from error
         return classes_of(given, len(inputs), what=self._what, num_classes=self._num_classes)
 
 
@@ -128,11 +121,8 @@ def fit_own_teacher(
     """
     if len(labels) and (labels == labels[0]).all():  # which many classifiers refuse
         return FittedTeacher(_OneClass(int(labels[0])), what=what, num_classes=num_classes)
-    try:
-        with seeded_fit(estimator, seed):
-            estimator.fit(flat_rows(inputs), labels)
-    except Exception as error:
-        raise InputError(f"{what}: fit fails ({type(error).__name__}: {error})") from error
+    with telling(f"{what}: fit fails"), seeded_fit(estimator, seed):
+        estimator.fit(flat_rows(inputs), labels)
     return FittedTeacher(estimator, what=what, num_classes=num_classes)
 
 
@@ -191,13 +181,8 @@ def try_network(made: Any, tried: Inputs, *, what: str, num_classes: int) -> Non
 
     from pate_fed.learning.inputs import to_tensor
 
-    try:
-        with torch.inference_mode():
-            logits = made.eval()(to_tensor(tried, "cpu"))
-    except Exception as error:
-        raise InputError(
-            f"{what}: fails on images {tried.shape[1:]} ({type(error).__name__}: {error})"
-        ) from error
+    with telling(f"{what}: fails on images {tried.shape[1:]}"), torch.inference_mode():
+        logits = made.eval()(to_tensor(tried, "cpu"))
     if tuple(logits.shape) != (len(tried), num_classes):
         raise InputError(
             f"{what}: gives {tuple(logits.shape)} for {len(tried)} images; logits "

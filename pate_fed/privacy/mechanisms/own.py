@@ -47,6 +47,7 @@ from pate_fed.privacy.mechanisms.noisy_max import MOST_TEACHERS, NOT_ANSWERED, R
 from pate_fed.privacy.mechanisms.totals import check_totals
 from pate_fed.privacy.protection import RECORD, Protection
 from pate_fed.structure import from_plain, to_plain
+from pate_fed.structure.faults import describe, ends_process, telling
 
 __all__ = [
     "KIND",
@@ -233,11 +234,13 @@ class OwnMechanism(Mechanism):
         """A class or `NOT_ANSWERED` for totals int64 (classes,); IntegrityError where the code fails."""
         try:
             found = _class_of(code.release(totals.copy(), noise), self.num_classes)
-        except Exception as error:
-            # Neither its text nor its trace: they may quote totals.
+        except BaseException as error:
+            if ends_process(error):
+                raise
+            # Neither its words nor its trace: they may quote totals.
             raise IntegrityError(
-                f"{KIND} {self.name!r}: release fails ({type(error).__name__}); nothing of this batch was "
-                "released"
+                f"{KIND} {self.name!r}: release fails ({describe(error, words=False)}); nothing of this "
+                "batch was released"
             ) from None
         if found is None:
             raise IntegrityError(
@@ -338,12 +341,8 @@ def make_aggregator(part: Any, parameters: Mapping[str, Plain], *, what: str) ->
                 f"{what}: is a {type(part).__name__}; a class, a factory or an object with release and rdp "
                 "is meant"
             )
-        try:
+        with telling(f"{what}: fails when it is made of {dict(parameters)!r}"):
             made = part(**parameters)
-        except Exception as error:
-            raise InputError(
-                f"{what}: fails when it is made of {dict(parameters)!r} ({type(error).__name__}: {error})"
-            ) from error
     curve = getattr(made, "rdp", None) or getattr(made, "dp_event", None)
     if not (callable(getattr(made, "release", None)) and callable(curve)):
         raise InputError(
@@ -358,15 +357,13 @@ def own_parameters(made: Any, *, what: str) -> Parameters:
     Raises:
         InputError: values that are not plain.
     """
-    try:
+    with telling(f"{what}: parameters fails"):
         if callable(getattr(made, "parameters", None)):
             given = dict(made.parameters())
         else:
             given = (
                 {each.name: getattr(made, each.name) for each in fields(made)} if is_dataclass(made) else {}
             )
-    except Exception as error:
-        raise InputError(f"{what}: parameters fails ({type(error).__name__}: {error})") from error
     found = {
         str(key): value.item() if isinstance(value, np.generic) else value for key, value in given.items()
     }
@@ -391,12 +388,7 @@ def _read_curve(
     Raises:
         InputError: the code fails, or gives what is no curve.
     """
-    try:
-        claimed = _claimed(made, sensitivity, orders, what=what)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{what}: its privacy curve fails ({type(error).__name__}: {error})") from error
+    claimed = _claimed(made, sensitivity, orders, what=what)
     if orders is CLAIMED_ORDERS:
         check_curve(claimed, what)
     return claimed
@@ -404,15 +396,18 @@ def _read_curve(
 
 def _claimed(made: Any, sensitivity: Sensitivity, orders: Any, *, what: str) -> tuple[float, ...]:
     if callable(getattr(made, "rdp", None)):
-        given = [made.rdp(order, sensitivity) for order in orders]
+        with telling(f"{what}: its privacy curve fails"):
+            given = [made.rdp(order, sensitivity) for order in orders]
     else:
-        event = made.dp_event(sensitivity)
+        with telling(f"{what}: its privacy curve fails"):
+            event = made.dp_event(sensitivity)
         if not is_dp_event(event):
             raise InputError(
                 f"{what}: dp_event gives a {type(event).__name__}; a DpEvent of dp-accounting is meant"
             )
-        curve = cost_of_dp_event(event)
-        given = [math.nextafter(float(curve.rdp(Fraction(order))), math.inf) for order in orders]
+        with telling(f"{what}: its privacy curve fails"):
+            curve = cost_of_dp_event(event)
+            given = [math.nextafter(float(curve.rdp(Fraction(order))), math.inf) for order in orders]
     found: list[float] = []
     for order, value in zip(orders, given, strict=True):
         if not is_number(value) or math.isnan(value):
@@ -431,10 +426,8 @@ def _try_release(made: Any, sensitivity: Sensitivity, *, what: str) -> None:
     votes = np.zeros((3, classes), dtype=np.int64)
     votes[0, 0], votes[1, :2] = most, most // 2  # all agree, a tie, and nobody voted
     for totals in votes:
-        try:
+        with telling(f"{what}: release fails"):
             given = made.release(totals.copy(), SeededNoise(0))
-        except Exception as error:
-            raise InputError(f"{what}: release fails ({type(error).__name__}: {error})") from error
         if _class_of(given, classes) is None:
             raise InputError(
                 f"{what}: release gives {given!r}; a class from 0 to {classes - 1}, or None, is meant"

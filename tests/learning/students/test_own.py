@@ -174,7 +174,7 @@ class Given(DecisionTreeClassifier):  # type: ignore[misc]
         (lambda n: np.full((n, 3), 0.5), "do not sum to 1"),
         (lambda n: np.full(n, 0.5), r"predict_proba gives \(60,\) for 60 inputs"),
         (lambda n: np.full((n, 7), 1 / 7), r"predict_proba gives \(60, 7\)"),
-        (ValueError("no"), r"predict_proba fails \(ValueError: no\)"),
+        (ValueError("no"), r"predict_proba fails \(ValueError: no, at .*"),
     ],
 )
 def test_wrong_probabilities_are_one_sentence(given: Any, said: str) -> None:
