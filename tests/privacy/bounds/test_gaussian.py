@@ -45,7 +45,7 @@ def test_delta_is_never_below_the_one_of_eighty_digits(mu: float, ratio: float) 
         tails = [mpmath.ncdf(sign * mpmath.mpf(mu) / 2 - mpmath.mpf(epsilon) / mu) for sign in (1, -1)]
         exact = tails[0] - mpmath.exp(epsilon) * tails[1]
     found = gaussian_delta(mu, epsilon)
-    assert exact <= found <= exact * (1 + 1e-6) + 1e-13 * tails[0]
+    assert exact <= found <= exact * (1 + 1e-6) + 3e-13 * tails[0]  # ulps of logarithms down to -62
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0, 20.0])
