@@ -223,7 +223,8 @@ class Hospital(SummingHospital[Terms]):
         """Note how the study ended, and keep the receipt. After a success kept answers are removed."""
         if request.receipt:
             self._keep_receipt(request.receipt)
-        self.log.note("ended", status=request.status)
+        agreed = self._agreed()
+        self.log.note("ended", status=request.status, terms="" if agreed is None else agreed.digest)
         if request.exit_code == 0:  # nobody goes on with it
             self.journal.forget_answer()
             try:

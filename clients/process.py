@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,7 +79,7 @@ class HospitalProcess:
         _check_files(arguments)
         self._arguments, self._name, self._stop = arguments, arguments.hospital, stop
         self._policy = find_policy(arguments.policy, arguments.tls_dir)
-        state = find_state_dir(arguments.state_dir, self._name, self._terms)
+        state = find_state_dir(arguments.state_dir, self._name, self._terms, self._authority)
         self._found_here = state == old_state_dir(self._name) and state.exists()
         for folder in (state.parent.parent, state.parent):
             private_folder(folder)  # names of studies are nobody else's business either
@@ -100,6 +101,8 @@ class HospitalProcess:
         from pate_fed.flower.compat import quiet_flower
 
         with lock_state_dir(self._state), _temporary_files_in(self._state):
+            if (when := self._over_since()) is not None:
+                return self._say_over(when)
             self._write_site()
             self._check_records()
             import clients.app  # noqa: F401  # torch takes its time: loaded before the coordinator waits for us
@@ -113,6 +116,26 @@ class HospitalProcess:
                     return self._serve(connection)
             finally:
                 connection.stop()
+
+    def _over_since(self) -> float | None:
+        """When this very study ended with success, by the hospital's log; None where it did not."""
+        terms = None if self._terms is None else self._terms.digest
+        ends = [event for _, event in read_events(self._state) if event and event["event"] == "ended"]
+        over = [
+            end["time"] for end in ends if terms and (end["status"], end.get("terms")) == ("success", terms)
+        ]
+        return over[-1] if over else None
+
+    def _say_over(self, when: float) -> int:
+        """A command that is repeated after the success: nothing is asked of this hospital any more."""
+        day = datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        print(
+            f"{self._name}: this study ended with success on {day}, and a hospital answers a study once; to "
+            "repeat it, have the coordinator make it anew and admit this hospital again",
+            file=sys.stderr,
+        )
+        print(f"SUCCESS  hospital={self._name} over {self._given()} log={self._state / LOG_FILE}", flush=True)
+        return 0
 
     def _serve(self, connection: Connection) -> int:
         while True:
@@ -225,7 +248,7 @@ class HospitalProcess:
             teachers=self._arguments.teachers,
             policy=None if self._policy is None else self._policy.absolute(),
             terms_digest=None if self._identity is None else self._identity.admission.terms_digest,
-            authority=None if self._identity is None else self._identity.admission.fingerprint,
+            authority=self._authority,
             sum_key=None if self._identity is None else self._identity.sum_key_path.absolute(),
         )
         path = self._state / LOCAL_SITE
@@ -253,6 +276,11 @@ class HospitalProcess:
     def _terms(self) -> Terms | LabelTerms | None:
         """The terms of the admission; None without one."""
         return None if self._identity is None else self._identity.admission.study_terms
+
+    @property
+    def _authority(self) -> str | None:
+        """The fingerprint of who admitted it; None without an admission."""
+        return None if self._identity is None else self._identity.admission.fingerprint
 
     def _print(self, text: str) -> None:
         if not self._arguments.quiet:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from clients.site_files import LOCAL_SITE, LocalSettings
 from pate_fed.disk import read_json
 from pate_fed.errors import InputError
 from pate_fed.protocol.label_terms import LabelTerms
@@ -29,19 +31,23 @@ class _Agreed:
     pool_digest: str
 
 
-def find_state_dir(given: str | None, hospital: str, terms: Terms | LabelTerms | None) -> Path:
+def find_state_dir(
+    given: str | None, hospital: str, terms: Terms | LabelTerms | None, authority: str | None
+) -> Path:
     """The state directory of a hospital, absolute: the one given, this study's old one here, or the default.
 
-    Without terms (a rehearsal without an admission) nothing says which study it will be, so it is the folder
-    hospital-NAME here.
+    `authority` is the fingerprint of who admitted it. Without terms (a rehearsal without an admission)
+    nothing says which study it will be, so it is the folder hospital-NAME here.
 
     Raises:
-        InputError: nothing says where this user's state lies.
+        InputError: nothing says where this user's state lies, or a folder may be another study's.
     """
     if given is not None:
-        return Path(given).absolute()
+        return _of_this_study(Path(given).absolute(), terms, authority)
     old = old_state_dir(hospital)
-    return old if terms is None or _belongs_to(old, terms) else default_state_dir(hospital, terms)
+    if terms is None or (_belongs_to(old, terms) and _authority_of(old) in (None, authority)):
+        return old
+    return default_state_dir(hospital, terms, authority)
 
 
 def old_state_dir(hospital: str) -> Path:
@@ -49,20 +55,48 @@ def old_state_dir(hospital: str) -> Path:
     return Path(f"hospital-{hospital}").absolute()
 
 
-def default_state_dir(hospital: str, terms: Terms | LabelTerms) -> Path:
+def default_state_dir(hospital: str, terms: Terms | LabelTerms, authority: str | None) -> Path:
     """The state directory of a hospital in a study, in its user's state home.
 
-    A study with votes has one by its terms. About private labels a hospital answers once, whatever the terms
-    are, so there is one for all of those.
+    A study with votes or class sums has one by its terms and its authority: two that differ in either never
+    meet. About private labels a hospital answers once, whatever the terms are, so there is one for all of
+    those. Release 0.1.0 left the authority out; such a folder is gone on with where it is this authority's.
 
     Raises:
-        InputError: nothing says where this user's state lies.
+        InputError: nothing says where this user's state lies, or whose a folder of release 0.1.0 is.
     """
     home = state_home()
     if isinstance(terms, LabelTerms):
         return home / "private-labels" / hospital
     name = _UNFIT.sub("-", terms.study)[:_NAME_LENGTH].strip("-.") or "study"
-    return home / f"{name}-{terms.digest[:_DIGEST_LENGTH]}" / hospital
+    both = hashlib.sha256(f"{terms.digest}/{authority}".encode()).hexdigest()
+    found, before = (home / f"{name}-{each[:_DIGEST_LENGTH]}" / hospital for each in (both, terms.digest))
+    if found.exists() or not before.exists():
+        return found
+    whose = _authority_of(before)
+    if whose is None:
+        raise InputError(
+            f"{before}: holds what a hospital answered, and not in whose study; if it is this one, give it "
+            "as --state-dir, else move it away"
+        )
+    return before if whose == authority else found
+
+
+def _authority_of(folder: Path) -> str | None:
+    """The fingerprint of the authority in whose study a state directory was used last; None: not known."""
+    try:
+        return LocalSettings.read(folder / LOCAL_SITE).authority
+    except InputError:
+        return None
+
+
+def _of_this_study(folder: Path, terms: Terms | LabelTerms | None, authority: str | None) -> Path:
+    whose = None if isinstance(terms, LabelTerms) else _authority_of(folder)
+    if None not in (whose, authority) and whose != authority:
+        raise InputError(
+            f"--state-dir {folder}: holds what was answered in another authority's study; give another folder"
+        )
+    return folder
 
 
 def _belongs_to(folder: Path, terms: Terms | LabelTerms) -> bool:

@@ -41,7 +41,7 @@ def _own_pool(terms: Terms | LabelTerms, admission: Admission | None) -> Path | 
     if admission is None or isinstance(terms, LabelTerms):
         return None
     with suppress(InputError):  # a user without a home has no state either
-        found = find_state_dir(None, admission.hospital, terms) / POOL_FILE
+        found = find_state_dir(None, admission.hospital, terms, admission.fingerprint) / POOL_FILE
         return found if found.is_file() else None
     return None
 

@@ -77,7 +77,10 @@ def choose_run_dir(given: str | None, name: str, same: Callable[[Path], bool]) -
     if not same(path / _STUDY):
         raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
     if read_status(path) == "success":
-        raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
+        raise InputError(
+            f"--run-dir {path}: holds a run that is finished, with its report {path / 'report.html'}; give "
+            "another directory for another study"
+        )
     return path, True
 
 

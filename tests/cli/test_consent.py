@@ -102,7 +102,7 @@ def test_terms_are_read_from_an_admission_a_folder_and_a_file(
     # A pool that the coordinator sent before is shown without being named.
     terms = admission.study_terms
     assert isinstance(terms, Terms)
-    state = default_state_dir("north", terms)
+    state = default_state_dir("north", terms, admission.fingerprint)
     state.mkdir(parents=True)
     assert "No copy is here" in from_admission
     np.save(state / "pool.npy", open_pool(demonstration / "pool.csv", terms))

@@ -63,7 +63,8 @@ class HospitalSide:
 
     @property
     def _state_dir(self) -> Path:
-        return find_state_dir(self._given.state_dir, self._name, self._terms)
+        authority = None if self._identity is None else self._identity.admission.fingerprint
+        return find_state_dir(self._given.state_dir, self._name, self._terms, authority)
 
     def findings(self) -> Iterator[Finding]:
         """Findings of one check after another; later checks know what earlier ones have read."""

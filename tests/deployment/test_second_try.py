@@ -1,0 +1,51 @@
+"""README's five commands in a second folder, and in the first again: who tries twice loses nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pate_fed.cli.demo import HOSPITALS, make_demo
+from pate_fed.privacy.ledger.report import verify_run
+
+pytestmark = pytest.mark.processes
+
+
+def _five(rehearsal: Any, folder: Path) -> dict[str, Any]:
+    """The five commands at once, each in its own process, until all have ended."""
+    options = ("--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run")
+    begun = {"server": rehearsal.start("server", "-m", "pate_fed.server", *options, folder=folder)}
+    for name in HOSPITALS:
+        given = ("--hospital", name, "--data", f"{name}.csv", "--tls-dir", f"identity-{name}")
+        begun[name] = rehearsal.start(name, "-m", "pate_fed.client", *given, folder=folder)
+    for party in begun.values():
+        party.wait()
+        party.said = party.out.read_text(encoding="utf-8")
+        party.out.unlink()
+    return begun
+
+
+def test_the_five_commands_in_a_second_folder_and_in_the_first_again(rehearsal: Any) -> None:
+    first, second = (make_demo(rehearsal.folder / name).folder for name in ("first", "second"))
+    for folder in (first, second):
+        for name, party in _five(rehearsal, folder).items():
+            assert party.process.returncode == 0, (name, party.said)
+            assert party.said.splitlines()[-1].startswith("SUCCESS  "), party.said
+        [entry] = verify_run(folder / "run").chain.entries
+        assert entry.event.answered > 0
+    metrics = (first / "run" / "metrics.json").read_bytes()
+    again = _five(rehearsal, first)
+    server = again.pop("server")
+    assert server.process.returncode == 2
+    assert "holds a run that is finished, with its report run/report.html" in server.said
+    for name, party in again.items():
+        assert party.process.returncode == 0, party.said
+        assert "this study ended with success on" in party.said and "Traceback" not in party.said
+        logs = [*(rehearsal.folder / "state" / "pate_fed").glob(f"emergency-*/{name}/log.jsonl")]
+        given = [path.read_text(encoding="utf-8").count('"event": "summed"') for path in logs]
+        assert given == [1, 1]  # two studies, each with its own state
+    assert (first / "run" / "metrics.json").read_bytes() == metrics
+    report = verify_run(first / "run")
+    assert len(report.chain.entries) == 1
