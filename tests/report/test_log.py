@@ -46,7 +46,10 @@ def test_the_result_comes_back_from_the_log_alone(run_result: RunResult, tmp_pat
 def test_every_line_is_an_event_with_its_time_and_flag(run_result: RunResult, tmp_path: Path) -> None:
     write_run(run_result, tmp_path / "log.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert {line["event"] for line in lines} == set(EVENTS) - {"label_study"}  # of private labels: no votes
+    assert {line["event"] for line in lines} == set(EVENTS) - {
+        "fault",
+        "label_study",
+    }  # of private labels: no votes
     assert all(datetime.fromisoformat(line["time"]).tzinfo == UTC for line in lines)
     hidden = {line["event"] for line in lines if not line["publish"]}
     assert hidden == {"evaluation", "outcome"}

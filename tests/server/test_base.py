@@ -18,6 +18,7 @@ prepare_environment()
 from flwr.serverapp import Grid
 
 from pate_fed.report.log import Waiting
+from pate_fed.structure.faults import Fault
 from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped
 from server.federation import Agreement
@@ -33,6 +34,9 @@ class _Study(BaseCoordinator):
     def note_waiting(self, event: Waiting) -> None:
         raise AssertionError("nobody is waited for")
 
+    def _note_fault(self, fault: Fault) -> None:
+        raise AssertionError("nobody plays parties")
+
     def _summary(self) -> str:
         return "ε=1 labels=2"
 
@@ -47,7 +51,7 @@ class _Study(BaseCoordinator):
         (None, "success", 0),
         (Stopped(), "aborted", 130),
         (BudgetError("no"), "failed", 3),
-        (ValueError("Ann Smith"), "failed", 1),
+        (ValueError("Ann Smith"), "failed", 2),  # raised in code that is not ours
     ],
 )
 def test_an_end_is_told_without_the_words_of_a_fault(error: Exception | None, status: str, code: int) -> None:

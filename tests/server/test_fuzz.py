@@ -105,10 +105,10 @@ def _run(kind: str, folder: Path, each: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(InlineGrid, "_deliver", lambda grid, message: fuzz(grid, message))
     keep = HospitalLog.fault
 
-    def fault(journal: HospitalLog, error: BaseException) -> None:
+    def fault(journal: HospitalLog, error: BaseException, event: str = "fault") -> None:
         if not isinstance(error, IntegrityError):  # what a message says is refused, and kept in the log too
             fuzz.errors.append("".join(traceback.format_exception(error)))
-        keep(journal, error)
+        keep(journal, error, event)
 
     monkeypatch.setattr(HospitalLog, "fault", fault)
     if kind in ("plain", "masked", "sums"):

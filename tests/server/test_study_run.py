@@ -269,8 +269,8 @@ def test_a_batch_under_masks_that_was_cut_off_goes_on_where_it_was(
 @pytest.mark.parametrize("reply", [MaskedVector, pytest.param(UnmaskShares, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("fault", "code"),
-    [(Stopped, 130), (IntegrityError, 4), (ConnectionError, 1)],
-    ids=["the user stopped", "nobody was heard", "the way was gone"],
+    [(Stopped, 130), (IntegrityError, 4), (ConnectionError, 2)],
+    ids=["the user stopped", "nobody was heard", "a fault of code like this"],
 )
 def test_a_masked_batch_that_a_small_fault_cut_off_goes_on_and_is_charged_once(
     fault: type[Exception],
