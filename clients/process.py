@@ -22,7 +22,7 @@ from clients.log import LOG_FILE, Answered, read_events
 from clients.policy import Policy, find_policy
 from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings
 from clients.state_dir import find_state_dir, old_state_dir
-from pate_fed.disk import check_there, try_lock
+from pate_fed.disk import check_there, check_writable_files, try_lock
 from pate_fed.errors import InputError, PolicyError, require_libraries
 from pate_fed.format import printable
 from pate_fed.protocol.digest import record_digest
@@ -84,6 +84,8 @@ class HospitalProcess:
         for folder in (state.parent.parent, state.parent):
             private_folder(folder)  # names of studies are nobody else's business either
         self._state = private_folder(state)
+        check_writable_files(self._state)
+        os.environ["FLWR_HOME"] = str(self._state / "flower")  # also without a home
         if has_left(self._state):
             statement = self._state / STATEMENT_FILE
             raise PolicyError(f"this hospital has left the study and answers nothing any more: {statement}")

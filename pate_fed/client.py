@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pate_fed.cli.parser import STATE_DIR, TEACHERS, Parser, add_option, program_name
 from pate_fed.errors import PateFedError, naming_extras
 from pate_fed.format import VERSION
+from pate_fed.runtime.console import any_console
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
 __all__ = ["main", "make_parser"]
@@ -25,6 +26,7 @@ check, 130 interrupted."""
 _FAILURES = {2: "wrong input", 5: "refused by policy", 6: "failed check"}
 
 
+@any_console(study=True)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     name, stop = "-", threading.Event()
@@ -40,6 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         print(f"FAILED  hospital={name} {_FAILURES.get(error.exit_code, 'fault')}", flush=True)
         return error.exit_code
+    except OSError as error:
+        from pate_fed.disk import DISK_ERRORS
+
+        if error.errno not in DISK_ERRORS:
+            raise
+        what = f"{error.filename or 'the disk'}: cannot be written ({error.strerror})"
+        print(f"error: {what}; once there is room the same command goes on", file=sys.stderr)
+        print(f"FAILED  hospital={name} full disk", flush=True)
+        return 6
     except KeyboardInterrupt:
         print(f"ABORTED  hospital={name} interrupted", flush=True)
         return INTERRUPTED

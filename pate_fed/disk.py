@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -18,8 +19,10 @@ from pate_fed.errors import InputError, PateFedError
 from pate_fed.structure import from_plain
 
 __all__ = [
+    "DISK_ERRORS",
     "check_file_path",
     "check_there",
+    "check_writable_files",
     "read_json",
     "read_toml",
     "sync_folder",
@@ -31,6 +34,22 @@ __all__ = [
 
 
 T = TypeVar("T")
+
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
+"""Of `OSError.errno`: a disk that is full, gone or read-only, and no fault of the program."""
+
+
+def check_writable_files(folder: Path) -> None:
+    """Make sure that this user may write a folder that is there, and all that lies in it.
+
+    Raises:
+        InputError: something is read-only; the message names it.
+    """
+    for path in (folder, *folder.iterdir()):
+        if not os.access(path, os.W_OK):
+            raise InputError(
+                f"{path}: cannot be written by this user; give it to this user, or run as the one whose it is"
+            )
 
 
 def read_json(

@@ -12,6 +12,7 @@ from pathlib import Path
 from pate_fed.cli.parser import DRY_RUN, Parser, add_address_options, add_option, program_name
 from pate_fed.format import VERSION
 from pate_fed.runtime.command import run_study_command
+from pate_fed.runtime.console import any_console
 
 __all__ = ["main", "make_parser"]
 
@@ -20,6 +21,7 @@ Hospitals connect with python -m pate_fed.client. Exit codes: 0 success, 1 fault
 4 quorum, 5 refused by policy, 6 failed check, 130 interrupted."""
 
 
+@any_console(study=True)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     return run_study_command(lambda: make_parser().parse_args(argv), _run, resumes=True)

@@ -13,6 +13,7 @@ from pate_fed.cli.parser import DRY_RUN, Parser, add_option
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.format import VERSION
 from pate_fed.runtime.command import run_study_command
+from pate_fed.runtime.console import any_console
 from pate_fed.runtime.run_dir import fresh_run_dir
 
 __all__ = ["main", "make_parser"]
@@ -27,6 +28,7 @@ student.pt, student.ts, report.html, log.jsonl and metrics.json in --run-dir. Ex
 1 fault, 2 wrong input, 3 budget, 4 quorum, 5 refused by policy, 6 failed check, 130 interrupted."""
 
 
+@any_console(study=True)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     from pate_fed.config.parts import release_parts

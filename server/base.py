@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -13,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from pate_fed.disk import DISK_ERRORS
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.format import counted
 from pate_fed.protocol.messages import EndRequest
@@ -31,8 +31,6 @@ STAYS_OPEN = (
     "goes on with it"
 )
 """Of a masked sum that failed, and that another process may still come to."""
-
-_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 
 
 class BaseCoordinator(ABC):
@@ -183,7 +181,7 @@ def _traceback_in(log: Path | None) -> str:
 
 def explain_disk_error(error: BaseException, run_dir: Path) -> BaseException:
     """Map an error of a disk that is full, gone or read-only to an IntegrityError that says what holds."""
-    if not isinstance(error, OSError) or error.errno not in _DISK:
+    if not isinstance(error, OSError) or error.errno not in DISK_ERRORS:
         return error
     explained = IntegrityError(
         f"{run_dir}: cannot be written ({error.strerror}); nothing was released that is not on the ledger, "

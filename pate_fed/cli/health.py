@@ -15,12 +15,14 @@ from pathlib import Path
 from pate_fed.cli.parser import Parser, program_name
 from pate_fed.errors import PateFedError
 from pate_fed.flower.processes import split_address
+from pate_fed.runtime.console import any_console
 
 __all__ = ["hospital_runs", "main", "make_parser"]
 
 _TIMEOUT_S = 3.0
 
 
+@any_console(study=True)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 alive, 1 not, 2 wrong input."""
     try:

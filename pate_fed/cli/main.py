@@ -26,6 +26,7 @@ from pate_fed.cli.sweep import add_sweep_command
 from pate_fed.cli.watch import add_watch_command
 from pate_fed.errors import PateFedError, naming_extras
 from pate_fed.format import VERSION
+from pate_fed.runtime.console import any_console
 from pate_fed.runtime.isolation import require_one_installation
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
@@ -38,6 +39,7 @@ _DESCRIPTION = (
 )
 
 
+@any_console(study=False)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     arguments = argparse.Namespace()

@@ -10,6 +10,7 @@ __all__ = ["GUARD", "prepare_environment", "rest_idle_threads"]
 
 GUARD = "PATE_FED_GUARD"  # what `guard` needs in a child, no secret among it
 
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SWITCHES = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -30,11 +31,22 @@ def prepare_environment() -> None:
     """
     os.environ.update(_SWITCHES)
     rest_idle_threads()
+    _spare_loopback()
     scripts = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", "")
     if scripts not in path.split(os.pathsep):
         # Flower starts its helpers (flower-superexec) by bare name.
         os.environ["PATH"] = os.pathsep.join([scripts, path]) if path else scripts
+
+
+def _spare_loopback() -> None:
+    """No proxy between Flower's parts here; one of SOCKS is none for gRPC, and HTTPX fails at it."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        if os.environ[name].lower().startswith("socks"):
+            del os.environ[name]
+    for name in {"no_proxy", "NO_PROXY"} | ({"no_grpc_proxy"} & os.environ.keys()):
+        spared = [each for each in os.environ.get(name, "").split(",") if each]
+        os.environ[name] = ",".join([*spared, *(each for each in _LOOPBACK if each not in spared)])
 
 
 def rest_idle_threads() -> None:

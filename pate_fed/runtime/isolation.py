@@ -24,12 +24,23 @@ def require_one_installation() -> None:
     """Make sure that the top-level packages `clients` and `server` are this installation's; imports neither.
 
     Raises:
-        InputError: another package or module of that name is found first, or none.
+        InputError: another package or module of that name is found first, or none; or a name of a file or
+            folder that the command works with cannot be written down in UTF-8.
     """
     from importlib.util import find_spec
 
     from pate_fed.errors import InputError
 
+    try:
+        here = os.getcwd()
+    except OSError:  # the folder is gone
+        here = ""
+    for given in (here, *sys.argv[1:]):
+        if not given.isascii() and any("\ud800" <= letter <= "\udfff" for letter in given):
+            raise InputError(
+                f"{given}: the name is not in the encoding that Python reads names in here "
+                f"({sys.getfilesystemencoding()}); set PYTHONUTF8=1 (or LC_ALL=C.UTF-8), or rename it"
+            )
     for name in ("clients", "server"):
         spec, own = find_spec(name), os.path.join(_HOME, name)
         found = [] if spec is None else list(spec.submodule_search_locations or [str(spec.origin)])
@@ -69,5 +80,17 @@ def _isolate() -> None:
         del os.environ["PYTHONPATH"]
 
 
+def _open_streams() -> None:
+    """Stand in for closed standard streams: no file that is opened later may get their numbers."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            given = os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.set_inheritable(given, True)
+            setattr(sys, name, open(given, mode, encoding="utf-8", closefd=False))
+
+
 if _is_command():
+    _open_streams()
     _isolate()

@@ -1,0 +1,153 @@
+"""A command's standard streams as they may be: of any encoding, on a full disk, or gone.
+
+What is printed tells of the work and is no part of it: a letter that a terminal does not have, or a disk that
+is full, changes neither what is done nor a study's exit code.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TextIO, cast
+
+__all__ = ["any_console"]
+
+P = ParamSpec("P")
+
+_CUT_SHORT = 6  # as for any full disk
+_PLAIN = "pate_fed.plain"
+_WORDS = {
+    "α": "alpha",
+    "δ": "delta",
+    "ε": "epsilon",
+    "λ": "lambda",
+    "μ": "mu",
+    "ρ": "rho",
+    "σ": "sigma",
+    "τ": "tau",
+    "…": "...",
+    "–": "-",
+    "—": "-",
+    "×": "x",
+    "·": "*",
+    "±": "+-",
+    "≤": "<=",
+    "≥": ">=",
+    "≠": "!=",
+    "→": "->",
+    "█": "#",
+    "▏": "|",
+    "░": ".",
+    "│": "|",
+    "─": "-",
+    "„": '"',
+    "“": '"',
+    "”": '"',
+    "ß": "ss",
+}
+
+
+def any_console(*, study: bool) -> Callable[[Callable[P, int]], Callable[P, int]]:
+    """Have a command's main function work whatever its standard streams are.
+
+    Letters that an encoding lacks are written in letters that it has. Where standard output cannot be written
+    a `study` ends as it ends, with a warning, also where the reader left; of another command, whose output is
+    all of its work, the exit code is then 6, and the reader's leaving raises BrokenPipeError.
+    """
+
+    def around(main: Callable[P, int]) -> Callable[P, int]:
+        @wraps(main)
+        def command(*arguments: P.args, **named: P.kwargs) -> int:
+            before = sys.stdout, sys.stderr
+            out, err = (_Stream(stream, raises=not study) for stream in before)
+            sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, err)
+            try:
+                code = main(*arguments, **named)
+                out.flush()
+                if out.error is None:
+                    return code
+                print(f"{'warning' if study else 'error'}: {_unwritten(out.error)}", file=sys.stderr)
+                return code or (0 if study else _CUT_SHORT)
+            finally:
+                for stream in (out, err):
+                    stream.give_up()
+                sys.stdout, sys.stderr = before
+
+        return command
+
+    return around
+
+
+def _unwritten(error: OSError) -> str:
+    return f"standard output cannot be written ({error.strerror})"
+
+
+class _Stream:
+    """A text stream on which no letter raises, and a disk's error is kept instead."""
+
+    def __init__(self, stream: TextIO, *, raises: bool) -> None:
+        self._stream, self._raises = stream, raises
+        self.error: OSError | None = None
+
+    def write(self, text: str) -> int:
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        try:
+            text.encode(encoding)
+            shown = text
+        except UnicodeEncodeError:
+            shown = text.encode(encoding, _PLAIN).decode(encoding)
+        self._try(lambda: self._stream.write(shown))
+        return len(text)
+
+    def writelines(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def give_up(self) -> None:
+        """Leave nothing behind that Python, as it ends, could not write either."""
+        self.flush()
+        if self.error is None:
+            return
+        try:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+        except (OSError, ValueError):  # no file, as in a notebook
+            return
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except BrokenPipeError as error:
+            if self._raises:
+                raise
+            self.error = self.error or error
+        except OSError as error:
+            self.error = self.error or error
+        except ValueError:  # it was closed, as the reader left
+            return
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """What stands for letters that an encoding lacks: a Greek letter's name, a letter without its accent."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_spelt, error.object[error.start : error.end])), error.end
+
+
+def _spelt(letter: str) -> str:
+    bare = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
+    return _WORDS.get(letter) or bare or letter.encode("ascii", "backslashreplace").decode()
+
+
+codecs.register_error(_PLAIN, _plain)
