@@ -223,5 +223,7 @@ def study_of(terms: Terms) -> Study:
 def _dataset(settings: LocalSettings, pool: Path, terms: str) -> Dataset:
     data = study_of(Terms.from_json(terms)).data
     load = find_part(data.dataset, "dataset")
-    found: Dataset = load(replace(data, pool=str(pool), private=(settings.data,)), keep_none=True)
+    found: Dataset = load(
+        replace(data, pool=str(pool), private=(settings.data,)), keep_none=True, decimal=settings.decimal
+    )
     return found

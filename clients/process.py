@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -248,6 +249,7 @@ class HospitalProcess:
             config=None if config is None else Path(config).absolute(),
             pool=None if pool is None else Path(pool).absolute(),
             teachers=self._arguments.teachers,
+            decimal=self._arguments.decimal,
             policy=None if self._policy is None else self._policy.absolute(),
             terms_digest=None if self._identity is None else self._identity.admission.terms_digest,
             authority=self._authority,
@@ -272,7 +274,9 @@ class HospitalProcess:
                 require_libraries("torch", what="a study of images")
             from clients.local import check_records, kind_of, study_of
 
-            check_records(Path(self._arguments.data), kind_of(terms), parties=study_of(terms).parties)
+            path, kind = Path(self._arguments.data), replace(kind_of(terms), decimal=self._arguments.decimal)
+            if told := check_records(path, kind, parties=study_of(terms).parties).read_as:
+                self._print(f"{self._name}: {path} read as {told}")
 
     @property
     def _terms(self) -> Terms | LabelTerms | None:

@@ -45,8 +45,9 @@ class LocalSettings(_SiteFile):
 
     `data` is a path, or part:I for a rehearsal: the records that party I of a simulation of `config` gets.
     `pool` is the hospital's own copy of the public inputs; None: the coordinator sends one. `teachers` is how
-    many it is ready to train; None: as the study says. `terms_digest` names the terms that it was admitted
-    to, `authority` the fingerprint of who admitted it; None: any. `policy` is the hospital's policy.toml.
+    many it is ready to train; None: as the study says. `decimal` is how its CSV files write numbers; None: as
+    can be told. `terms_digest` names the terms that it was admitted to, `authority` the fingerprint of who
+    admitted it; None: any. `policy` is the hospital's policy.toml.
     """
 
     what: ClassVar[str] = "a hospital's site file"
@@ -56,6 +57,7 @@ class LocalSettings(_SiteFile):
     config: Path | None = None
     pool: Path | None = None
     teachers: int | None = None
+    decimal: str | None = None
     terms_digest: str | None = None
     authority: str | None = None
     policy: Path | None = None

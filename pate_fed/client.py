@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from pate_fed.cli.parser import STATE_DIR, TEACHERS, Parser, add_option, program_name
+from pate_fed.cli.parser import DECIMAL, STATE_DIR, TEACHERS, Parser, add_option, program_name
 from pate_fed.errors import PateFedError, naming_extras
 from pate_fed.format import VERSION
 from pate_fed.runtime.console import any_console
@@ -69,6 +69,7 @@ def make_parser() -> Parser:
     )
     add_option(parser, "--data PATH", data, required=True)
     add_option(parser, "--pool PATH", "its copy of the public inputs (default: the coordinator sends one)")
+    add_option(parser, "--decimal", DECIMAL, choices=("point", "comma"))
     add_option(parser, "--teachers K", TEACHERS, type=int)
     add_option(parser, "--server HOST:PORT", "the coordinator's address (default: of the admission)")
     add_option(parser, "--tls-dir DIR", "this hospital's identity: key and admission")

@@ -9,7 +9,15 @@ from typing import Any
 from pate_fed.cli.hospital_account import add_account_action
 from pate_fed.cli.hospital_leave import add_leave_action
 from pate_fed.cli.hospital_log import add_log_action
-from pate_fed.cli.parser import STATE_DIR, TEACHERS, Parser, add_command, add_format_option, add_option
+from pate_fed.cli.parser import (
+    DECIMAL,
+    STATE_DIR,
+    TEACHERS,
+    Parser,
+    add_command,
+    add_format_option,
+    add_option,
+)
 
 __all__ = ["add_hospital_command"]
 
@@ -45,6 +53,7 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     ):
         add_option(action, "--data PATH", _DATA, required=True)
         add_option(action, "--pool PATH", pool)
+        add_option(action, "--decimal", DECIMAL, choices=("point", "comma"))
         add_option(action, "--policy FILE", "its policy.toml (default: the one beside its keys)")
 
 

@@ -37,6 +37,7 @@ def join(arguments: argparse.Namespace) -> int:
     identity.take()
     options = {
         "--data": arguments.data,
+        "--decimal": arguments.decimal,
         "--pool": arguments.pool,
         "--policy": arguments.policy,
         "--server": arguments.server,
@@ -77,6 +78,7 @@ def _findings(arguments: argparse.Namespace, identity: HospitalIdentity, *, firs
             hospital=identity.admission.hospital,
             data=arguments.data,
             pool=arguments.pool,
+            decimal=arguments.decimal,
             policy=arguments.policy,
             server=arguments.server or identity.admission.address,
             state_dir=arguments.state_dir,

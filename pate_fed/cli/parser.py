@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from pate_fed.errors import InputError
 
 __all__ = [
+    "DECIMAL",
     "DRY_RUN",
     "STATE_DIR",
     "TEACHERS",
@@ -31,6 +32,7 @@ __all__ = [
 # Options of a hospital's, which more than one command has.
 STATE_DIR = "teachers, answered batches, log (default: in ~/.local/state/pate_fed, by study)"
 DRY_RUN = "check the study and its data, show its ε and its messages' sizes, and start nothing"
+DECIMAL = "how its CSV files write numbers (default: as can be told from each)"
 TEACHERS = "the teachers that it is ready to train; a study that fixes another number is refused"
 
 

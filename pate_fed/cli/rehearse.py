@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from pate_fed.cli.message_preview import masked_lines, plain_lines
 from pate_fed.cli.parser import print_lines
 from pate_fed.cli.pool_preview import open_pool
 from pate_fed.config.study import Study
+from pate_fed.data import Rows
 from pate_fed.errors import InputError
 from pate_fed.format import counted, printable
 from pate_fed.protocol.label_terms import LabelTerms
@@ -74,7 +76,7 @@ def rehearse(arguments: argparse.Namespace) -> int:
 
 def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name: str) -> None:
     own_terminal, started = sys.stdout.isatty(), time.monotonic()
-    rows = check_records(Path(arguments.data), kind_of(terms), parties=study_of(terms).parties)
+    rows = _read(arguments, terms)
     _show(("records", f"{len(rows.labels)} can be read" if own_terminal else "can be read"))
     inputs = rows.inputs if arguments.pool is None else open_pool(Path(arguments.pool), terms)
     np.save(folder / POOL_FILE, inputs)  # beside the teachers, as a copy that the coordinator sends
@@ -84,7 +86,12 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
         study=Study(),
         state_dir=folder,
         simulated=False,
-        settings=LocalSettings(hospital=name, data=str(Path(arguments.data).absolute()), state_dir=folder),
+        settings=LocalSettings(
+            hospital=name,
+            data=str(Path(arguments.data).absolute()),
+            state_dir=folder,
+            decimal=arguments.decimal,
+        ),
     ).under(terms)
     _train(site, terms)
     index = np.arange(min(arguments.sample, len(inputs)), dtype=np.int64)
@@ -107,13 +114,21 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
     print()
 
 
+def _read(arguments: argparse.Namespace, terms: Terms) -> Rows:
+    kind = replace(kind_of(terms), decimal=arguments.decimal)
+    rows = check_records(Path(arguments.data), kind, parties=study_of(terms).parties)
+    if rows.read_as:
+        _show(("read as", rows.read_as))
+    return rows
+
+
 def _rehearse_sums(arguments: argparse.Namespace, terms: Terms, name: str) -> None:
     """The same for class sums, which nothing is trained for."""
     from pate_fed.protocol.make_terms import feature_map_of
 
     own_terminal, sums = sys.stdout.isatty(), terms.sums
     assert sums is not None
-    rows = check_records(Path(arguments.data), kind_of(terms), parties=study_of(terms).parties)
+    rows = _read(arguments, terms)
     _show(("records", f"{len(rows.labels)} can be read" if own_terminal else "can be read"))
     inputs, of = rows.inputs, "your own records, for want of a copy of the pool (--pool FILE)"
     if arguments.pool is not None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.parser import add_command, add_option
+from pate_fed.cli.parser import DECIMAL, add_command, add_option
 from pate_fed.errors import InputError
 from pate_fed.format import counted
 
@@ -31,6 +31,7 @@ def add_new_action(actions: Any) -> None:
     add_option(new, "--pool FILE", "the public inputs (default pool.csv beside the study)")
     deal = "try it with one file: its rows go at random to N parties, a third of them into the pool"
     add_option(new, "--deal N", deal)
+    add_option(new, "--decimal", DECIMAL, choices=("point", "comma"))
     add_option(new, "--label COLUMN", "the column of the class (default: found by its name, else the last)")
     add_option(
         new,
@@ -68,7 +69,9 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     from pate_fed.data.infer import infer_schema
 
     files = [Path(name) for name in arguments.csv]
-    found = infer_schema(files, label=arguments.label, patient=arguments.patient)
+    found = infer_schema(files, label=arguments.label, patient=arguments.patient, decimal=arguments.decimal)
+    for line in found.read_as:
+        print(line)
     schema, pool = found.schema, Path(arguments.pool or out.parent / "pool.csv")
     public = pool if arguments.deal is None and pool.is_file() else None
     _agree(_not_public(found.texts, public), arguments.yes_to)
@@ -101,17 +104,15 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
 
 def _not_public(texts: Sequence[Text], pool: Path | None) -> list[Text]:
     """The texts that the public pool does not hold, by whose file anyone may know them."""
+    from pate_fed.data.csv_file import CsvFile
     from pate_fed.data.schema import number_in
-    from pate_fed.data.table import read_rows
 
     if pool is None:
         return list(texts)
-    rows = read_rows(pool)
-    header = [name.strip() for name in next(rows, (1, []))[1]]
-    known: dict[str, set[str | float]] = {name: set() for name in header}
-    for _, cells in rows:
-        for name, cell in zip(header, cells, strict=False):
-            text = cell.strip()
+    file = CsvFile(pool)
+    known: dict[str, set[str | float]] = {name: set() for name in file.header}
+    for _, cells in file.rows(plain=True):
+        for name, text in zip(file.header, cells, strict=False):
             number = number_in(text)
             known[name].add(text if number is None else number)
 
@@ -188,7 +189,9 @@ def _deal(arguments: argparse.Namespace, out: Path, schema: Schema) -> tuple[lis
     if len(arguments.csv) != 1 or arguments.pool is not None:
         raise InputError(f"--deal {arguments.deal}: goes with one --csv FILE, and makes the pool of it")
     folder = out.parent / f"{out.stem}-files"
-    dealt = deal_csv(Path(arguments.csv[0]), folder, parties=arguments.deal, schema=schema)
+    dealt = deal_csv(
+        Path(arguments.csv[0]), folder, parties=arguments.deal, schema=schema, decimal=arguments.decimal
+    )
     parties = counted(len(dealt.private), "file")
     print(f"dealt out the rows of {arguments.csv[0]}: {parties} of parties and {dealt.pool}")
     if dealt.left_out:

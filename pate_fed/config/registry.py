@@ -7,7 +7,7 @@ then module:attribute. What is built in is imported when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,13 +80,20 @@ def _dataset(name: str) -> Any:
 def _files() -> Any:
     from pate_fed.data import dataset_from_files
 
-    def load(data: Data, *, keep_more: bool = False, keep_none: bool = False, **_: Any) -> Dataset:
+    def load(
+        data: Data,
+        *,
+        keep_more: bool = False,
+        keep_none: bool = False,
+        decimal: str | None = None,
+        **_: Any,
+    ) -> Dataset:
         pool = Path(data.pool or "")  # `Data` holds that there is one
         return dataset_from_files(
             pool.stem,
             pool=pool,
             private=[Path(name) for name in data.private],
-            spec=data.kind(),
+            spec=replace(data.kind(), decimal=decimal),
             num_queries=data.num_queries,
             keep_more=keep_more,
             keep_none=keep_none,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pate_fed.data.csv_file import CsvFile
 from pate_fed.data.schema import Schema
-from pate_fed.data.table import read_rows
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError
 from pate_fed.format import counted
@@ -29,7 +29,7 @@ class Dealt:
     left_out: tuple[int, ...]
 
 
-def deal_csv(path: Path, folder: Path, *, parties: int, schema: Schema) -> Dealt:
+def deal_csv(path: Path, folder: Path, *, parties: int, schema: Schema, decimal: str | None = None) -> Dealt:
     """Write a file for each party, and one of a random third as the public pool, in a new `folder`.
 
     All rows of one patient, where the schema names these, go to one file. Parties have equally many of these.
@@ -38,8 +38,9 @@ def deal_csv(path: Path, folder: Path, *, parties: int, schema: Schema) -> Dealt
     Raises:
         InputError: fewer rows or patients than files, a file that cannot be read, or a folder that is there.
     """
-    (_, header), *rows = read_rows(path)
-    units, left_out = _units([name.strip() for name in header], rows, schema)
+    file = CsvFile(path, decimal=decimal)
+    header, rows = file.header, [*file.rows(plain=True)]
+    units, left_out = _units(header, rows, schema)
     if not 0 < parties < len(units):
         known = counted(len(units), "row" if schema.patient is None else "patient")
         without = (
@@ -60,13 +61,13 @@ def deal_csv(path: Path, folder: Path, *, parties: int, schema: Schema) -> Dealt
             f"{folder}: cannot be made ({error.strerror}); --deal writes its files there"
         ) from error
     pool = folder / "pool.csv"
-    for file, part in [
+    for written, part in [
         (pool, order[:public]),
-        *((file, order[public + place :: parties]) for place, file in enumerate(private)),
+        *((each, order[public + place :: parties]) for place, each in enumerate(private)),
     ]:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([header, *(row for unit in part for row in unit)])
-        write_private(file, text.getvalue().encode(), durable=False)
+        write_private(written, text.getvalue().encode(), durable=False)
     return Dealt(private=tuple(private), pool=pool, left_out=tuple(left_out))
 
 
@@ -79,8 +80,8 @@ def _units(
     units: dict[str, list[list[str]]] = {}
     left_out = []
     for number, cells in rows:
-        if any(schema.lacks(cells[place].strip()) for place in needed):
+        if any(schema.lacks(cells[place]) for place in needed):
             left_out.append(number)
         else:
-            units.setdefault(str(number) if key is None else cells[key].strip(), []).append(cells)
+            units.setdefault(str(number) if key is None else cells[key], []).append(cells)
     return list(units.values()), left_out

@@ -34,13 +34,15 @@ class InputSpec:
     """Specification of a study's inputs: rows of a table with a schema, or images of one shape.
 
     `shape` is that of one input, None where it is not known yet; `window` are the values of a DICOM image
-    that are shown black and white.
+    that are shown black and white. `decimal` is how this owner's CSV files write numbers, None: as can be
+    told from each; it is nobody else's business.
     """
 
     classes: tuple[str, ...]
     schema: Schema | None = None
     shape: tuple[int, ...] | None = None
     window: tuple[float, float] | None = None
+    decimal: str | None = None
 
 
 def read_records(path: Path, spec: InputSpec) -> Rows:
@@ -96,7 +98,7 @@ def dataset_from_files(
         InputError: files that cannot be used, more queries than the pool holds, or a pool that is sorted by
             class where its last inputs are to test.
     """
-    public = read_pool(pool, spec)
+    public = read_pool(pool, replace(spec, decimal=None))
     spec = replace(spec, shape=public.inputs.shape[1:])
     parts = [read_records(path, spec) for path in private]
     labelled = not keep_none and bool((public.labels != UNLABELLED).all())
@@ -153,7 +155,7 @@ def _read(path: Path, spec: InputSpec, *, labelled: bool) -> Rows:
     if spec.schema is not None and path.suffix != ".npz":
         if path.is_dir():
             raise InputError(f"{path}: a folder; the study's records are a table: a CSV file is meant")
-        return read_table(path, spec.schema, labelled=labelled)
+        return read_table(path, spec.schema, labelled=labelled, decimal=spec.decimal)
     if path.suffix == ".npz":
         rows = _read_npz(path, spec)
     elif path.is_dir():

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pate_fed.data.schema import MISSING, Schema, number_in
-from pate_fed.data.table import other_separator, read_rows
+from pate_fed.data.csv_file import CsvFile
+from pate_fed.data.schema import MISSING, Schema, is_missing_word, number_in
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
@@ -18,18 +18,6 @@ __all__ = ["InferredSchema", "Text", "infer_schema"]
 
 MOST_VALUES = 20  # of a category, or of a label: more are names, dates or notes
 _MOSTLY = 0.9
-# What stands for a missing value among numbers, beside MISSING. Any other text there may be a patient's.
-_MISSING_WORDS = """
-    -, --, –, —, ., .., *, /, x, na, n/a, n.a., n. a., #n/a, #na, nan, nil, none, null, (null), \\n, nd, n.d.,
-    not available, not done, not known, unknown, unk, missing, pending,
-    unbekannt, unbek, unbek., k.a., k. a., keine angabe, fehlt, fehlend, nicht erhoben, nicht bekannt,
-    inconnu, inconnue, manquant, non disponible, non connu, nr, n.r., non renseigné,
-    desconocido, desconocida, sin dato, no disponible, s/d, desconhecido, sem dados,
-    sconosciuto, ignoto, mancante, non noto, onbekend, ontbreekt, okänd, saknas, ukjent, mangler, ukendt,
-    tuntematon, puuttuu, nieznany, nieznane, brak, brak danych, neznámé, neuvedeno, bilinmiyor,
-    неизвестно, нет данных, 不明, 不详
-"""
-_KNOWN_WORDS = frozenset(word.strip() for word in _MISSING_WORDS.split(","))
 _ALL_DIFFERENT = 1000  # whole numbers, none of them twice: no measurement does that, a counter does
 _NUMBERED = re.compile(r"(^|[_\W])(id|nbr|nr|no|num|number|key|index|uid|uuid)$|Id$|ID$")
 _LABELS = ("label", "class", "target", "outcome", "diagnosis", "y")
@@ -40,7 +28,6 @@ _PATIENTS = (
     re.compile(f"(subject|subjekt|proband|probanden){_NUMBER_WORDS}?|u?subjid|person{_NUMBER_WORDS}"),
     re.compile(f"(case|fall){_NUMBER_WORDS}"),  # alone a control's other, or a fall
 )
-_WITH_COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
 _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*")
 
 
@@ -62,7 +49,8 @@ class InferredSchema:
 
     `texts` are all that the schema took from the files: who writes it asks about them first.
     `perhaps_patients` are columns that may be the patient's where none was found; `cases` says that the
-    patient's column numbers cases, by its name.
+    patient's column numbers cases, by its name. `read_as` has a line for each file that is written otherwise
+    than with commas, points and UTF-8.
     """
 
     schema: Schema
@@ -71,10 +59,15 @@ class InferredSchema:
     texts: tuple[Text, ...] = ()
     perhaps_patients: tuple[str, ...] = ()
     cases: bool = False
+    read_as: tuple[str, ...] = ()
 
 
 def infer_schema(
-    paths: Sequence[Path], *, label: str | None = None, patient: str | None = None
+    paths: Sequence[Path],
+    *,
+    label: str | None = None,
+    patient: str | None = None,
+    decimal: str | None = None,
 ) -> InferredSchema:
     """The schema that all files fit.
 
@@ -86,7 +79,8 @@ def infer_schema(
         InputError: a file that cannot be read, other columns in one than in the first, or no column that
             could be the label.
     """
-    header, counts, rows, places = _count(paths)
+    files = [CsvFile(path, decimal=decimal) for path in paths]
+    header, counts, rows, places = _count(files)
     label = _label(paths[0], header, counts) if label is None else _named(paths[0], header, label, "--label")
     if patient is None:
         patient = _patient([name for name in header if name != label])
@@ -140,6 +134,7 @@ def infer_schema(
         texts=tuple(texts),
         perhaps_patients=tuple(name for name in asked if _may_name_patients(name, counts[name])),
         cases=patient is not None and _PATIENTS[-1].fullmatch(_plain(patient)) is not None,
+        read_as=tuple(f"{file.path} read as {told}" for file in files if (told := file.described())),
     )
 
 
@@ -147,20 +142,17 @@ _Places = dict[str, dict[str, str]]  # of each column's texts: where each stands
 
 
 def _count(
-    paths: Sequence[Path],
+    files: Sequence[CsvFile],
 ) -> tuple[list[str], dict[str, Counter[str]], tuple[int, ...], _Places]:
     """The header, each column's values with their counts over all files and places, and each file's rows."""
     first: list[str] = []
     counts: dict[str, Counter[str]] = {}
     places: _Places = {}
     rows = []
-    for path in paths:
-        lines = read_rows(path)
-        header = [name.strip() for name in next(lines, (1, []))[1]]
+    for file in files:
+        path, header = file.path, file.header
         if not header or not all(header) or len(set(header)) < len(header):
             raise InputError(f"{path} row 1: a header is meant, with every column's name once")
-        if separated := other_separator(header):
-            raise InputError(f"{path} row 1: {separated}")
         if any(number_in(name) is not None for name in header):
             raise InputError(f"{path} row 1: looks like data; a header with the columns' names is meant")
         if not first:
@@ -168,16 +160,15 @@ def _count(
             places = {name: {} for name in header}
         elif set(header) != set(first):
             other = sorted(set(header) ^ set(first))
-            raise InputError(f"{path} row 1: not the columns of {paths[0]}: {', '.join(other)} differ")
+            raise InputError(f"{path} row 1: not the columns of {files[0].path}: {', '.join(other)} differ")
         number_of = 0
-        for number, cells in lines:
+        for number, cells in file.rows(plain=True):
             if len(cells) != len(header):
                 raise InputError(f"{path} row {number}: {len(cells)} values for {len(header)} columns")
             for name, cell in zip(header, cells, strict=True):
-                text = cell.strip()
-                counts[name][text] += 1
-                if counts[name][text] == 1 and number_in(text) is None:
-                    places[name][text] = f"{path} row {number}, column {name}"
+                counts[name][cell] += 1
+                if counts[name][cell] == 1 and number_in(cell) is None:
+                    places[name][cell] = f"{path} row {number}, column {name}"
             number_of += 1
         if not number_of:
             raise InputError(f"{path}: holds no rows under its header")
@@ -245,11 +236,6 @@ def _identifies(name: str, count: Counter[str], *, files: int) -> bool:
 
 def _many_texts(values: Sequence[str]) -> str:
     """Why a column of so many texts is left out."""
-    with_comma = sum(_WITH_COMMA.fullmatch(text) is not None for text in values)
-    if with_comma and with_comma + sum(number_in(text) is not None for text in values) >= _MOSTLY * len(
-        values
-    ):
-        return "has numbers with a comma in them: write them with a point"
     return f"has {len(values)} texts: a name, a date or a note"
 
 
@@ -260,7 +246,7 @@ def _words(count: Counter[str], places: Mapping[str, str] | None = None) -> set[
         InputError: another text is among numbers, and `places` are given.
     """
     texts = {text for text in count if text not in MISSING and number_in(text) is None}
-    words = {text for text in texts if unicodedata.normalize("NFC", text).casefold() in _KNOWN_WORDS}
+    words = {text for text in texts if is_missing_word(text)}
     numbers = sum(times for text, times in count.items() if number_in(text) is not None)
     others = sum(count[text] for text in texts - words)
     if not numbers or numbers < _MOSTLY * (numbers + others):
@@ -268,9 +254,8 @@ def _words(count: Counter[str], places: Mapping[str, str] | None = None) -> set[
     if places is not None:
         for text in count:  # the text itself may tell of a patient, and errors are kept in logs
             if text in texts - words:
-                hint = "a number with a comma" if _WITH_COMMA.fullmatch(text) else "a text"
                 raise InputError(
-                    f"{places[text]}: {hint} stands among numbers, and is no known word for a missing value; "
-                    "write a number with a point, or leave the cell empty"
+                    f"{places[text]}: a text stands among numbers, and is no known word for a missing value; "
+                    "write a number, or leave the cell empty"
                 )
     return words

@@ -7,15 +7,28 @@ number is one feature, NaN where it is missing; a category is one feature a valu
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pate_fed.structure import check, refusal, setting
 
-__all__ = ["MISSING", "Schema", "number_in"]
+__all__ = ["MISSING", "Schema", "is_missing_word", "number_in"]
 
 MISSING = frozenset({"", "?", "NA", "N/A", "nan", "NaN", "NULL", "null"})
+# What stands for a missing value among numbers, beside MISSING. Any other text there may be a patient's.
+_MISSING_WORDS = """
+    -, --, –, —, ., .., *, /, x, na, n/a, n.a., n. a., #n/a, #na, nan, nil, none, null, (null), \\n, nd, n.d.,
+    not available, not done, not known, unknown, unk, missing, pending,
+    unbekannt, unbek, unbek., k.a., k. a., keine angabe, fehlt, fehlend, nicht erhoben, nicht bekannt,
+    inconnu, inconnue, manquant, non disponible, non connu, nr, n.r., non renseigné,
+    desconocido, desconocida, sin dato, no disponible, s/d, desconhecido, sem dados,
+    sconosciuto, ignoto, mancante, non noto, onbekend, ontbreekt, okänd, saknas, ukjent, mangler, ukendt,
+    tuntematon, puuttuu, nieznany, nieznane, brak, brak danych, neznámé, neuvedeno, bilinmiyor,
+    неизвестно, нет данных, 不明, 不详
+"""
+_KNOWN_WORDS = frozenset(word.strip() for word in _MISSING_WORDS.split(","))
 MOST_TEXT = 1000  # characters of a name or a value
 
 
@@ -82,12 +95,31 @@ class Schema:
         """Numbers a row becomes."""
         return sum(max(1, len(values)) for _, values in self.columns)
 
+    def in_one_form(self) -> Schema:
+        """The same with all texts in Unicode's form NFC, in which those of files are."""
+
+        def one(text: str) -> str:
+            return unicodedata.normalize("NFC", text)
+
+        return Schema(
+            label=one(self.label),
+            classes=tuple(map(one, self.classes)),
+            columns=tuple((one(name), tuple(map(one, values))) for name, values in self.columns),
+            patient=None if self.patient is None else one(self.patient),
+            missing=tuple(map(one, self.missing)),
+        )
+
     def lacks(self, text: str) -> bool:
         """Whether a text stands for a missing value, in a column of which it is no value."""
         if text in MISSING or text in self.missing:
             return True
         number = number_in(text) if self.missing else None
         return number is not None and number in {number_in(each) for each in self.missing}
+
+
+def is_missing_word(text: str) -> bool:
+    """Whether a text stands for a missing value wherever numbers are meant, in the common languages."""
+    return text in MISSING or unicodedata.normalize("NFC", text).casefold() in _KNOWN_WORDS
 
 
 def number_in(text: str) -> float | None:

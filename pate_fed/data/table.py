@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.schema import Schema, number_in
+from pate_fed.data.csv_file import CsvFile
+from pate_fed.data.schema import Schema, is_missing_word, number_in
 from pate_fed.errors import InputError
 
-__all__ = ["LARGEST", "UNLABELLED", "Rows", "other_separator", "read_rows", "read_table"]
+__all__ = ["LARGEST", "UNLABELLED", "Rows", "read_table"]
 
 UNLABELLED = -1
 LARGEST = float(np.finfo(np.float32).max)  # teachers compute in 32 bits
@@ -27,95 +27,35 @@ class Rows:
     """Records: a table's rows as numbers, or images.
 
     Shapes: inputs float64 (n, features) or uint8 (n, height, width, channels), labels int64 (n,), -1 where a
-    record has none, patients int64 (n,): equal for records of one patient.
+    record has none, patients int64 (n,): equal for records of one patient. `read_as` says how a file was
+    written, where it is told ("semicolons, decimal commas").
     """
 
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
     patients: NDArray[np.int64]
+    read_as: str = ""
 
 
-def read_table(path: Path, schema: Schema, *, labelled: bool) -> Rows:
+def read_table(path: Path, schema: Schema, *, labelled: bool, decimal: str | None = None) -> Rows:
     """A CSV file with a header, encoded by the schema; columns that the schema does not name are left alone.
 
     With `labelled` every row must have a label and, where the schema has patients, name one; else both may be
-    missing (a public pool).
+    missing (a public pool). `decimal` says how this file writes numbers (`csv_file.POINT`, `COMMA`); None: as
+    can be told from it.
 
     Raises:
         InputError: the file cannot be read, lacks a column, or a value is not what the schema says; the error
             names file, row and column, and what would be right.
     """
-    rows = read_rows(path)
-    header = [name.strip() for name in next(rows, (1, []))[1]]
-    places = _places(path, header, schema, labelled=labelled)
-    reader = _RowReader(path, schema, places, labelled=labelled)
-    for number, cells in rows:
-        if len(cells) != len(header):
-            raise InputError(f"{path} row {number}: {len(cells)} values for {len(header)} columns")
+    file, schema = CsvFile(path, decimal=decimal), schema.in_one_form()
+    places = _places(path, file.header, schema, labelled=labelled)
+    reader = _RowReader(file, schema, places, labelled=labelled)
+    for number, cells in file.rows():
+        if len(cells) != len(file.header):
+            raise InputError(f"{path} row {number}: {len(cells)} values for {len(file.header)} columns")
         reader.add(number, cells)
     return reader.rows()
-
-
-def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file with their numbers, as a spreadsheet counts: the header is row 1.
-
-    Empty rows but the first are left out.
-
-    Raises:
-        InputError: the file cannot be read, is not in UTF-8, or has a value without an end.
-    """
-    number = 0
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            for number, cells in enumerate(csv.reader(file, strict=True), start=1):
-                if cells or number == 1:
-                    yield number, cells
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise InputError(_undecodable(path)) from error
-    except csv.Error as error:
-        raise InputError(f"{path} row {number + 1}: {_broken(str(error))}") from error
-
-
-def other_separator(header: list[str]) -> str:
-    """What separates a header's names where it is no comma, and what helps; nothing where it is one."""
-    line = "".join(header)
-    for mark in (";", "\t", "|"):
-        if line.count(mark) > 3 * (len(header) - 1):  # a name may hold a comma, or some of these: sex (m;w;d)
-            return (
-                f"values are separated by {mark!r}, and commas are meant; save it as CSV, a comma between "
-                "values and a point in numbers (LibreOffice: Save As, Edit filter settings; Excel: with "
-                "English (United States) as the system's region)"
-            )
-    return ""
-
-
-def _broken(error: str) -> str:
-    """What the csv module found, in words that say what to do."""
-    if "field larger" in error:
-        most = csv.field_size_limit()
-        return f'a value of more than {most:,} characters; is the closing quote (") of a value missing?'
-    if "unexpected end" in error:
-        return 'a value begins with a quote (") that is never closed; close it, or write "" for a quote in it'
-    return f'no CSV ({error}); a quote (") within a quoted value is written twice ("")'
-
-
-def _undecodable(path: Path) -> str:
-    """Where a file is not in UTF-8, and how it becomes so."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
-            if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
-                return f"{path}: is in UTF-16, as a spreadsheet's Unicode text; save it as CSV in UTF-8"
-            try:
-                line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                column = line[: error.start].count(b",") + 1
-                return (
-                    f"{path} row {number}, value {column}: not in UTF-8 (byte 0x{line[error.start]:02x}); if "
-                    f"the file is in Latin-1: iconv -f latin1 -t utf-8 {path.name} > new.csv"
-                )
-    return f"{path}: not a CSV file in UTF-8"
 
 
 def _places(path: Path, header: list[str], schema: Schema, *, labelled: bool) -> dict[str, int]:
@@ -152,13 +92,9 @@ def _looks_like_data(header: list[str], schema: Schema, needed: list[str]) -> bo
 
 
 def _why_missing(name: str, header: list[str]) -> str:
-    """What the header looks like instead: another separator, a line before it, or another spelling."""
+    """What the header looks like instead: an empty row, or another spelling."""
     if not any(header):
         return "; the file begins with an empty row, and a header is meant"
-    if other := other_separator(header):
-        return f"; {other}"
-    if header[0].lower().startswith("sep="):
-        return "; the header must be the first row, without a line sep= before it"
     return _meant(name, header, "there is {}")
 
 
@@ -169,12 +105,28 @@ def _meant(text: str, known: Iterable[str], words: str, *, cutoff: float = 0.6) 
     return f"; {words.format(repr(spelt[near[0]]))}" if near else ""
 
 
+_YES_NO = (
+    frozenset("yes y ja j oui sí si sì sim tak ano true wahr vrai verdadero vero".split()),
+    frozenset("no n nein non não nao nie ne nee nej nei false falsch faux falso".split()),
+)
+_ALL_WORDS = _YES_NO[0] | _YES_NO[1]
+
+
 class _Names:
-    """The places of allowed values in their list; numbers are the same however they are written."""
+    """The places of allowed values in their list; numbers are the same however they are written.
+
+    Where one of them says yes and one says no, so does a word of another language.
+    """
 
     def __init__(self, values: tuple[str, ...]) -> None:
         self.values = values
         self._exact = {value: place for place, value in enumerate(values)}
+        said = [
+            [place for place, value in enumerate(values) if value.casefold() in words] for words in _YES_NO
+        ]
+        if all(len(places) == 1 for places in said):
+            for words, [place] in zip(_YES_NO, said, strict=True):
+                self._exact = dict.fromkeys(words, place) | self._exact
         numbers = [number_in(value) for value in values]
         self._numbers: dict[float, int] = {
             number: place
@@ -185,6 +137,8 @@ class _Names:
     def find(self, text: str) -> int | None:
         """The place of a value: as it is written, or as a number (1.0 for 1); None where it is not there."""
         place = self._exact.get(text)
+        if place is None:
+            place = self._exact.get(text.casefold()) if text.casefold() in _ALL_WORDS else None
         number = None if place is not None else number_in(text)
         return place if number is None else self._numbers.get(number)
 
@@ -192,8 +146,8 @@ class _Names:
 class _RowReader:
     """Encodes a table's rows, one after the other; `places` are the columns' by name."""
 
-    def __init__(self, path: Path, schema: Schema, places: Mapping[str, int], *, labelled: bool) -> None:
-        self.path, self.schema, self.places, self.labelled = path, schema, places, labelled
+    def __init__(self, file: CsvFile, schema: Schema, places: Mapping[str, int], *, labelled: bool) -> None:
+        self.file, self.schema, self.places, self.labelled = file, schema, places, labelled
         self._columns = [(name, _Names(values)) for name, values in schema.columns]
         self._classes = _Names(schema.classes)
         self._inputs: list[list[float]] = []
@@ -206,16 +160,18 @@ class _RowReader:
         Raises:
             InputError: a value is not what the schema says.
         """
-        where = f"{self.path} row {number}, column"
+        where = f"{self.file.path} row {number}, column"
         features: list[float] = []
         for name, values in self._columns:
-            features += self._encode(cells[self.places[name]].strip(), values, f"{where} {name}")
+            place = self.places[name]
+            text = cells[place] if values.values else self.file.number(cells[place], place, number)
+            features += self._encode(text, values, f"{where} {name}")
         self._inputs.append(features)
         label, patient = self.schema.label, self.schema.patient
-        text = cells[self.places[label]].strip() if label in self.places else ""
+        text = cells[self.places[label]] if label in self.places else ""
         self._labels.append(self._label(text, f"{where} {label}"))
         if patient is not None and patient in self.places:
-            self._patients.append(self._patient(cells[self.places[patient]].strip(), f"{where} {patient}"))
+            self._patients.append(self._patient(cells[self.places[patient]], f"{where} {patient}"))
 
     def rows(self) -> Rows:
         """All rows.
@@ -224,11 +180,12 @@ class _RowReader:
             InputError: there are none.
         """
         if not self._inputs:
-            raise InputError(f"{self.path}: holds no rows under its header")
+            raise InputError(f"{self.file.path}: holds no rows under its header")
         # Numbered by name: in the order of their rows, a patient's number would follow from others' rows.
         named = np.unique(self._patients, return_inverse=True)[1] if self._patients else None
         owners = np.arange(len(self._inputs)) if named is None else named
-        return Rows(np.array(self._inputs), np.array(self._labels, dtype=np.int64), owners.astype(np.int64))
+        labels = np.array(self._labels, dtype=np.int64)
+        return Rows(np.array(self._inputs), labels, owners.astype(np.int64), self.file.described())
 
     def _encode(self, text: str, values: _Names, where: str) -> list[float]:
         if values.values:
@@ -237,14 +194,12 @@ class _RowReader:
                 hint = _meant(text, values.values, "did you mean {}?")
                 raise InputError(f"{where}: {_shown(text)} is none of {', '.join(values.values)}{hint}")
             return [float(place == chosen) for place in range(len(values.values))]
-        if self.schema.lacks(text):
+        if self.schema.lacks(text) or is_missing_word(text):
             return [math.nan]
         number = number_in(text)
         if number is None:
-            comma = number_in(text.replace(",", ".", 1)) is not None
-            hint = "; a decimal point is meant, not a comma" if comma else ""
-            missing = "; a word for a missing value stands in the study's data.table.missing"
-            raise InputError(f"{where}: {_shown(text)} is not a finite number{hint or missing}")
+            missing = "a word for a missing value stands in the study's data.table.missing"
+            raise InputError(f"{where}: {_shown(text)} is not a finite number; {missing}")
         if abs(number) > LARGEST:
             raise InputError(f"{where}: {_shown(text)} is too large: at most {LARGEST:.1e} is meant")
         return [number]

@@ -22,8 +22,13 @@ from pate_fed.protocol.digest import record_digest
 from pate_fed.protocol.messages import END, TEACH, VOTES, Record
 
 
-def _semicolons(text: str) -> str:
-    return text.replace(",", ";")
+def _thousands(text: str) -> str:
+    """The first column in one row as 1.234 in a file of semicolons, which may be 1234."""
+    head, *rows = text.replace(",", ";").replace(".", "").splitlines()
+    place = head.split(";").index("mean radius")
+    cells = rows[0].split(";")
+    cells[place] = "1.234"
+    return "\n".join([head, ";".join(cells), *rows[1:]])
 
 
 def _one_patient(text: str) -> str:
@@ -39,7 +44,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (_semicolons, "separated by ';'"),
+        (_thousands, "column mean radius: 1.234 may be 1234 or 1.234"),
         (_one_patient, "20 teachers for 1 patients"),
         (lambda text: text.replace("benign", "good", 1), "'good' is none of the classes"),
     ],

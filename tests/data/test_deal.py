@@ -21,13 +21,13 @@ def file(tmp_path: Path) -> Path:
     """24 rows, two of each patient."""
     rows = "\n".join(f"p{number // 2},{number},{number % 2}" for number in range(24))
     path = tmp_path / "all.csv"
-    path.write_text(f"patient, age,ill\n{rows}\n", encoding="utf-8")
+    path.write_text(f"patient,age,ill\n{rows}\n", encoding="utf-8")
     return path
 
 
 def _rows(path: Path) -> list[str]:
     header, *rows = path.read_text(encoding="utf-8").splitlines()
-    assert header == "patient, age,ill"
+    assert header == "patient,age,ill"
     return rows
 
 

@@ -24,13 +24,11 @@ def _file(tmp_path: Path, name: str, *, header: str = HEADER, sex: str = "f", ro
     return path
 
 
-def test_numbers_with_a_comma_are_no_notes(tmp_path: Path) -> None:
+def test_numbers_with_a_comma_are_numbers(tmp_path: Path) -> None:
     path = tmp_path / "german.csv"
     rows = (f'{n},"{n},{n % 7}",{"ill" if n % 2 else "well"}\n' for n in range(40))
     path.write_text("age,chol,outcome\n" + "".join(rows), encoding="utf-8")
-    assert dict(infer_schema([path]).left_out) == {
-        "chol": "has numbers with a comma in them: write them with a point"
-    }
+    assert infer_schema([path]).schema.columns == (("age", ()), ("chol", ()))
 
 
 def test_a_text_among_numbers_is_no_word_for_a_missing_value(tmp_path: Path) -> None:
@@ -46,12 +44,6 @@ def test_a_text_among_numbers_is_no_word_for_a_missing_value(tmp_path: Path) -> 
         ) as error:
             infer_schema([path])
         assert "Mrs" not in str(error.value)
-    text = '"1,5"'
-    path.write_text(
-        "x,y\n" + "".join(f"{text if n == 7 else n},{n % 2}\n" for n in range(40)), encoding="utf-8"
-    )
-    with pytest.raises(InputError, match=r"row 9, column x: a number with a comma stands among numbers"):
-        infer_schema([path])
 
 
 def test_numbers_categories_patients_and_what_is_left_out(tmp_path: Path) -> None:
@@ -167,9 +159,7 @@ def test_values_that_repeat_may_be_the_patients(tmp_path: Path, name: str, value
         ("x,y\n", "no rows"),
         ("1,2\n3,4\n", "row 1: looks like data"),
         ("x,x\n1,2\n", "row 1: a header is meant"),
-        ("x;y\n1,5;0\n", "row 1: values are separated by ';', and commas are meant; save it as CSV"),
-        ("x;y, in mm;z;u;v\n1;2;0;4;5\n", "row 1: values are separated by ';'"),
-        ("x\ty\n1\t0\n", "row 1: values are separated by"),
+        ("x;y, in mm;z;u;v\n1;2;0;4;5\n", "row 1: not the columns of .*: u, v, y, y, in mm, z differ"),
         ("x,sex (m;w;d)\n1,m\n", "row 1: not the columns of .*: sex .m;w;d., y differ"),  # commas
         ("x,y\n1\n", "row 2: 1 values for 2 columns"),
         ("z,y\n1,2\n", "row 1: not the columns of .*: x, z differ"),

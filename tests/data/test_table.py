@@ -61,9 +61,6 @@ def test_a_pool_may_lack_labels_patients_and_have_a_byte_order_mark(tmp_path: Pa
         ("patient,age,age,sex,dose,outcome\n", ["'age'", "twice"]),
         (HEADER, ["no rows"]),
         (HEADER.upper(), ["row 1", "'age'", "there is 'AGE'"]),
-        (HEADER.replace(",", ";") + "a;1;f;1,5;x;ill\n", ["row 1", "separated by ';'", "commas"]),
-        (HEADER.replace(",", "\t"), ["row 1", r"separated by '\t'"]),
-        ("sep=,\n" + HEADER, ["row 1", "without a line sep="]),
         ("\n" + HEADER, ["row 1", "empty row"]),
         ("", ["row 1", "a header is meant"]),
         ("b,7,m,2,z,ill\na,41,f,1,x,well\n", ["row 1", "looks like data", "age, sex, dose, outcome"]),
@@ -71,11 +68,10 @@ def test_a_pool_may_lack_labels_patients_and_have_a_byte_order_mark(tmp_path: Pa
         (HEADER + 'a,41,f,1,x,well\nb,1,f,1,"y"z,ill\n', ["row 3", "written twice"]),
         (HEADER + "a,41,f,1," + 200_000 * "x" + ",well\n", ["row 2", "131,072 characters", "closing quote"]),
         (HEADER + "a,1e308,f,1,x,well\n", ["row 2", "column age", "too large", "3.4e+38"]),
-        (HEADER + 'a,"41,5",f,1,x,well\n', ["row 2", "column age", "decimal point"]),
         (HEADER + "a,1_000,f,1,x,well\n", ["row 2", "column age", "not a finite number"]),
         (HEADER + "a,41,f,1,x,well\n,1,f,1,y,ill\n", ["row 3", "column patient", "patient is missing"]),
         (HEADER + "NA,41,f,1,x,well\n", ["row 2", "column patient", "patient is missing"]),
-        (HEADER + "a,unknown,f,1,x,well\n", ["row 2", "data.table.missing"]),
+        (HEADER + "a,see letter,f,1,x,well\n", ["row 2", "data.table.missing"]),
     ],
 )
 def test_a_wrong_table_is_named_by_row_and_column(tmp_path: Path, text: str, words: list[str]) -> None:
@@ -98,9 +94,16 @@ def test_a_pools_label_that_is_misspelt_is_no_missing_label(column: str, taken: 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (HEADER.encode() + "a,41,f,1,Zoé,well\n".encode("latin-1"), "row 2, value 5: .*byte 0xe9.* iconv"),
-        ("\ufeff".encode() + HEADER.encode() + b"a,41,f,1,x,well\n\x80", "row 3, value 1: not in UTF-8"),
-        (HEADER.encode("utf-16"), "is in UTF-16"),
+        (
+            HEADER.encode() + "a,41,f,1,Gefäß,well\n".encode("cp850"),
+            "row 2: neither in UTF-8 .*byte 0x84.* iconv",
+        ),
+        (
+            "\ufeff".encode() + HEADER.encode() + b"a,41,f,1,x,ill\n\x80",
+            "row 3: begins as UTF-8",
+        ),
+        (HEADER.encode("utf-16")[:-1], "begins as UTF-16 and is damaged"),
+        (HEADER.encode("utf-16-le"), "UTF-16 without its mark"),
     ],
 )
 def test_a_file_in_another_encoding_is_named_by_row(tmp_path: Path, content: bytes, words: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
+from pate_fed.cli.parser import DECIMAL, Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.format import counted, printable
 
@@ -57,6 +57,7 @@ def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(hospital, "--hospital NAME", "this hospital's name")
     add_option(hospital, "--data PATH", "its records; what they hold is shown on a terminal only")
     add_option(hospital, "--pool PATH", "its copy of the public inputs")
+    add_option(hospital, "--decimal", DECIMAL, choices=("point", "comma"))
     add_option(hospital, "--policy FILE", "its policy.toml (default: the one in --tls-dir)")
     add_option(hospital, "--server HOST:PORT", "the coordinator's address, which is connected to")
     add_option(hospital, "--state-dir DIR", "its state (default: as the client's)")

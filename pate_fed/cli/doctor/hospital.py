@@ -164,9 +164,9 @@ class HospitalSide:
             return CheckResult(f"{given.data} rehearses with a simulated party's records")
         check_there(path, option="--data")
         if isinstance(self._terms, Terms):
-            self._wanted = WantedRecords.by_terms(self._terms)
+            self._wanted = WantedRecords.by_terms(self._terms).written(given.decimal)
         elif self._terms is None and given.config is not None:
-            self._wanted = WantedRecords.by_study(Path(given.config))
+            self._wanted = WantedRecords.by_study(Path(given.config)).written(given.decimal)
         elif self._terms is None:
             cure = "mend the identity" if given.tls_dir else "give --tls-dir or --config too"
             unread = f"{path} is there, but nothing says how the study reads it: {cure}"

@@ -6,7 +6,7 @@ What is found here is for the hospital's own terminal: no count, class or accura
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +66,10 @@ class WantedRecords:
         sums = study.aggregation.sums
         return cls(spec=study.data.kind(), parties=study.parties, teacher=study.teacher, sums=sums)
 
+    def written(self, decimal: str | None) -> WantedRecords:
+        """The same where the hospital's CSV files write numbers so."""
+        return replace(self, spec=replace(self.spec, decimal=decimal))
+
     def read(self, path: Path) -> tuple[Rows, CheckResult]:
         """The records, and how many there are of each class.
 
@@ -81,7 +85,8 @@ class WantedRecords:
         if missing:
             unknown = f"no record of {', '.join(missing)}: teachers here will never name that"
             return rows, CheckResult(warnings=(unknown,))
-        return rows, CheckResult(f"{len(rows.labels)} records, {what}: {shown}", file_text=_READABLE)
+        how = f"; read as {rows.read_as}" if rows.read_as else ""
+        return rows, CheckResult(f"{len(rows.labels)} records, {what}: {shown}{how}", file_text=_READABLE)
 
 
 def check_labels(path: Path, terms: LabelTerms) -> CheckResult:

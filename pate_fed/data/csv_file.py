@@ -1,0 +1,327 @@
+"""CSV files as hospitals write them: separators, encodings, decimal signs and dates, told from the file.
+
+What a file leaves open (is 1.234 a thousand?) is asked, by row and column. `CsvFile` is all that the rest
+sees of it: a faster reader may take its place.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from pate_fed.data.schema import is_missing_word, number_in
+from pate_fed.errors import InputError
+
+__all__ = ["COMMA", "POINT", "CsvFile"]
+
+POINT, COMMA = "point", "comma"
+"""What separates a number's decimals."""
+
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_TRIED = 200  # rows by which a separator is told
+_MOSTLY = 0.9  # of a column's values are numbers: else they are texts, and stay as they are
+_SPACES = " \u00a0\u202f'\u2019"
+_GROUPED = re.compile(rf"[-+]?\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:[.,]\d+)?")
+_EITHER = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")  # a thousand, or a decimal
+_POINTED = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,})")  # 1,234.5 or 1,234,567
+_COMMAED = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,})")
+_WITH_COMMA = re.compile(r"[-+]?(?:\d+,\d*|,\d+)(?:[eE][-+]?\d+)?")
+_SUSPECT = re.compile(rf"\d[{_SPACES}]\d{{3}}|\d[-./]\d{{1,2}}[-./]\d|\d[A-Za-z]{{3}}\d{{4}}")
+_DATE = re.compile(r"(\d{1,4})([-./])(\d{1,2})\2(\d{1,4})(?:[ T]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?")
+_SAS_DATE = re.compile(r"(\d{1,2})([A-Za-z]{3})(\d{4})")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+# Letters of DOS's code page 850 where Windows-1252 has signs that stand after or between no letters.
+_FROM_DOS = re.compile(
+    rb"[A-Za-z](?:[\x82-\x84\x86-\x89\x8b]|[\x85\x93-\x95\x98\x99\x9b][a-z])|[\x81\x8d\x8f\x90\x9d]"
+)
+_EPOCH = date(1970, 1, 1).toordinal()
+_AGES = {"age", "alter", "lebensalter", "edad", "eta", "idade", "leeftijd", "alder", "wiek", "vek"}
+
+
+@dataclass(slots=True)
+class _Column:
+    """What a column's values say of how they are written: how many are such a number, or such a date."""
+
+    values: int = 0
+    numbers: int = 0
+    point: int = 0
+    comma: int = 0
+    open: str = ""  # the signs of those that may be either
+    day_first: bool = False
+    month_first: bool = False
+
+    @property
+    def is_numbers(self) -> bool:
+        return self.numbers >= max(1.0, _MOSTLY * self.values)
+
+    def take(self, text: str) -> None:
+        if is_missing_word(text):
+            return
+        self.values += 1
+        kind = _kind(text)
+        self.numbers += kind is not None
+        self.point += kind == POINT
+        self.comma += kind == COMMA
+        if kind == "either":
+            self.open += "" if (sign := "," if "," in text else ".") in self.open else sign
+        if (found := _DATE.fullmatch(text)) and found[2] == "/":
+            self.day_first |= int(found[1]) > 12
+            self.month_first |= int(found[3]) > 12
+
+
+class CsvFile:
+    """A CSV file with a header; `decimal` says how it writes numbers, None: as can be told from it.
+
+    `header` are the names, stripped and in Unicode's form NFC, as all texts are.
+
+    Raises:
+        InputError: the file cannot be read, or how it is written cannot be told.
+    """
+
+    def __init__(self, path: Path, *, decimal: str | None = None) -> None:
+        self.path, self._decimal = path, decimal
+        self._text, self._encoding = _decoded(path)
+        self._skipped, separator = _said_separator(self._text)
+        self._separator = separator or _told_separator(self._text[self._skipped :])
+        self.header = next(self._parsed(), (1, []))[1]
+        self._columns: list[_Column] | None = None
+        self._used: set[str] = set()  # what was met that is said: decimal commas, dates
+
+    def rows(self, *, plain: bool = False) -> Iterator[tuple[int, list[str]]]:
+        """The rows under the header with their numbers, as a spreadsheet counts: the header is row 1.
+
+        Empty rows are left out. `plain` writes the numbers of columns of numbers with a decimal point alone.
+
+        Raises:
+            InputError: a value without an end, or numbers that may be read in two ways.
+        """
+        rows = self._parsed()
+        next(rows, None)
+        for number, cells in rows:
+            if number == 2 and len(cells) > 1 and all(cell and not cell.strip("-") for cell in cells):
+                continue  # sqlcmd underlines its header
+            if plain:
+                kinds = self._kinds()
+                for place in range(min(len(cells), len(kinds))):
+                    if kinds[place].is_numbers:
+                        cells[place] = self.number(cells[place], place, number)
+            yield number, cells
+
+    def number(self, text: str, place: int, row: int) -> str:
+        """A value of a column of numbers, written with a decimal point alone; any other text as it is.
+
+        A date becomes days since 1970-01-01.
+
+        Raises:
+            InputError: it may be read in two ways, or is a date where an age is meant.
+        """
+        if text.isdecimal():
+            return text
+        kind = _kind(text)
+        if kind == "either":
+            kind = self._style(place, row, text)
+        if kind is not None:
+            return self._pointed(text, kind)
+        return self._days(text, place, row)
+
+    def described(self) -> str:
+        """How the file is written, in words, so far as it was met; empty for commas, points and UTF-8."""
+        found = [] if self._separator == "," else [_SEPARATORS[self._separator]]
+        found += sorted(self._used) + ([] if self._encoding == "UTF-8" else [self._encoding])
+        return ", ".join(found)
+
+    def _parsed(self) -> Iterator[tuple[int, list[str]]]:
+        number = 0
+        try:
+            for number, cells in enumerate(_csv(self._text[self._skipped :], self._separator), start=1):
+                if cells or number == 1:
+                    yield number, [_clean(cell) for cell in cells]
+        except csv.Error as error:
+            raise InputError(f"{self.path} row {number + 1}: {_broken(str(error))}") from error
+
+    def _kinds(self) -> list[_Column]:
+        """What each column's values say of how they are written; all of them are looked at once."""
+        if self._columns is None:
+            self._columns = [_Column() for _ in self.header]
+            for _, cells in self.rows():
+                for column, cell in zip(self._columns, cells, strict=False):
+                    column.take(cell)
+        return self._columns
+
+    def _style(self, place: int, row: int, text: str) -> str:
+        """What the decimal sign is where a number itself does not tell."""
+        if self._decimal is not None:
+            return self._decimal
+        column, others = self._kinds()[place], [each for each in self._kinds() if each.is_numbers]
+        for known in ([column], others):
+            points, commas = sum(each.point for each in known), sum(each.comma for each in known)
+            if points and commas:
+                break
+            if points or commas:
+                return POINT if points else COMMA
+        else:
+            if self._separator == "," and column.open == ".":
+                return POINT  # with decimal commas nobody separates values by commas
+        sign = "," if "," in text else "."
+        raise InputError(
+            f"{self.path} row {row}, column {self.header[place]}: {text} may be {text.replace(sign, '')} or "
+            f"{text.replace(sign, '.')}, and nothing in the file tells; say how it writes numbers: --decimal "
+            "point or --decimal comma"
+        )
+
+    def _pointed(self, text: str, kind: str) -> str:
+        bare = _bare(text)
+        if kind == COMMA and ("," in bare or "." in bare):
+            self._used.add("decimal commas")
+            bare = bare.replace(".", "").replace(",", ".")
+        return bare.replace(",", "") if number_in(bare.replace(",", "")) is not None else text
+
+    def _days(self, text: str, place: int, row: int) -> str:
+        told = self._told_date(text, place, row)
+        if told is None:
+            return text
+        where, name = f"{self.path} row {row}, column {self.header[place]}", self.header[place]
+        if _letters(name) in _AGES:
+            raise InputError(f"{where}: {text} is a date, and an age is meant; write whole years")
+        self._used.add("dates as days since 1970-01-01")
+        return str(told.toordinal() - _EPOCH)
+
+    def _told_date(self, text: str, place: int, row: int) -> date | None:
+        if (sas := _SAS_DATE.fullmatch(text)) and sas[2].lower() in _MONTHS:
+            return _date(sas[3], str(_MONTHS.index(sas[2].lower()) + 1), sas[1])
+        found = _DATE.fullmatch(text)
+        if found is None:
+            return None
+        first, mark, second, third = found[1], found[2], found[3], found[4]
+        if len(first) == 4:
+            return _date(first, second, third)
+        if len(third) != 4:
+            return None
+        column = self._kinds()[place]
+        if mark == "/" and column.day_first == column.month_first:
+            raise InputError(
+                f"{self.path} row {row}, column {self.header[place]}: {text} may begin with its day or its "
+                "month, and nothing in the column tells; write dates as 2026-03-31"
+            )
+        day_first = mark != "/" or column.day_first
+        return _date(third, second, first) if day_first else _date(third, first, second)
+
+
+def _date(year: str, month: str, day: str) -> date | None:
+    try:
+        return date(int(year), int(month), int(day))
+    except ValueError:
+        return None
+
+
+def _clean(text: str) -> str:
+    text = text.strip()
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def _letters(name: str) -> str:
+    apart = unicodedata.normalize("NFKD", name.casefold())
+    return "".join(letter for letter in apart if letter.isalnum())
+
+
+def _bare(text: str) -> str:
+    """A number without what stands between its thousands but points and commas, and with a plain minus."""
+    text = text.replace("\u2212", "-")
+    return re.sub(f"[{_SPACES}]", "", text) if _GROUPED.fullmatch(text) else text
+
+
+def _kind(text: str) -> str | None:
+    """How a number is written: with a decimal point or comma, either, or plain; None: it is none."""
+    bare = _bare(text)
+    if "," not in bare:
+        if "." not in bare:
+            return None if number_in(bare) is None else "plain"
+        if _EITHER.fullmatch(bare):
+            return "either"
+        return POINT if number_in(bare) is not None else COMMA if _COMMAED.fullmatch(bare) else None
+    if _EITHER.fullmatch(bare):
+        return "either"
+    if _POINTED.fullmatch(bare):
+        return POINT
+    return COMMA if _COMMAED.fullmatch(bare) or _WITH_COMMA.fullmatch(bare) else None
+
+
+def _csv(text: str, separator: str) -> Iterator[list[str]]:
+    return csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+
+
+def _decoded(path: Path) -> tuple[str, str]:
+    """A file's text, and the encoding's name."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        try:
+            return content.decode("utf-16"), "UTF-16"
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: begins as UTF-16 and is damaged; save it as CSV in UTF-8") from error
+    if b"\0" in content[:1000]:
+        raise InputError(f"{path}: no CSV, or UTF-16 without its mark; save it as CSV in UTF-8")
+    try:
+        return content.decode("utf-8-sig"), "UTF-8"
+    except UnicodeDecodeError as error:
+        broken = error
+    if content.startswith(codecs.BOM_UTF8):
+        row = content[: broken.start + len(codecs.BOM_UTF8)].count(b"\n") + 1
+        raise InputError(f"{path} row {row}: begins as UTF-8, and is not in it; save it as CSV in UTF-8")
+    # Latin-1 is Windows-1252 without the signs at 0x80 to 0x9f, where DOS has its letters.
+    odd = _FROM_DOS.search(content)
+    if odd is not None:
+        row = content[: odd.start()].count(b"\n") + 1
+        raise InputError(
+            f"{path} row {row}: neither in UTF-8 (byte 0x{content[broken.start]:02x}) nor surely in "
+            "Windows-1252; save it as CSV in UTF-8 (if it comes from DOS: iconv -f cp850 -t utf-8 "
+            f"{path.name} > new.csv)"
+        )
+    return content.decode("cp1252"), "Windows-1252"
+
+
+def _said_separator(text: str) -> tuple[int, str]:
+    """What a first line `sep=;`, as Excel reads it, says, and how long it is."""
+    found = re.match(r"sep=([,;\t|])\r?\n", text)
+    return (found.end(), found[1]) if found else (0, "")
+
+
+def _told_separator(text: str) -> str:
+    """By which most rows have as many values as the header; a comma where nothing tells."""
+
+    def fits(separator: str) -> tuple[float, int]:
+        counts: list[int] = []
+        try:
+            for cells in _csv(text, separator):
+                if cells:
+                    counts.append(len(cells))
+                if len(counts) > _TRIED:
+                    break
+        except csv.Error:  # a quote in the middle of what is no value: not by this
+            pass
+        if not counts or counts[0] < 2:
+            return 0.0, 0
+        return sum(count == counts[0] for count in counts) / len(counts), counts[0]
+
+    found = {separator: fits(separator) for separator in _SEPARATORS}
+    best = max(found, key=lambda separator: found[separator])
+    return best if found[best][1] and found[best] > found[","] else ","
+
+
+def _broken(error: str) -> str:
+    """What the csv module found, in words that say what to do."""
+    if "field larger" in error:
+        most = csv.field_size_limit()
+        return f'a value of more than {most:,} characters; is the closing quote (") of a value missing?'
+    if "unexpected end" in error:
+        return 'a value begins with a quote (") that is never closed; close it, or write "" for a quote in it'
+    return f'no CSV ({error}); a quote (") within a quoted value is written twice ("")'
