@@ -27,8 +27,6 @@ from pate_fed.privacy import LedgerTerms
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.runtime.state_home import state_home
 
-__all__ = ["Account", "Booking", "account_folder", "state_id"]
-
 _STATE_ID = "account.id"
 _WAIT_S = 30.0
 _TABLE = """CREATE TABLE IF NOT EXISTS studies (

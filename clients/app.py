@@ -40,8 +40,6 @@ from pate_fed.protocol.messages import (
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.structure.faults import describe, ends_process, keep, played_here
 
-__all__ = ["app", "make_app", "note_sent", "refuse_bundle"]
-
 H = TypeVar("H", bound="Hospital | LabelHospital")
 M = TypeVar("M")
 

@@ -26,8 +26,6 @@ from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import RefusedError, SumRefusal
 from pate_fed.structure.faults import keep
 
-__all__ = ["BaseHospital"]
-
 T = TypeVar("T", Terms, LabelTerms)
 R = TypeVar("R", bound=Reply)
 

@@ -25,8 +25,6 @@ from pate_fed.protocol.terms import Terms
 if TYPE_CHECKING:
     from pate_fed.learning.features.feature_map import FeatureMap
 
-__all__ = ["FEATURES_FILE", "asks_all_features", "check_sums", "count_sums", "keep_features"]
-
 FEATURES_FILE = "features.bin"
 _LARGEST = 2**31 - 1  # sums under masks are read mod 2^32, around zero
 _SIGMAS = 10  # of noise that an entry may have besides

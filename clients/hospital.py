@@ -40,8 +40,6 @@ from pate_fed.secure_sum.keys import verify
 if TYPE_CHECKING:
     from pate_fed.learning.networks.encoder import Encoder
 
-__all__ = ["Hospital"]
-
 DAY_S = 86_400.0
 
 

@@ -21,8 +21,6 @@ from pate_fed.disk import write_arrays, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import VoteRequest
 
-__all__ = ["Journal"]
-
 Ints = NDArray[np.int64]
 
 _ANSWER = "answer.npz"

@@ -25,8 +25,6 @@ from pate_fed.protocol.messages import LabelReply, LabelRequest, RefusalReply, V
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import threshold_for
 
-__all__ = ["LabelHospital"]
-
 Ints = NDArray[np.int64]
 
 RESPONSE, CLUSTERS = "response.npy", "clusters.npy"

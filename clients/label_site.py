@@ -22,8 +22,6 @@ from pate_fed.label_dp.release import check_labels
 from pate_fed.privacy import NoiseSource, noise_from_seed
 from pate_fed.protocol.label_terms import LabelTerms
 
-__all__ = ["HEADER", "LABELS_FILE", "LabelSite", "read_label_site", "read_own_labels"]
-
 LABELS_FILE = "labels.csv"
 POLICY_FILE = "policy.toml"
 HEADER = "index,label"

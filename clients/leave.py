@@ -25,19 +25,6 @@ from pate_fed.disk import write_private
 from pate_fed.identity.keys import KEY_FILE, load_key, sign
 from pate_fed.protocol.messages import LabelReply, SumReply, VoteReply
 
-__all__ = [
-    "STATEMENT_FILE",
-    "STATEMENT_PURPOSE",
-    "Given",
-    "erase",
-    "given_by",
-    "has_left",
-    "has_responded",
-    "mark_left",
-    "state_leaving",
-    "turn_to_answer",
-]
-
 STATEMENT_FILE = "left-the-study.json"
 STATEMENT_PURPOSE = b"pate_fed/v1 statement of a hospital that left\n"
 _MARK = "left"

@@ -28,8 +28,6 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import StudentSettings
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["LocalSite", "check_records", "kind_of", "local_site", "read_site", "study_of"]
-
 POOL_FILE = "pool.npy"
 
 

@@ -29,19 +29,6 @@ from pate_fed.errors import InputError
 from pate_fed.identity.keys import load_key, sign
 from pate_fed.structure.faults import Fault
 
-__all__ = [
-    "CHAINED",
-    "HEAD_FILE",
-    "HEAD_PURPOSE",
-    "LINE_PURPOSE",
-    "LOG_FILE",
-    "NO_LINE",
-    "Answered",
-    "HospitalLog",
-    "digest_of_line",
-    "read_events",
-]
-
 LOG_FILE = "log.jsonl"
 HEAD_FILE = "log.head"
 NO_LINE = "0" * 64

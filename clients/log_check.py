@@ -22,8 +22,6 @@ from pate_fed.protocol.digest import record_digest
 from pate_fed.protocol.messages import RefusalReply
 from pate_fed.protocol.refusals import Refusal
 
-__all__ = ["LogCheck", "check_log"]
-
 _SIGNED = re.compile(rb', "signature": "([0-9a-f]+)"\}$')
 _END = "ended"  # what a hospital answers to the notice that brings the receipt
 

@@ -43,8 +43,6 @@ from pate_fed.secure_sum.messages import (
     Roster,
 )
 
-__all__ = ["SummingHospital", "forget_replies", "is_sound"]
-
 SUM_FOLDER = "secure_sum"  # in the hospital's folder: its machine
 
 _PLAYED = PlayedSeats()  # of simulated hospitals; a real one is alone in its process

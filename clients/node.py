@@ -21,8 +21,6 @@ from pate_fed.learning import TABLE_TEACHERS
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
 
-__all__ = ["SentStudy", "data_to_send", "disk_of", "play_parties"]
-
 _SITE = "site.json"
 
 

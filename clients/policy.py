@@ -26,8 +26,6 @@ from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands, read_fingerprint
 from pate_fed.structure import SettingError, check, from_plain, setting
 
-__all__ = ["POLICY_FILE", "Policy", "find_policy"]
-
 POLICY_FILE = "policy.toml"  # beside a hospital's keys it holds without being named
 
 Agreement = Terms | LabelTerms

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from pate_fed.flower.supernode import Exchange, SuperNode
     from pate_fed.identity import HospitalIdentity
 
-__all__ = ["HospitalProcess", "lock_state_dir"]
-
 _POLL_S = 0.5
 _DELIVERY_S = 15.0
 _INTERRUPTED = (

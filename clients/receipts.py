@@ -12,8 +12,6 @@ from pate_fed.errors import IntegrityError
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.receipt import Receipt
 
-__all__ = ["keep_receipt", "read_receipts"]
-
 _PATTERN = "receipt-*.json"
 _MOST_KEPT = 100
 

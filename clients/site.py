@@ -30,18 +30,6 @@ from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands
 
-__all__ = [
-    "BaseSite",
-    "Objection",
-    "Site",
-    "find_site",
-    "neighbours",
-    "seed_of",
-    "simulated_site",
-    "take_data",
-]
-
-
 Objection = tuple[Refusal, str]
 """Why a hospital refuses, with a sentence for its own log."""
 

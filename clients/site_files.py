@@ -10,8 +10,6 @@ from typing import ClassVar, TypeVar
 from pate_fed.disk import read_json, write_private
 from pate_fed.structure import to_plain
 
-__all__ = ["LOCAL_SITE", "PART", "SITE_VARIABLE", "LocalSettings", "SimulatedSites"]
-
 S = TypeVar("S", bound="_SiteFile")
 
 SITE_VARIABLE = "PATE_FED_SITE"  # names the file

@@ -14,8 +14,6 @@ from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.state_home import state_home
 
-__all__ = ["LABELS_FOLDER", "TERMS_FILE", "default_state_dir", "find_state_dir", "old_state_dir"]
-
 TERMS_FILE = "terms.json"  # in a hospital's folder of one kind of study: what it agreed to
 LABELS_FOLDER = "labels"  # in a state directory: what belongs to private labels
 

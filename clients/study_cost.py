@@ -20,8 +20,6 @@ from pate_fed.privacy.protection import ADJACENCIES, LABEL, UNITS, Protection
 from pate_fed.protocol.cost import make_ledger_terms
 from pate_fed.protocol.label_terms import LabelTerms
 
-__all__ = ["COORDINATOR", "PUBLIC", "StudyCost", "fits", "target_of", "total_epsilon"]
-
 PUBLIC, COORDINATOR = "public", "coordinator"
 _LABELS = "label, replace-one"
 _RECORDS = "record, replace-one"

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pate_fed.learning.teachers.forests import Forest
     from pate_fed.learning.teachers.network import Teacher
 
-__all__ = ["count_votes", "teacher_paths", "train_missing", "trained_together"]
-
 Ints = NDArray[np.int64]
 
 _PARTS = "parts.sha256"

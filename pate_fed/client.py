@@ -13,8 +13,6 @@ from pate_fed.format import VERSION
 from pate_fed.runtime.console import any_console
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
-__all__ = ["main", "make_parser"]
-
 POLICY = (
     "this hospital's policy.toml (default: the one in --tls-dir, else masked votes or noisy class sums "
     "only, a capped study, 3 hospitals in a batch)"

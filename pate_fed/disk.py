@@ -18,21 +18,6 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.structure import from_plain
 
-__all__ = [
-    "DISK_ERRORS",
-    "check_file_path",
-    "check_there",
-    "check_writable_files",
-    "read_json",
-    "read_toml",
-    "sync_folder",
-    "try_lock",
-    "write_arrays",
-    "write_private",
-    "write_result",
-]
-
-
 T = TypeVar("T")
 
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})

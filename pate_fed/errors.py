@@ -14,19 +14,6 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = [
-    "EXTRA_OF",
-    "BudgetError",
-    "InputError",
-    "IntegrityError",
-    "PateFedError",
-    "PolicyError",
-    "QuorumError",
-    "naming_extras",
-    "naming_mismatch",
-    "require_libraries",
-]
-
 # Libraries that a plain installation lacks, and the extra in pyproject.toml that brings each.
 EXTRA_OF: dict[str, str] = {
     "PIL": "images",

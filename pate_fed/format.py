@@ -5,20 +5,6 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, Decimal
 
-__all__ = [
-    "FEW_TRIALS",
-    "VERSION",
-    "accuracy_text",
-    "counted",
-    "delta_text",
-    "duration_text",
-    "epsilon_json",
-    "epsilon_text",
-    "printable",
-    "share_text",
-    "wilson_interval",
-]
-
 VERSION = "0.1.0"
 FEW_TRIALS = 100  # with fewer an interval is some 20 points wide, and a count says more than a percentage
 

@@ -14,8 +14,6 @@ from pate_fed.format import VERSION
 from pate_fed.runtime.command import run_study_command
 from pate_fed.runtime.console import any_console
 
-__all__ = ["main", "make_parser"]
-
 _EPILOG = """\
 Hospitals connect with python -m pate_fed.client. Exit codes: 0 success, 1 fault, 2 wrong input, 3 budget,
 4 quorum, 5 refused by policy, 6 failed check, 130 interrupted."""

@@ -16,8 +16,6 @@ from pate_fed.runtime.command import run_study_command
 from pate_fed.runtime.console import any_console
 from pate_fed.runtime.run_dir import fresh_run_dir
 
-__all__ = ["main", "make_parser"]
-
 _DESCRIPTION = """\
 Simulate a PATE federation on this machine: parties train teachers on disjoint private data and vote on public
 inputs, a coordinator adds noise and keeps the privacy ledger, a student learns from what is released."""

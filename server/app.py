@@ -52,8 +52,6 @@ from server.state import CoordinatorState, SanitisedDraw
 from server.study_run import StudyRun
 from server.sum_run import SumRun
 
-__all__ = ["LINK_FOLDER", "Coordinator", "clear_finished"]
-
 LINK_FOLDER = "flower"
 """The folder in the run directory of the SuperLink that hospitals' processes connect to."""
 _PRIVATE = "private"  # the folder in the run directory; see `server.state`

@@ -24,8 +24,6 @@ from server.federation import AdmittedKeys, Agreement
 from server.receipts import Receipts
 from server.shutdown import send_shutdown_notice
 
-__all__ = ["STAYS_OPEN", "BaseCoordinator", "explain_disk_error"]
-
 STAYS_OPEN = (
     "the sum stays open, and nothing is charged for it yet: once all hospitals are there, the same command "
     "goes on with it"

@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
     from pate_fed.learning.teachers.forests import Forest
 
-__all__ = ["BaseRun", "RunContext", "StudySetup"]
-
 Ints = NDArray[np.int64]
 
 _SMALL_POOL = 4 * 1024**2  # bytes that every hospital is sent at once, as a round trip takes seconds

@@ -20,16 +20,6 @@ from pate_fed.protocol.messages import Record, RefusalReply, Reply, parse_reply
 from pate_fed.structure import PARTY_NAME
 from server.presence import PATIENCE_S, Presence
 
-__all__ = [
-    "Answer",
-    "Stopped",
-    "exchange",
-    "patience_for",
-    "printable_name",
-    "wait_for_nodes",
-    "window_for",
-]
-
 R = TypeVar("R", bound=Reply)
 
 _UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE

@@ -49,8 +49,6 @@ from server.receipts import Receipts
 from server.returning import Returning
 from server.state import CoordinatorState, Totals
 
-__all__ = ["AdmittedKeys", "Agreement", "Channel", "Federation", "Invitation"]
-
 Agreement = Terms | LabelTerms
 """What hospitals agree to, in studies with votes and in studies of private labels."""
 

@@ -33,8 +33,6 @@ from pate_fed.report.result import Evaluation, Spending, count_confusion, count_
 from server.query_rounds import QueryRounds
 from server.state import SanitisedDraw, Totals
 
-__all__ = ["analysts_epsilon", "measure", "publishable_epsilon", "spending_curve"]
-
 Ints = NDArray[np.int64]
 
 _POINTS = 40

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from pate_fed.runtime.host import Host
     from server.labels import Collected, LabelCoordinator
 
-__all__ = ["HospitalLabels", "Place", "SeparateHospitals", "SimulatedHospitals"]
-
 Ints = NDArray[np.int64]
 
 _SITE = "PATE_FED_SITE"

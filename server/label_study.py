@@ -49,8 +49,6 @@ from pate_fed.structure.faults import Fault
 from server.label_hospitals import HospitalLabels
 from server.release import LEDGER_NAME, charge, open_ledger, releases_told
 
-__all__ = ["LabelStudy"]
-
 Ints = NDArray[np.int64]
 
 

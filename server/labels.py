@@ -30,8 +30,6 @@ from server.base import STAYS_OPEN, BaseCoordinator
 from server.federation import Channel, Federation, Invitation
 from server.state import CoordinatorState, Totals
 
-__all__ = ["Collected", "LabelCoordinator"]
-
 Ints = NDArray[np.int64]
 
 _ANSWER_S = 600.0

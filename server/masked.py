@@ -46,8 +46,6 @@ from pate_fed.secure_sum.messages import (
 from server.exchange import Answer
 from server.state import CoordinatorState, OpenBatch, Totals
 
-__all__ = ["ROUNDS", "Ask", "MaskedRounds"]
-
 Ask = Callable[[str, Mapping[int, Record], Callable[[Answer], None]], Counter[str]]
 """Sends messages of one type to nodes, has each answer taken, and counts why others were left out."""
 

@@ -9,8 +9,6 @@ from flwr.serverapp import Grid
 
 from server.returning import Returning
 
-__all__ = ["PATIENCE_S", "Presence"]
-
 PATIENCE_S = 90.0
 """How long a node that is away may take to come back before the others go on without it.
 

@@ -17,8 +17,6 @@ from pate_fed.runtime.signals import interruptible
 if TYPE_CHECKING:
     from flwr.serverapp import ServerApp
 
-__all__ = ["CoordinatorProcess", "study_to_run"]
-
 
 class CoordinatorProcess:
     """One study: its address is opened and its run directory checked at once, `run` does the rest.

@@ -21,8 +21,6 @@ from pate_fed.privacy import InteractiveGNMax, Ledger
 from pate_fed.privacy.ledger.rows import Entry, Provenance
 from server.state import CoordinatorState, StudentPredictions, Totals
 
-__all__ = ["QueryRound", "QueryRounds"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Chooser = Callable[[Ints, int, Ints, Ints, "QueryRound"], Ints]

@@ -12,8 +12,6 @@ from pate_fed.protocol.digest import record_digest
 from pate_fed.protocol.messages import Reply
 from pate_fed.structure import PARTY_NAME
 
-__all__ = ["Receipts"]
-
 
 class Receipts:
     """Digests of all replies of a study, and the receipts that follow from them, signed with `key`.

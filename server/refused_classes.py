@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from pate_fed.format import counted, wilson_interval
 
-__all__ = ["refusal_warnings"]
-
 ENOUGH = 20  # inputs of a class that were asked about, or labels a class, before anything is said
 MUCH = 0.75  # of the others' share of answers; below it a class counts as refused
 MOST_NAMES = 3

@@ -24,8 +24,6 @@ from pate_fed.report.log import LOG_NAME, read_result
 from pate_fed.report.result import ReleasedBatch
 from server.state import Totals
 
-__all__ = ["LabelReleaser", "charge", "open_ledger", "releases_told"]
-
 Ints = NDArray[np.int64]
 
 LEDGER_NAME = "ledger.sqlite"

@@ -16,8 +16,6 @@ from pate_fed.errors import IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import TEACH, Record, TeachReply, parse_reply
 
-__all__ = ["Returning"]
-
 _ASK_S = 3600.0  # a hospital that lost its teachers trains them again first
 
 

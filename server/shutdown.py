@@ -11,8 +11,6 @@ from flwr.serverapp import Grid
 from pate_fed.protocol.messages import END, EndRequest
 from server.exchange import exchange
 
-__all__ = ["TELL_S", "send_shutdown_notice"]
-
 TELL_S = 90.0
 """Seconds that hospitals have to connect again where they are only told how a study ended."""
 

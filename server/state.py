@@ -27,8 +27,6 @@ from pate_fed.protocol.messages import VoteRequest
 from pate_fed.secure_sum import Identity
 from pate_fed.structure import setting, to_plain
 
-__all__ = ["CoordinatorState", "OpenBatch", "SanitisedDraw", "StudentPredictions", "Totals"]
-
 Ints = NDArray[np.int64]
 
 _IDENTITY, _ROSTER, _BATCH, _ALL_ASKED = "identity.key", "roster", "batch.json", "all-asked"

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
     from pate_fed.learning.teachers.forests import Forest
 
-__all__ = ["SumRun"]
-
 Ints = NDArray[np.int64]
 
 

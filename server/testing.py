@@ -23,8 +23,6 @@ from pate_fed.learning import TABLE_STUDENTS
 from pate_fed.report.accuracy import Accuracy, HowTested
 from pate_fed.report.calibration import Calibration
 
-__all__ = ["TestPart", "choose_test_part", "measure_student"]
-
 Ints = NDArray[np.int64]
 
 ENOUGH = 1000  # test inputs, whose interval is within three points: no others are needed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Set
@@ -181,6 +182,35 @@ def test_no_module_of_ours_is_imported_by_string() -> None:
     found = [each for path in SOURCES for each in _read(path)[1]]
     assert not found, "\n".join(found)
     assert list(_by_string(ast.parse("import_module('clients.app')"))) == [(1, "clients.app")]
+
+
+def test_only_packages_list_their_names() -> None:
+    listing = [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if path.name != "__init__.py"
+        and re.search(r"^__all__\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert not listing
+
+
+def _room(module: str) -> str:
+    """The package that a module lies in."""
+    return (
+        module if (ROOT.joinpath(*module.split(".")) / "__init__.py").is_file() else module.rpartition(".")[0]
+    )
+
+
+def test_no_room_takes_an_underscore_name_of_another() -> None:
+    taken = [
+        f"{name} takes {each.name} of {node.module}"
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES and _room(node.module) != _room(name)
+        for each in node.names
+        if each.name.startswith("_") and not each.name.startswith("__")
+    ]
+    assert not taken
 
 
 def test_there_is_no_circle_of_imports() -> None:

@@ -22,7 +22,7 @@ def test_an_errors_exit_code_is_the_promised_one(name: str, code: int) -> None:
     error = getattr(errors, name)("what, where, and what would be right")
     assert isinstance(error, errors.PateFedError)
     assert (error.exit_code, str(error)) == (code, "what, where, and what would be right")
-    assert name in errors.__all__ and f"{name} " in str(errors.__doc__)
+    assert f"{name} " in str(errors.__doc__)
 
 
 def test_wrong_input_is_a_value_error_for_those_who_call_the_library() -> None:

@@ -11,8 +11,6 @@ from pate_fed.config.trust import Shares
 from pate_fed.privacy import Pool, plan
 from pate_fed.privacy.planning.choice import Sites, Way, sums_way, votes_way
 
-__all__ = ["estimate_table"]
-
 # As docs/class-sums.md measured: noise in one place; alone as all records of a hospital there.
 _SUMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "breast cancer": (

@@ -12,8 +12,6 @@ from reference_code import exit_codes, protocol_messages, python_api
 from reference_files import commands, policy_toml, study_toml
 from results_page import results_page
 
-__all__ = ["PARTS", "generated", "main"]
-
 PAGES = {
     "commands.md": commands,
     "study-toml.md": study_toml,

@@ -8,8 +8,6 @@ from html import escape
 
 import numpy as np
 
-__all__ = ["PICTURES"]
-
 INK, MUTED, RULE, PAGE, CARD = "#22262b", "#626a73", "#d5d1ca", "#f6f5f2", "#ffffff"
 BLUE, ORANGE, GREEN, RED, SOFT = "#2f6f9f", "#c9772b", "#3c8d74", "#9d2b2b", "#a9c4d8"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif"

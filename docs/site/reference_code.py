@@ -18,8 +18,6 @@ from pate_fed.runtime.signals import INTERRUPTED
 from pate_fed.secure_sum import messages as masked
 from pate_fed.structure import entries
 
-__all__ = ["exit_codes", "protocol_messages", "python_api"]
-
 _API = (
     ("pate_fed", "Studies"),
     ("pate_fed.privacy", "Accounting; NumPy and SciPy only"),
@@ -39,10 +37,18 @@ def python_api() -> str:
     for name, title in _API:
         module = __import__(name, fromlist=["*"])
         lines += [f"## {name}", "", f"{title}. {_first(module.__doc__)}", ""]
-        for public in sorted(module.__all__, key=str.lower):
+        for public in sorted(_public(module), key=str.lower):
             if not public.startswith("__"):
                 lines += _described(public, getattr(module, public))
     return page(lines)
+
+
+def _public(module: Any) -> list[str]:
+    """A package's `__all__`; of a file what it defines without an underscore."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    named = {name: getattr(thing, "__module__", None) for name, thing in vars(module).items()}
+    return [name for name, home in named.items() if home == module.__name__ and not name.startswith("_")]
 
 
 def _first(doc: str | None) -> str:
@@ -150,7 +156,7 @@ _CURES = {
 
 def exit_codes() -> str:
     """The exit codes of all commands."""
-    kinds = [getattr(errors, name) for name in errors.__all__ if isinstance(getattr(errors, name), type)]
+    kinds = [thing for name in _public(errors) if isinstance(thing := getattr(errors, name), type)]
     by_code = {kind.exit_code: kind for kind in kinds}
     names = {0: ("-", "Success"), INTERRUPTED: ("-", "Interrupted, by Ctrl-C or a signal")}
     for code, kind in by_code.items():
@@ -195,12 +201,11 @@ def protocol_messages() -> str:
 
 
 def _is_message(kind: Any, module: Any) -> bool:
-    own = (
+    return (
         isinstance(kind, type)
-        and kind.__module__ == module.__name__
+        and kind.__name__ in _public(module)
         and isinstance(getattr(kind, "kind", None), str)
     )
-    return own and kind.__name__ in module.__all__
 
 
 def _message(kind: type[Any]) -> Iterator[str]:

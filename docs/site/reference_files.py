@@ -17,8 +17,6 @@ from pate_fed.config.json_schema import json_schema, study_schema
 from pate_fed.config.options import study_options
 from pate_fed.format import delta_text
 
-__all__ = ["PROGRAMS", "commands", "policy_toml", "study_toml"]
-
 # Every program by the name of its command, and what makes its parser.
 PROGRAMS = {
     "flower-simulation": simulation.make_parser,

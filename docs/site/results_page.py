@@ -11,8 +11,6 @@ from typing import Any
 
 from tables import cell, page, table
 
-__all__ = ["FOLDER", "read_results", "results_page"]
-
 FOLDER = Path(__file__).resolve().parents[1] / "results"
 _HEAD = """# Results
 

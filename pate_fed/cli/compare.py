@@ -15,8 +15,6 @@ from pate_fed.errors import InputError
 if TYPE_CHECKING:
     from pate_fed.report.comparison import Comparison
 
-__all__ = ["add_compare_command", "print_comparison"]
-
 _DESCRIPTION = """\
 Put finished runs side by side: ε and δ, labels, accuracies with their 95 % intervals, time, whether the
 ledger passes its check, and the settings in which the runs differ."""

@@ -7,8 +7,6 @@ from functools import partial
 
 from pate_fed.cli.parser import Parser, RawHelpFormatter, add_command
 
-__all__ = ["add_completion_command"]
-
 _HOW = """\
 for this session:  eval "$(pate-fed completion bash)"
 for good:          put that line at the end of ~/.bashrc"""

@@ -20,8 +20,6 @@ from pate_fed.identity.consent import CONSENT_FILE, Consent, record_consent
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["accept", "ask_consent", "read_offer", "show_terms"]
-
 
 def show_terms(arguments: argparse.Namespace) -> int:
     """Print a study's terms in words, or as JSON."""

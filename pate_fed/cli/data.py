@@ -11,8 +11,6 @@ from pate_fed.data import DATASETS
 from pate_fed.disk import check_file_path
 from pate_fed.errors import InputError
 
-__all__ = ["add_data_command"]
-
 
 def add_data_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `data`."""

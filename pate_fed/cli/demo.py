@@ -30,20 +30,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "HOSPITALS",
-    "Demo",
-    "add_demo_command",
-    "alone",
-    "comparison_lines",
-    "demo_in",
-    "drawn_patients",
-    "make_demo",
-    "make_identities",
-    "run_demo",
-    "unfinished_demo",
-]
-
 HOSPITALS = tuple(site.name for site in SITES)
 _RECORDS, _POOL = 1000, 1200  # at each hospital, and public in all
 _LABEL, _PATIENT = "state", "patient"

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["CLASSES", "COLUMNS", "SITES", "DemoHospital", "Patients", "draw_patients"]
-
 COLUMNS = ("age", "heart_rate", "breaths", "systolic", "temperature", "oxygen")
 CLASSES = ("stable", "critical")
 _CRITICAL = 0.45

@@ -17,8 +17,6 @@ from pate_fed.structure import to_plain
 if TYPE_CHECKING:
     from pate_fed.protocol.terms import Terms
 
-__all__ = ["dry_run"]
-
 
 def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
     """Check a study as its run would and show what is known before the first message; the exit code.

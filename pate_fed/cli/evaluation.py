@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from pate_fed.report.accuracy import Accuracy
 
-__all__ = ["AccuracyTally", "taught_places", "true_labels"]
-
 UNKNOWN = -1
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
     from pate_fed.report.run import Run
 
-__all__ = ["add_export_command"]
-
 _DESCRIPTION = """\
 Write a run for other programs: its student as ONNX, its figures, labels, epochs and spending as CSV files, or
 what is in them for TensorBoard or MLflow. Figures from private votes are left out unless --analyst is

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from clients.site_files import SimulatedSites
 
-__all__ = ["make_client_app", "make_server_app", "the_client_app", "the_server_app"]
-
 _SITE = "site.json"
 # Keys of the run config that are no study's.
 _CONFIG, _RUN_DIR = "config", "run_dir"

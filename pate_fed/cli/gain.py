@@ -15,8 +15,6 @@ from pate_fed.format import accuracy_text, share_text, wilson_interval
 from pate_fed.privacy.planning.vote_model import VoteModel, assumed_votes
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["expect_labels", "gain_lines"]
-
 Ints = NDArray[np.int64]
 
 _FOLDS = 5

@@ -17,8 +17,6 @@ from pate_fed.errors import PateFedError
 from pate_fed.flower.processes import split_address
 from pate_fed.runtime.console import any_console
 
-__all__ = ["hospital_runs", "main", "make_parser"]
-
 _TIMEOUT_S = 3.0
 
 

@@ -19,8 +19,6 @@ from pate_fed.cli.parser import (
     add_option,
 )
 
-__all__ = ["add_hospital_command"]
-
 _OFFER = "an admission, a file of terms, or this hospital's own folder of keys"
 _DATA = "this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files"
 

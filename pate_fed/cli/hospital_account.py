@@ -16,8 +16,6 @@ from pate_fed.format import delta_text, epsilon_json, epsilon_text, printable
 if TYPE_CHECKING:
     from clients.account import Account, Booking
 
-__all__ = ["add_account_action"]
-
 _DELTA = 1e-5
 
 

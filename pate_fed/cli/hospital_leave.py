@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pate_fed.protocol.label_terms import LabelTerms
     from pate_fed.protocol.terms import Terms
 
-__all__ = ["add_leave_action"]
-
 _KEPT = (
     "Labels that were released with this hospital's {given} in them stay released.",
     "A student that learnt from them stays as it is, and so does every copy of it.",

@@ -15,8 +15,6 @@ from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, state_dir_of
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_text, printable
 
-__all__ = ["add_log_action", "log_lines"]
-
 _CHAIN = ("time", "event", "before", "signature")
 
 

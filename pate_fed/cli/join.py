@@ -17,8 +17,6 @@ from pate_fed.format import printable
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.consent import CONSENT_FILE, consent_to
 
-__all__ = ["join"]
-
 _MAY_COME_LATER = ("coordinator",)  # the client waits for it
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from server.label_hospitals import HospitalLabels, Place
     from server.label_study import LabelStudy
 
-__all__ = ["add_label_dp_command"]
-
 _KEY_DAYS = 365
 _SETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10", "files")
 

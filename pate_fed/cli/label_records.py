@@ -15,8 +15,6 @@ from pate_fed.errors import InputError
 from pate_fed.label_dp.options import FILES
 from pate_fed.label_dp.release import check_labels
 
-__all__ = ["Records", "are_apart", "load_records"]
-
 Images = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 

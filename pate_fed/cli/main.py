@@ -30,8 +30,6 @@ from pate_fed.runtime.console import any_console
 from pate_fed.runtime.isolation import require_one_installation
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
-__all__ = ["main", "make_parser"]
-
 _DESCRIPTION = (
     "What comes before and after a study with PATE. The study itself is flower-simulation on one machine. "
     "Where hospitals are apart it is python -m pate_fed.server at the coordinator and pate-fed hospital join "

@@ -17,8 +17,6 @@ from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange,
 from pate_fed.secure_sum.batch import BatchReply
 from pate_fed.secure_sum.messages import MaskedVector
 
-__all__ = ["hexdump", "mask_once", "masked_lines", "plain_lines"]
-
 _LINE = 16  # bytes in a line of a dump
 _MOST_LINES = 6
 _MOST_ROWS, _MOST_COLUMNS, _WIDTH = 6, 5, 12

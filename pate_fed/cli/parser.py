@@ -13,22 +13,6 @@ from typing import Any, NoReturn
 
 from pate_fed.errors import InputError
 
-__all__ = [
-    "DECIMAL",
-    "DRY_RUN",
-    "STATE_DIR",
-    "TEACHERS",
-    "Parser",
-    "RawHelpFormatter",
-    "add_address_options",
-    "add_command",
-    "add_format_option",
-    "add_option",
-    "as_typed",
-    "print_lines",
-    "program_name",
-]
-
 # Options of a hospital's, which more than one command has.
 STATE_DIR = "teachers, answered batches, log (default: in ~/.local/state/pate_fed, by study)"
 DRY_RUN = "check the study and its data, show its ε and its messages' sizes, and start nothing"

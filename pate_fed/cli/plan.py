@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pate_fed.privacy.mechanisms.own import OwnMechanism
     from pate_fed.privacy.planning.choice import Sites
 
-__all__ = ["add_audit_command", "add_plan_command"]
-
 
 def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `plan`."""

@@ -14,8 +14,6 @@ from pate_fed.format import printable
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["open_pool", "preview"]
-
 _SHOWN = 3  # rows or images
 _ROW_LENGTH = 180  # characters of a row
 _SHADES = " .:-=+*#%@"

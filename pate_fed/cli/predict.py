@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["add_predict_command", "predict_files"]
-
 BATCH = 500
 
 

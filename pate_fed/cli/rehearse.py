@@ -37,8 +37,6 @@ from pate_fed.protocol.messages import VoteRequest
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.signals import hangup_interrupts
 
-__all__ = ["rehearse"]
-
 _NOBODY = "this-hospital"  # where terms alone are rehearsed, nobody was admitted
 _WITHHELD = (
     "what would leave and what you would gain are shown on a terminal only, as they tell of your records: "

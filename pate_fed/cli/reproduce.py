@@ -8,8 +8,6 @@ from pathlib import Path
 
 from pate_fed.cli.parser import Parser, RawHelpFormatter, add_command, add_option
 
-__all__ = ["add_reproduce_command"]
-
 # How long --quick takes, of 5 seeds; spelt out, as pate_fed.reproduce takes long to import.
 _REPRODUCTIONS = {
     "pate++-fashion-mnist": "an hour or more",

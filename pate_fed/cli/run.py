@@ -10,8 +10,6 @@ from pathlib import Path
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.errors import InputError
 
-__all__ = ["add_ledger_command", "add_report_command"]
-
 
 def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `ledger`."""

@@ -26,8 +26,6 @@ from pate_fed.runtime.signals import INTERRUPTED, Interrupted
 if TYPE_CHECKING:
     from pate_fed.config.study import Study
 
-__all__ = ["Job", "most_at_once", "run_side_by_side"]
-
 _MEMORY = 3 * 2**29  # bytes of a run; a default study takes half of that
 CHILD = "pate_fed.cli.sweep_child"
 _POLL_S = 0.1

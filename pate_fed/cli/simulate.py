@@ -41,8 +41,6 @@ from pate_fed.structure.wording import shown
 if TYPE_CHECKING:
     from server.app import Coordinator
 
-__all__ = ["Parts", "run_simulation", "simulate", "study_values"]
-
 _ONE_AT_A_TIME = threading.Lock()  # parties learn of their study through this process's environment
 
 

@@ -14,8 +14,6 @@ from pate_fed.runtime.state_home import state_home
 if TYPE_CHECKING:
     from clients.site_files import LocalSettings
 
-__all__ = ["STATE_DIR_HELP", "identity_of", "settings_of", "state_dir_of", "terms_files"]
-
 STATE_DIR_HELP = "the study's name, or the folder that the hospital ran with as --state-dir"
 
 

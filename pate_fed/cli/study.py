@@ -10,8 +10,6 @@ from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.cli.study_new import add_new_action
 from pate_fed.errors import InputError
 
-__all__ = ["add_study_command"]
-
 
 def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `study`."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pate_fed.data.infer import InferredSchema, Text
     from pate_fed.data.schema import Schema
 
-__all__ = ["add_new_action"]
-
 _FEW = 5  # rows: a value in fewer is asked about by itself, as it may tell of a patient
 
 

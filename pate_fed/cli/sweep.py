@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pate_fed.report.comparison import RunToCompare
     from pate_fed.report.result import RunResult
 
-__all__ = ["Combination", "add_sweep_command", "combine"]
-
 _DESCRIPTION = """\
 Simulate a study once for each combination of the values that --set gives, each in a folder of its own, as
 many at once as there are cores and memory for. An interrupted sweep goes on with the same command:

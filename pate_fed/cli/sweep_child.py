@@ -16,8 +16,6 @@ from pathlib import Path
 from pate_fed.errors import PateFedError, naming_extras
 from pate_fed.runtime.signals import INTERRUPTED
 
-__all__ = ["main"]
-
 _WATCH_S = 0.5
 
 

@@ -13,8 +13,6 @@ from pate_fed.protocol.guarantee import require_meaningful
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["cost_text", "make_terms_of"]
-
 
 def cost_text(terms_json: str) -> str:
     """What a hospital agrees to with these terms, and the largest ε that they can cost it.

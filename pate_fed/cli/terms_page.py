@@ -25,8 +25,6 @@ from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.protocol.terms import Terms
 from pate_fed.structure import to_plain
 
-__all__ = ["TermsPage", "make_page"]
-
 _WIDTH, _NAMES = 80, 12
 _NOT_STATED = "not stated"
 _MOST_NAMES = 60  # of columns or classes that are listed

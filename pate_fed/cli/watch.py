@@ -15,8 +15,6 @@ from pate_fed.errors import InputError
 if TYPE_CHECKING:
     from pate_fed.report.watching import Snapshot
 
-__all__ = ["add_watch_command"]
-
 _DESCRIPTION = """\
 Show a study while it runs: its phase, how many hospitals are ready, which were left out and why, ε against
 what it can never pass, released labels by class, the student's curve. It takes the run directory of a

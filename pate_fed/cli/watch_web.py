@@ -20,8 +20,6 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["News", "WatchServer"]
-
 MOST_CONNECTIONS = 16
 _REQUEST_S = 10.0  # to say what is wanted, and to take what is sent
 _ALIVE_S = 5.0  # a comment now and then finds out who has gone

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from pate_fed.structure import check, entries, refusal, setting
 
-__all__ = ["About"]
-
 _MOST_SAID = 500  # characters of one text
 
 

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from pate_fed.config.parts import PartIdentity
 from pate_fed.structure import check, setting
 
-__all__ = ["FEATURE_MAP", "MECHANISM", "TEACHER", "Assumption", "Assumptions"]
-
 MECHANISM, FEATURE_MAP, TEACHER = "mechanism", "feature map", "teacher"
 
 _ASSUMED = {

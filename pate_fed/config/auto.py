@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pate_fed.privacy.planning.choice import Way
     from pate_fed.privacy.planning.search import Offer
 
-__all__ = ["fixed_way", "known_records"]
-
 _MASKS = "they leave hospitals once, under masks and with noise (--secure-sum --noise-at hospitals)"
 _RECORDS = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
 _NOISE = ("threshold", "sigma1", "sigma2")

@@ -10,19 +10,6 @@ from pate_fed.errors import InputError
 from pate_fed.learning.settings import CLOSED_FORM, STACKED, TABLE_TEACHERS
 from pate_fed.structure import check, refusal, setting
 
-__all__ = [
-    "AUTO",
-    "CLUSTER",
-    "INLINE",
-    "PROCESSES",
-    "RAY",
-    "Engine",
-    "cheaper_backend",
-    "cluster_address",
-    "cores",
-    "teaching_seconds",
-]
-
 AUTO, RAY, INLINE = "auto", "ray", "inline"
 CLUSTER = "cluster"
 PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user

@@ -10,8 +10,6 @@ from pate_fed.config.parts import PartIdentity
 from pate_fed.errors import InputError
 from pate_fed.structure import check, setting
 
-__all__ = ["CLAIMED_ORDERS", "Claim", "Parameters", "Plain", "check_curve"]
-
 Plain = bool | int | float | str
 Parameters = tuple[tuple[str, Plain], ...]
 

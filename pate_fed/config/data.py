@@ -15,9 +15,6 @@ from pate_fed.data import Dataset, as_dataset, check_dataset, check_parts
 from pate_fed.errors import InputError
 from pate_fed.structure.faults import telling
 
-__all__ = ["data_digest", "deal_records", "load_study_data", "records_digest"]
-
-
 _ROWS = 10_000
 
 

@@ -8,23 +8,14 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.config.backend import AUTO
 from pate_fed.config.registry import find_part
-from pate_fed.config.sections import AUTO, INTERACTIVE, VOTES, Aggregation, Data, Parties, Privacy, Queries
+from pate_fed.config.sections import INTERACTIVE, VOTES, Aggregation, Data, Parties, Privacy, Queries
 from pate_fed.config.trust import Shares
 
 if TYPE_CHECKING:
     from pate_fed.privacy import Protection
     from pate_fed.privacy.planning.search import Offer, OfferSearch
-
-__all__ = [
-    "MOST_BY_DEFAULT",
-    "USEFUL_LABELS",
-    "Ensemble",
-    "affordable_offer",
-    "keeps_in_proportion",
-    "useful_offer",
-    "with_defaults",
-]
 
 MOST_BY_DEFAULT = 4.0
 """ε above which noise in proportion to the teachers is no default any more: the planner spends this instead.

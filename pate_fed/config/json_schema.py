@@ -11,8 +11,6 @@ from typing import Any, get_args, get_origin
 from pate_fed.config.study import Study
 from pate_fed.structure import PART_NAME, DeclaredField, Setting, entries, to_plain
 
-__all__ = ["json_schema", "study_schema"]
-
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string"}
 _BOUNDS = (

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pate_fed.config.study import Study
 from pate_fed.errors import require_libraries
 
-__all__ = ["IMAGES", "require_study_libraries"]
-
 IMAGES = ("torch", "torchvision", "matplotlib", "fontTools")
 
 

@@ -14,8 +14,6 @@ from pate_fed.data import DATASETS
 from pate_fed.errors import InputError
 from pate_fed.structure import DeclaredField, SettingError, entries
 
-__all__ = ["add_study_options", "study_from_arguments", "study_options"]
-
 _PLAIN = ("gnmax", "lnmax")  # every query is answered
 _AT_ONCE = ("encoder-head", "forest")  # students without passes over the data
 _FETCHED = tuple(name for name in DATASETS if name != "glyph")

@@ -10,8 +10,6 @@ from pate_fed.config.registry import KINDS
 from pate_fed.data import Dataset, as_dataset
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
 
-__all__ = ["imply_models", "imply_models_for"]
-
 _MODELS = {"teacher": TABLE_TEACHERS[0], "student": TABLE_STUDENTS[0]}
 
 

@@ -31,25 +31,6 @@ from pate_fed.structure.faults import describe, ends_process, forget_modules, no
 if TYPE_CHECKING:
     from pate_fed.data import Dataset
 
-__all__ = [
-    "GROUPS",
-    "IN_MEMORY",
-    "PartIdentity",
-    "entry_points",
-    "full_name",
-    "hold_dataset",
-    "hold_part",
-    "is_part_name",
-    "load_part",
-    "object_identity",
-    "own_files",
-    "own_identity",
-    "part_identity",
-    "release_parts",
-    "require_same_part",
-    "search_folder",
-]
-
 GROUPS: Mapping[str, str] = {
     "teacher": "pate_fed.teachers",
     "student": "pate_fed.students",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.backend import AUTO
 from pate_fed.config.parts import entry_points, full_name, is_part, load_part
 from pate_fed.config.sections import (
-    AUTO,
     CLASS_SUMS,
     FROM_FILES,
     INTERACTIVE,
@@ -34,8 +34,6 @@ from pate_fed.structure import nearest
 if TYPE_CHECKING:
     from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums
     from pate_fed.privacy.mechanisms.events import Mechanism
-
-__all__ = ["KINDS", "Kind", "find_part", "own_names"]
 
 Loader = Callable[[], Any]
 

@@ -18,23 +18,6 @@ from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
 from pate_fed.structure import PART_NAME, check, refusal, setting
 
-__all__ = [
-    "AGGREGATORS",
-    "AUTO",
-    "CLASS_SUMS",
-    "EPSILON_ALARM",
-    "INTERACTIVE",
-    "MOST_CLASSES",
-    "MOST_INPUTS",
-    "MOST_TEACHERS",
-    "VOTES",
-    "Aggregation",
-    "Data",
-    "Parties",
-    "Privacy",
-    "Queries",
-]
-
 EPSILON_ALARM = 10.0
 """Guaranteed ε above which a study promises almost nothing: a chance may change by a factor of 22,000."""
 

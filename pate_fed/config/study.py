@@ -15,12 +15,11 @@ from typing import Any
 
 from pate_fed.config.about import About
 from pate_fed.config.auto import fixed_way
-from pate_fed.config.backend import INLINE, RAY, Engine, cheaper_backend, cluster_address, cores
+from pate_fed.config.backend import AUTO, INLINE, RAY, Engine, cheaper_backend, cluster_address, cores
 from pate_fed.config.defaults import Ensemble, with_defaults
 from pate_fed.config.parts import is_part_name
 from pate_fed.config.registry import own_names
 from pate_fed.config.sections import (
-    AUTO,
     CLASS_SUMS,
     INTERACTIVE,
     Aggregation,
@@ -44,8 +43,6 @@ from pate_fed.learning import (
 )
 from pate_fed.learning.settings import CLOSED_FORM
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
-
-__all__ = ["Study", "load_study", "read_study", "study_from_dict"]
 
 _TOP = ("name", "seed", "reason")  # stand in [study]
 

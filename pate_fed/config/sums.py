@@ -10,8 +10,6 @@ from pate_fed.data import Schema
 from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.structure import check, refusal, same_as, setting
 
-__all__ = ["SUMS_EPSILON", "Sums"]
-
 SUMS_EPSILON = 1.0
 """What class sums cost where a study says nothing: more buys them little, and less would be a gift."""
 

@@ -13,8 +13,6 @@ from pate_fed.data import Schema
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
 from pate_fed.structure import DeclaredField, entries, to_plain
 
-__all__ = ["study_template"]
-
 _WIDTH = 98
 _STUDENT = ("student", "name")  # implied by a table, and by how it learns
 _ORDER = (

@@ -12,16 +12,6 @@ from dataclasses import dataclass
 from pate_fed.errors import InputError
 from pate_fed.structure import check, setting
 
-__all__ = [
-    "AT_COORDINATOR",
-    "AT_HOSPITALS",
-    "LEAST_PARTIES",
-    "MOST_PARTIES",
-    "QUORUM",
-    "Shares",
-    "TrustModel",
-]
-
 AT_COORDINATOR = "coordinator"
 AT_HOSPITALS = "hospitals"
 

@@ -21,8 +21,6 @@ from pate_fed.disk import read_json, sync_folder
 from pate_fed.errors import InputError
 from pate_fed.structure import setting, to_plain
 
-__all__ = ["MANIFEST", "Manifest", "build_once", "cache_root", "read_manifest"]
-
 MANIFEST = "manifest.json"
 
 

@@ -16,8 +16,6 @@ from pate_fed.data.pictures import read_picture
 from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError
 
-__all__ = ["CLASSES", "find_cinic"]
-
 # Those of CIFAR-10, in its order.
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDERS = ("CINIC-10", "cinic-10", "cinic10", "CINIC10", ".")

@@ -19,8 +19,6 @@ from pathlib import Path
 from pate_fed.data.schema import is_missing_word, number_in
 from pate_fed.errors import InputError
 
-__all__ = ["COMMA", "POINT", "CsvFile"]
-
 POINT, COMMA = "point", "comma"
 """What separates a number's decimals."""
 

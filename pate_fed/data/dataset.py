@@ -19,16 +19,6 @@ from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
-__all__ = [
-    "DATASETS",
-    "Dataset",
-    "first_equal",
-    "load_dataset",
-    "pool_digest",
-    "release_pages",
-    "repeated_inputs",
-]
-
 DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
 
 OnBlock = Callable[[int, int], None]

@@ -15,8 +15,6 @@ from pate_fed.disk import write_private
 from pate_fed.errors import InputError
 from pate_fed.format import counted
 
-__all__ = ["Dealt", "deal_csv"]
-
 _PUBLIC = 1 / 3
 
 

@@ -17,8 +17,6 @@ from pate_fed.errors import InputError
 if TYPE_CHECKING:
     from pydicom.dataset import FileDataset
 
-__all__ = ["DICOM_SUFFIXES", "read_dicom"]
-
 DICOM_SUFFIXES = (".dcm", ".dicom")
 
 _MOST_PIXELS = 2**26

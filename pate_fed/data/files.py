@@ -23,8 +23,6 @@ from pate_fed.data.table import LARGEST, UNLABELLED, Rows, read_table
 from pate_fed.errors import InputError
 from pate_fed.format import FEW_TRIALS
 
-__all__ = ["InputSpec", "check_mixed", "dataset_from_files", "not_kept", "read_pool", "read_records"]
-
 # A class that a part of the pool lacks with less than this probability was sorted out of it.
 _BY_CHANCE = 1e-5
 

@@ -23,8 +23,6 @@ from pate_fed.data.idx import read_labelled_images
 from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError, naming_mismatch
 
-__all__ = ["FORMATS", "KnownFormat", "find_source"]
-
 Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images and their labels
 
 _IDX = tuple(f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))

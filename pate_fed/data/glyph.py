@@ -26,8 +26,6 @@ from pate_fed.data.glyph_raster import GRID, INNER, SYMBOLS, DistanceMaps, fonts
 from pate_fed.data.settings import GlyphSettings
 from pate_fed.data.source import DatasetSource
 
-__all__ = ["BLOCK", "SIDE", "VERSION", "GlyphLabels", "draw_block", "glyph_source", "make_labels"]
-
 VERSION = 1  # raise it whenever an image changes
 SIDE = 28
 BLOCK = 256  # images drawn at once

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, require_libraries
 
-__all__ = ["GRID", "INNER", "SYMBOLS", "DistanceMaps", "font_path", "fonts_digest", "make_distance_maps"]
-
 # The task's 150 symbols, in the order in which `classes` takes them. Left out is what a person would mix up
 # at 28×28: 0 with O, 1 with l and I, small letters that are only smaller (c, o, s, ...), and what differs
 # from another symbol only by being hollow (□ and ■, △ and Δ), as every seventh symbol is drawn.

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 
-__all__ = ["read_images", "read_labelled_images", "read_labels"]
-
 _UINT8 = 0x08
 _CHUNK = 1 << 20
 

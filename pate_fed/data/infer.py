@@ -14,8 +14,6 @@ from pate_fed.data.schema import MISSING, Schema, is_missing_word, number_in
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
-__all__ = ["InferredSchema", "Text", "infer_schema"]
-
 MOST_VALUES = 20  # of a category, or of a label: more are names, dates or notes
 _MOSTLY = 0.9
 _ALL_DIFFERENT = 1000  # whole numbers, none of them twice: no measurement does that, a counter does

@@ -27,8 +27,6 @@ from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 from pate_fed.structure.faults import telling
 
-__all__ = ["as_dataset", "check_dataset", "check_parts", "from_partitions", "from_torchvision"]
-
 _NEEDED = ("private_images", "private_labels", "public_images")
 _KNOWN = tuple(each.name for each in fields(Dataset) if each.name != "pool_digest")
 _MOST_CLASSES = 100_000

@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
-__all__ = ["is_scheme", "partition", "split_among_teachers", "split_by_patient"]
-
 Indices = NDArray[np.int64]
 
 

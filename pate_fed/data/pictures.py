@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from pate_fed.data.idx import read_images
 from pate_fed.errors import InputError
 
-__all__ = ["PICTURE_SUFFIXES", "pictures_in", "read_arrays", "read_image_file", "read_picture"]
-
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm", ".tif", ".tiff")
 _IDX_SUFFIXES = ("ubyte", "ubyte.gz")
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from pate_fed.data.dataset import Dataset
 from pate_fed.errors import InputError
 
-__all__ = ["contact_sheet"]
-
 # All lengths in pixels of the picture; matplotlib wants text in points of 1/72 inch.
 _DPI = 100
 _TILE, _ROW = 56, 62

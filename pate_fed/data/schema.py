@@ -14,8 +14,6 @@ from typing import Any
 
 from pate_fed.structure import check, refusal, setting
 
-__all__ = ["MISSING", "Schema", "is_missing_word", "number_in"]
-
 MISSING = frozenset({"", "?", "NA", "N/A", "nan", "NaN", "NULL", "null"})
 # What stands for a missing value among numbers, beside MISSING. Any other text there may be a patient's.
 _MISSING_WORDS = """

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from pate_fed.structure import check, setting
 
-__all__ = ["GlyphSettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlyphSettings:

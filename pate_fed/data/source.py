@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DatasetSource"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSource:

@@ -16,8 +16,6 @@ from pate_fed.data.csv_file import CsvFile
 from pate_fed.data.schema import Schema, is_missing_word, number_in
 from pate_fed.errors import InputError
 
-__all__ = ["LARGEST", "UNLABELLED", "Rows", "read_table"]
-
 UNLABELLED = -1
 LARGEST = float(np.finfo(np.float32).max)  # teachers compute in 32 bits
 

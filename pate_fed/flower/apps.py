@@ -11,8 +11,6 @@ from flwr.serverapp import Grid, ServerApp
 
 from pate_fed.errors import InputError
 
-__all__ = ["count_nodes", "nested_settings", "server_app_of"]
-
 _WAIT_S = 60.0
 _STILL_S = 1.0  # Flower registers all simulated nodes in one go, beside the ServerApp
 

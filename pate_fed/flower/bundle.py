@@ -10,8 +10,6 @@ import hashlib
 import zipfile
 from io import BytesIO
 
-__all__ = ["build_bundle", "is_the_shim"]
-
 # Names of apps, no code: what runs is installed on either side.
 _PYPROJECT = """\
 [build-system]

@@ -16,8 +16,6 @@ import traceback
 
 from pate_fed.flower.environment import GUARD, prepare_environment
 
-__all__ = ["main"]
-
 _WATCH_S = 0.5
 _GRACE_S = 5.0
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-__all__ = ["ClusterSettings", "PartyKit", "check_token", "run_on_cluster"]
-
 _MODE = "RAY_AUTH_MODE"
 _SWITCHES = (  # what a party's process needs from the first import on; all else is set in it
     "FLWR_TELEMETRY_ENABLED",

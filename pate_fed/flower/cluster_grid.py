@@ -14,8 +14,6 @@ from pate_fed.flower.party_process import PartySetup
 from pate_fed.flower.ray_processes import RayProcesses
 from pate_fed.structure.faults import PartyFault
 
-__all__ = ["ClusterGrid"]
-
 _FIRST_S, _OTHERS_S = 180.0, 60.0  # until a first process plays, and until all do
 _SLICE_S = 1.0
 _LEAVE_S = 10.0

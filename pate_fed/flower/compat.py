@@ -23,21 +23,6 @@ from pate_fed.errors import InputError, PateFedError
 if TYPE_CHECKING:
     from ray.job_config import JobConfig
 
-__all__ = [
-    "apart_from_signals",
-    "asks_for_token",
-    "find_cluster",
-    "isolated_job",
-    "known_pools",
-    "own_token",
-    "quiet_flower",
-    "set_identity",
-    "stamp",
-    "token_header",
-    "token_mode",
-    "unheard_errors",
-]
-
 _TOKEN = "RAY_AUTH_TOKEN"
 _ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"  # changes nothing, and needs no argument
 _ANSWER_S = 10.0

@@ -6,8 +6,6 @@ import grpc
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-__all__ = ["channel_credentials", "is_let_in"]
-
 
 def channel_credentials(
     authority: bytes | None, *, certificate: str, key: ec.EllipticCurvePrivateKey

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 import grpc
 
-__all__ = ["Deliveries", "Refused", "most_objects"]
-
 _OBJECT = 2**20  # Flower cuts arrays into chunks of 5 MiB
 _FEW_OBJECTS = 64
 _MOST_PUSHES = 100  # attempts to send one reply

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
 
-__all__ = ["gpu_share", "run_apps", "take_back_sigterm"]
-
 _LONGEST_FOLDER = 44  # a socket's path has at most 107 bytes, of which Ray's own part takes 63
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
 

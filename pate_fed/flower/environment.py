@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["GUARD", "prepare_environment", "rest_idle_threads"]
-
 GUARD = "PATE_FED_GUARD"  # what `guard` needs in a child, no secret among it
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

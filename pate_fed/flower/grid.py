@@ -25,8 +25,6 @@ from flwr.superlink.grid import HttpGrid
 from pate_fed.errors import PateFedError
 from pate_fed.flower.inflate import MOST_BYTES, inflate_message
 
-__all__ = ["StudyGrid"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Announced:

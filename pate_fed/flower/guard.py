@@ -41,14 +41,6 @@ from pate_fed.flower.guard_settings import LinkGuard, NodeGuard
 from pate_fed.flower.patches import HEARTBEAT_S
 from pate_fed.identity.keys import load_key
 
-__all__ = [
-    "FleetGuard",
-    "PullGuard",
-    "fleet_channel",
-    "fleet_server",
-    "install",
-]
-
 _WRAPPING = 2**20  # a gRPC message around the largest object
 _HANDSHAKE_MS = 20_000
 _COMMON = [

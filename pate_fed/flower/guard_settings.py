@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-__all__ = ["LinkGuard", "NodeGuard"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkGuard:

@@ -24,8 +24,6 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
-__all__ = ["MOST_BYTES", "inflate_message", "pull_task"]
-
 MOST_BYTES = 2**31 - 1
 """Where no terms bound a message: gRPC's own limit."""
 

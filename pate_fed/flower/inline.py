@@ -13,8 +13,6 @@ from flwr.supercore.run import Run
 
 from pate_fed.flower.compat import set_identity, stamp
 
-__all__ = ["InlineGrid", "PartiesGrid", "answer_message", "failed", "run_inline", "run_on"]
-
 _RUN_ID = 1
 _SERVER = 1
 _SLICE_S = 0.2  # a pull works this long, so that progress and Ctrl-C stay lively

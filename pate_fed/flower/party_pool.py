@@ -21,8 +21,6 @@ from flwr.common.constant import ErrorCode
 from pate_fed.errors import PateFedError
 from pate_fed.flower.compat import stamp
 
-__all__ = ["LostError", "PartyPool", "Processes"]
-
 _AHEAD = 2  # messages at a process, so that it never waits for the next one
 _MOST_TRIES = 3  # of a message whose process dies: it may be the message that kills it
 _MOST_STARTS = 3  # of a process in a row, on a node that lives

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.clientapp import ClientApp
 
-__all__ = ["PROBE_FILE", "PartyProcess", "PartySetup", "installed_here"]
-
 PROBE_FILE = "probe"  # in a shared folder: what it holds, and that it is locked, is seen from every node
 
 _MOST_TRIES = 3  # to answer for a party that another process answers for at the same time

@@ -18,8 +18,6 @@ from flwr.server.superlink.linkstate.utils import create_message_error_unavailab
 from flwr.supercore import heartbeat
 from flwr.supercore.constant import NodeStatus
 
-__all__ = ["HEARTBEAT_S", "StudyLinkState", "patch_superlink", "patch_supernode"]
-
 HEARTBEAT_S = 10
 """Seconds from one heartbeat to the latest time of the next; Flower's least. After two a seat is free."""
 

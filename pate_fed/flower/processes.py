@@ -14,18 +14,6 @@ from pate_fed.disk import write_private
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.environment import GUARD
 
-__all__ = [
-    "PROTECTED",
-    "SECRET",
-    "Child",
-    "check_port",
-    "free_port",
-    "is_loopback",
-    "private_folder",
-    "split_address",
-    "version_of",
-]
-
 PROTECTED = frozenset(
     f"/flwr.proto.Runtime/{name}" for name in ("AcquireTask", "PullPendingTasks", "ClaimTask")
 )

@@ -17,8 +17,6 @@ from pate_fed.flower.party_pool import LostError
 from pate_fed.flower.party_process import PartyProcess, PartySetup
 from pate_fed.structure.faults import PartyFault
 
-__all__ = ["RayProcesses", "free_places"]
-
 
 def free_places(device: str, wanted: float | None, *, most: int) -> tuple[list[str], float]:
     """Nodes that play parties, each as often as it has a core and its share of a GPU, and that share.

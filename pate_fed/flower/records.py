@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import Record
 
-__all__ = ["from_flower", "to_flower", "wire_parts"]
-
 _FIELDS = "fields"
 _ARRAYS = "arrays"
 _HEADER_BYTES = 1000

@@ -43,8 +43,6 @@ from pate_fed.flower.guard_settings import LinkGuard
 from pate_fed.flower.inflate import MOST_BYTES
 from pate_fed.flower.processes import PROTECTED, Child
 
-__all__ = ["ServerTls", "SuperLink"]
-
 _START_S = 60.0
 _TASK_S = 30.0
 _RETRY_S = 10.0

@@ -39,8 +39,6 @@ from pate_fed.flower.processes import PROTECTED, Child
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import Record
 
-__all__ = ["Caller", "Exchange", "NodeTls", "SuperNode"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTls:

@@ -28,8 +28,6 @@ from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 from pate_fed.structure import to_plain
 
-__all__ = ["Admission", "HospitalIdentity"]
-
 ADMISSION_FILE = "admission.json"
 CA_FILE = "ca.crt"
 

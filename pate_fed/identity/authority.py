@@ -37,8 +37,6 @@ from pate_fed.identity.keys import check_name, check_private, read_request, sign
 from pate_fed.identity.terms import ledger_key_bytes, read_terms, signed_bytes
 from pate_fed.structure import to_plain
 
-__all__ = ["Authority", "SignedStudy"]
-
 _LOCAL = ("localhost", "127.0.0.1")
 
 

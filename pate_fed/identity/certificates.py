@@ -15,25 +15,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pate_fed.errors import InputError, IntegrityError
 
-__all__ = [
-    "WARN_DAYS",
-    "days_left",
-    "expiry_warnings",
-    "fingerprint",
-    "issue",
-    "issued_at",
-    "load_certificate",
-    "name_of",
-    "read_certificate",
-    "read_spoken",
-    "require_issued",
-    "require_valid",
-    "self_signed",
-    "spoken",
-    "sum_identity_of",
-    "to_pem",
-]
-
 WARN_DAYS = 30  # a certificate that expires sooner is warned of
 _EARLY = timedelta(days=1)  # clocks that are a little slow accept a new certificate
 _SUM_URN = "urn:pate-fed:secure-sum:"

@@ -12,8 +12,6 @@ from pathlib import Path
 from pate_fed.disk import sync_folder
 from pate_fed.errors import InputError
 
-__all__ = ["CONSENT_FILE", "Consent", "consent_to", "login_name", "record_consent"]
-
 CONSENT_FILE = "consent.jsonl"  # beside the hospital's keys
 
 

@@ -19,23 +19,6 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import Identity, fingerprint
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS, to_plain
 
-__all__ = [
-    "KEY_FILE",
-    "SUM_KEY_FILE",
-    "AdmissionRequest",
-    "check_name",
-    "check_private",
-    "is_signed",
-    "key_fingerprint",
-    "load_key",
-    "load_sum_key",
-    "make_request",
-    "read_request",
-    "sign",
-    "sum_fingerprint",
-    "write_new_private",
-]
-
 KEY_FILE = "hospital.key"
 SUM_KEY_FILE = "sum.key"
 _PURPOSE = b"pate_fed/v1 request to be admitted\n"

@@ -10,8 +10,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pate_fed.errors import IntegrityError
 from pate_fed.identity.keys import is_signed, sign
 
-__all__ = ["Receipt"]
-
 _PURPOSE = b"pate_fed/v1 receipt of a coordinator\n"
 
 

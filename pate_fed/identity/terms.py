@@ -6,8 +6,6 @@ from pate_fed.errors import IntegrityError
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["ledger_key_bytes", "read_terms", "signed_bytes"]
-
 
 def signed_bytes(terms_json: str) -> bytes:
     """What the authority signs for a study's terms: their purpose and their canonical JSON."""

@@ -12,8 +12,6 @@ from pate_fed.label_dp.pate_fm import plan_pate_fm
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.privacy.checks import check_count
 
-__all__ = ["Advice", "advise"]
-
 SURE = 5.0  # deviations between a cluster's class and another, from which its private labels name it
 CLEAN, GOOD = 0.99, 0.8  # private labels right that often need no denoising, or none by clusters
 MANY_CLASSES, LOW_EPSILON = 50, 4.0

@@ -21,8 +21,6 @@ from pate_fed.privacy.checks import check_scale
 from pate_fed.privacy.label_dp import LabelResponse, LaplaceResponse
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
-__all__ = ["Alibi"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

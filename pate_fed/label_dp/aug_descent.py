@@ -26,8 +26,6 @@ from pate_fed.learning.device import seeded
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.students.trainer import check_finite, make_optimiser
 
-__all__ = ["DescentSettings", "aug_descent", "clean_chances"]
-
 Ints = NDArray[np.int64]
 
 SHARP = 0.5  # temperature of the guesses

@@ -23,8 +23,6 @@ from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
-__all__ = ["fit_sums_student", "noise_share", "noisy_sums"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

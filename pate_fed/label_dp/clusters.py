@@ -15,16 +15,6 @@ from numpy.typing import NDArray
 
 from pate_fed.privacy.label_dp import equation5_sigma
 
-__all__ = [
-    "ClusterInputs",
-    "Clusterer",
-    "cluster_means",
-    "encoder_clusters",
-    "fine_clusters",
-    "noise_clusters",
-    "pixel_clusters",
-]
-
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 

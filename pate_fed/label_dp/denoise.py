@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.learning.students.label_graph import Graph
 
-__all__ = ["Denoised", "denoise", "equation8", "estimated_accuracy"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

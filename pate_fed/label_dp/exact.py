@@ -19,8 +19,6 @@ from pate_fed.privacy.checks import check_count, check_epsilon
 from pate_fed.privacy.label_dp import LabelResponse
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
-__all__ = ["WORDS", "PureMechanism", "check_pure_epsilon", "keep_words", "uniform_below"]
-
 Ints = NDArray[np.int64]
 
 WORDS = 2**62

@@ -25,8 +25,6 @@ from pate_fed.privacy.label_dp import SharedClusterCounts
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.protection import LABEL
 
-__all__ = ["least_share", "summed_labels"]
-
 Ints = NDArray[np.int64]
 
 _LEAST_SHARE = math.sqrt(2)  # of noise at one hospital: below, sums of discrete Gaussians are far from one

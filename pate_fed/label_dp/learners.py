@@ -21,8 +21,6 @@ from pate_fed.learning.settings import StudentSettings
 from pate_fed.learning.students.data import TrainingSets
 from pate_fed.learning.students.fixmatch import FixMatch
 
-__all__ = ["LABELS_ALONE", "LearnSettings", "Supervision", "ldp_normal", "ldp_ssl", "train"]
-
 Ints = NDArray[np.int64]
 
 

@@ -39,15 +39,6 @@ from pate_fed.label_dp.source import LabelsInOnePlace, LabelSource, Released
 from pate_fed.label_dp.teachers import TeachSettings, queries_of, teach
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 
-__all__ = [
-    "LabelDpResult",
-    "MethodSettings",
-    "PateFmCache",
-    "clusters_to_name",
-    "find_clusterer",
-    "run_method",
-]
-
 Ints = NDArray[np.int64]
 Facts = dict[str, float | int | None]
 

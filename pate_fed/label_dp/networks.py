@@ -25,8 +25,6 @@ from pate_fed.learning.networks.classifiers import (
 )
 from pate_fed.learning.networks.encoder import Encoder
 
-__all__ = ["NETWORKS", "build_network", "nearest_centre"]
-
 NETWORKS = ("light", "small-cnn", "deep-cnn", "resnet-18", "vgg-16", "wrn-28-4")
 _SMALL_SIDE = 32  # below, VGG's fifth pooling would leave nothing
 _SURE = 40.0  # logit of the one class of a centre: its probability is 1 in float32

@@ -20,8 +20,6 @@ from pate_fed.privacy.label_dp import ClusterCounts, discrete_delta, equation5_s
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.totals import noisy_argmax
 
-__all__ = ["NoiseCluster", "cluster_majority", "label_counts"]
-
 Ints = NDArray[np.int64]
 
 _SLACK = 1e-9  # of δ: more than the logarithms of two tails can be off

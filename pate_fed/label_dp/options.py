@@ -15,8 +15,6 @@ from typing import Any
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
-__all__ = ["FILES", "METHODS", "LabelOptions", "check_method", "fill_defaults"]
-
 METHODS = (
     "noise-cluster",
     "randres+normal",

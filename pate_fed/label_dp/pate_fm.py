@@ -22,8 +22,6 @@ from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, Release
 from pate_fed.privacy.protection import LABEL
 
-__all__ = ["PateFM", "plan_pate_fm", "shares_of_labels"]
-
 Ints = NDArray[np.int64]
 
 MOST_LABELS = 250  # as in the papers; a semi-supervised student needs no more

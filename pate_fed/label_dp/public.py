@@ -19,8 +19,6 @@ from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures, fit_encoder
 from pate_fed.learning.students.fixmatch import ImageViews, Views, strong_view, weak_view
 
-__all__ = ["FeatureViews", "PublicInputs"]
-
 DIMENSIONS = 120  # of the encoder: with so many records a few more than a small hospital's part bears
 WEAK, STRONG = 1, 2  # views of each input that the light network has at hand, beside the plain one
 PREDICT = 500

@@ -19,8 +19,6 @@ from pate_fed.label_dp.release import PrivateLabels, check_labels
 from pate_fed.privacy.label_dp import LabelResponse, PriorResponse, RandomisedResponse
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
-__all__ = ["PriorRes", "RandRes"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

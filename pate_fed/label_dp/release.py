@@ -16,14 +16,6 @@ from pate_fed.privacy.label_dp import LabelRelease
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.protection import LABEL
 
-__all__ = [
-    "NO_LABEL",
-    "LabelMechanism",
-    "PrivateLabels",
-    "check_labels",
-    "label_accuracy",
-]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

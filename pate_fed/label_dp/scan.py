@@ -24,8 +24,6 @@ from pate_fed.learning.device import seeded
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.students.fixmatch import ImageViews
 
-__all__ = ["Scan"]
-
 Ints = NDArray[np.int64]
 
 PROJECTED = 128

@@ -21,8 +21,6 @@ from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE, Mechanism
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.protection import LABEL
 
-__all__ = ["LabelSource", "LabelsInOnePlace", "Record", "Released"]
-
 Ints = NDArray[np.int64]
 
 

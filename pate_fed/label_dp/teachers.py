@@ -12,8 +12,6 @@ from pate_fed.label_dp.learners import LearnSettings, train
 from pate_fed.label_dp.pate_fm import shares_of_labels
 from pate_fed.label_dp.public import PublicInputs
 
-__all__ = ["TeachSettings", "queries_of", "teach"]
-
 Ints = NDArray[np.int64]
 
 

@@ -9,8 +9,6 @@ import torch
 
 from pate_fed.errors import InputError
 
-__all__ = ["resolve_device", "seeded"]
-
 
 def resolve_device(name: str) -> str:
     """The device for "auto", "cpu", "cuda" or "cuda:N": "auto" is cuda where there is one, else cpu.

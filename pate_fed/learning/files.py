@@ -15,8 +15,6 @@ import torch
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 
-__all__ = ["is_whole", "read_model", "reading_network", "write_model"]
-
 
 def write_model(path: Path, kind: str, content: dict[str, Any], *, durable: bool = True) -> None:
     """Write the model `content` of `kind` to `path` as `write_result` does.

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from pate_fed.errors import InputError
 
-__all__ = ["check_images", "check_labels", "image_shape", "tensor_batches", "to_tensor"]
-
 SMALLEST = 8
 
 

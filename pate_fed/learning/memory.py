@@ -6,8 +6,6 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["release_memory", "returning_memory", "spare"]
-
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _LARGE, _LARGEST = 4 * 2**20, 32 * 2**20
 

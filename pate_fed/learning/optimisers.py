@@ -10,8 +10,6 @@ import inspect
 
 import torch
 
-__all__ = ["SGD", "Adam", "AdamW"]
-
 
 class _Eager:
     """The methods of every optimiser as they are written."""

@@ -6,19 +6,6 @@ from dataclasses import dataclass
 
 from pate_fed.structure import PART_NAME, check, refusal, setting
 
-__all__ = [
-    "CLOSED_FORM",
-    "NETWORKS",
-    "RIDGE",
-    "STUDENTS",
-    "TABLE_STUDENTS",
-    "TABLE_TEACHERS",
-    "TEACHERS",
-    "EpochRecord",
-    "StudentSettings",
-    "TeacherSettings",
-]
-
 CLOSED_FORM: tuple[str, ...] = ("hog-linear", "encoder-head")  # fixed features, a head in closed form
 STACKED = "small-cnn"  # many of them train as one program
 TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn", *CLOSED_FORM)

@@ -12,8 +12,6 @@ from pate_fed.privacy.bounds.cost import NOTHING, Cost, OutcomeCost, epsilon_of
 from pate_fed.privacy.checks import check_delta
 from pate_fed.privacy.mechanisms.events import PrivacyEvent
 
-__all__ = ["capped_cost_epsilon", "odometer", "total_cost"]
-
 
 def total_cost(events: Iterable[PrivacyEvent]) -> Cost:
     """Total cost of the events against the student and the public, in any order."""

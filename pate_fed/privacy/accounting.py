@@ -19,8 +19,6 @@ from pate_fed.privacy.protection import RECORD, Protection
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
-__all__ = ["Accountant"]
-
 Spent: TypeAlias = "Mechanism | PrivacyEvent | DpEvent | Iterable[PrivacyEvent | DpEvent]"
 
 _MANY = 10**9  # queries, more than any budget affords

@@ -8,16 +8,6 @@ import numpy as np
 
 from pate_fed.errors import InputError
 
-__all__ = [
-    "SCALE_LIMITS",
-    "check_count",
-    "check_delta",
-    "check_epsilon",
-    "check_scale",
-    "check_threshold",
-    "is_number",
-]
-
 # Noise scales in votes between which int64 arithmetic stays exact and a cost stays a finite float.
 SCALE_LIMITS = (1e-6, 1e9)
 

@@ -17,8 +17,6 @@ from pate_fed.privacy.mechanisms.events import PrivacyEvent
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
-__all__ = ["cost_of_dp_event", "is_dp_event", "to_dp_event"]
-
 
 def is_dp_event(value: object) -> bool:
     """Whether the value is a DpEvent; without the library nothing is."""

@@ -22,8 +22,6 @@ from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["BudgetFilter"]
-
 
 @dataclass(frozen=True, slots=True)
 class BudgetFilter:

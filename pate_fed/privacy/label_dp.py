@@ -26,21 +26,6 @@ from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, che
 from pate_fed.privacy.mechanisms.events import Mechanism, hospital_noise, sum_distance
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = [
-    "LABEL_MECHANISMS",
-    "ClusterCounts",
-    "LabelRelease",
-    "LabelResponse",
-    "LaplaceResponse",
-    "PriorResponse",
-    "RandomisedResponse",
-    "SharedClusterCounts",
-    "discrete_delta",
-    "equation5_sigma",
-    "noise_cluster_epsilon",
-    "randomized_response_epsilon",
-]
-
 MOST_SIGMA = 1e6
 _MOVED = 2  # counts that differ where one label is replaced
 

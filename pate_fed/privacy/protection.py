@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count
 
-__all__ = ["ADJACENCIES", "LABEL", "RECORD", "UNITS", "Protection"]
-
 UNITS = ("record", "hospital")
 ADJACENCIES = ("replace-one", "add-or-remove-one")
 

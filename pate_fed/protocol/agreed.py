@@ -10,8 +10,6 @@ from typing import TypeVar
 from pate_fed.errors import IntegrityError
 from pate_fed.structure import entries, from_plain, to_plain
 
-__all__ = ["Agreed", "digest_of"]
-
 A = TypeVar("A", bound="Agreed")
 
 

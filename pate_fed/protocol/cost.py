@@ -32,18 +32,6 @@ from pate_fed.privacy.mechanisms.sanitise import check_sanitisable
 from pate_fed.protocol.sum_cost import noise_at_hospitals, sum_ledger_terms, sum_protection, sum_view
 from pate_fed.protocol.terms import Terms
 
-__all__ = [
-    "Mechanism",
-    "check_reach",
-    "coordinator_view",
-    "make_interactive",
-    "make_ledger_terms",
-    "make_mechanism",
-    "noise_share",
-    "protection_of",
-    "worst_epsilon",
-]
-
 _OUT_OF_REACH = 4.0  # σ1 by which T may exceed all teachers: beyond, one query in 30,000 passes
 CONFIDENCE = 0.9  # of a student whose own label an unpassed check confirms
 

@@ -7,8 +7,6 @@ import numpy as np
 from pate_fed.protocol.agreed import digest_of
 from pate_fed.protocol.messages import Record
 
-__all__ = ["record_digest"]
-
 
 def record_digest(record: Record) -> str:
     """SHA-256 hex of a message's flat record: its fields by name, each with its type, whatever carries it.

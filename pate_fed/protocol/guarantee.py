@@ -11,8 +11,6 @@ from pate_fed.privacy import LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["guarantee_lines", "require_meaningful"]
-
 
 def guarantee_lines(fixed: LedgerTerms) -> list[str]:
     """ε that a study cannot pass, as text: at which δ, for which unit, against whom."""

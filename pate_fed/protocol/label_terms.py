@@ -27,16 +27,6 @@ from pate_fed.protocol.agreed import Agreed
 from pate_fed.protocol.terms import Terms
 from pate_fed.structure import check, refusal, same_as, setting
 
-__all__ = [
-    "COUNTS_UNDER_MASKS",
-    "RANDRES",
-    "LabelTerms",
-    "PublicClusters",
-    "PublicPool",
-    "clusters_digest",
-    "label_terms",
-]
-
 Ints = NDArray[np.int64]
 
 RANDRES = "randres"

@@ -30,17 +30,6 @@ if TYPE_CHECKING:
     from pate_fed.learning.features.settings import FeatureSettings
     from pate_fed.learning.networks.encoder import Encoder
 
-__all__ = [
-    "check_against_data",
-    "encoder_file",
-    "feature_map_of",
-    "features_file",
-    "make_terms",
-    "public_encoder",
-    "public_features",
-    "study_mechanism",
-]
-
 
 def make_terms(study: Study, dataset: Dataset) -> Terms:
     """The terms of a study over this pool."""

@@ -22,30 +22,6 @@ from pate_fed.protocol.agreed import digest_of
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.structure import Setting, SettingError, entries, from_record, setting, to_record
 
-__all__ = [
-    "COUNTS",
-    "END",
-    "LABELS",
-    "SUM",
-    "SUMS",
-    "TEACH",
-    "VOTES",
-    "EndReply",
-    "EndRequest",
-    "LabelReply",
-    "LabelRequest",
-    "Record",
-    "RefusalReply",
-    "Reply",
-    "SumReply",
-    "SumRequest",
-    "TeachReply",
-    "TeachRequest",
-    "VoteReply",
-    "VoteRequest",
-    "parse_reply",
-]
-
 Scalar = int | float | str | bytes
 Record = dict[str, Scalar | NDArray[Any]]
 M = TypeVar("M", bound="_Message")

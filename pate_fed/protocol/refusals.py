@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Refusal"]
-
 
 class Refusal(Enum):
     """Why a hospital does not answer: the fixed list, so that no error text can carry data out."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["MessageSizes", "largest_messages"]
-
 _NUMBER = 8  # int64 on the wire; masked entries take less, and so do most pools
 _PER_HOSPITAL = 2048  # a name, keys, signatures, sealed shares
 _RECEIPT = 400  # digests of a query's messages: five, where it is a batch of its own

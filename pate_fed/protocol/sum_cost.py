@@ -24,17 +24,6 @@ from pate_fed.privacy.mechanisms.events import EXACT_SUMS, NOISY_SUMS
 from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.protocol.terms import Terms
 
-__all__ = [
-    "SumMechanism",
-    "noise_at_hospitals",
-    "protection_by",
-    "sum_ledger_terms",
-    "sum_mechanism",
-    "sum_noise",
-    "sum_protection",
-    "sum_view",
-]
-
 SumMechanism = ClassSums | SharedClassSums
 
 

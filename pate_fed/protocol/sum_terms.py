@@ -10,8 +10,6 @@ from pate_fed.config.parts import PartIdentity
 from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.structure import check, refusal, setting
 
-__all__ = ["SumTerms"]
-
 _SHA256: dict[str, Any] = {"pattern": re.compile(r"[0-9a-f]{64}"), "allowed": "a SHA-256 in hexadecimal"}
 _MOST_FEATURES = 1_000_000
 _MOST_NORM = 10**12  # squared, in steps: beyond, no sum would fit into 32 bits

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
 
-__all__ = ["check_votes"]
-
 
 def check_votes(
     votes: NDArray[np.int64], *, queries: int, classes: int, num_teachers: int, least_teachers: int

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from pate_fed.format import FEW_TRIALS, accuracy_text, counted, share_text, wilson_interval
 from pate_fed.report.calibration import Calibration
 
-__all__ = ["Accuracy", "HowTested", "Recall"]
-
 Ints = NDArray[np.int64]
 
 _SEEN_OFTEN = 10  # test inputs of a class: fewer may all be missed by chance

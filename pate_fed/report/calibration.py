@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from pate_fed.format import share_text
 
-__all__ = ["Calibration"]
-
 _BINS = 10
 
 

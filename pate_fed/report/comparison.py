@@ -18,18 +18,6 @@ from pate_fed.report.metrics import make_metrics, without_private
 from pate_fed.report.result import LabelStudyRecord, RunResult
 from pate_fed.report.terms_text import describe_terms
 
-__all__ = [
-    "BROKEN",
-    "CHECKED",
-    "CLAIM_OPEN",
-    "NO_LEDGER",
-    "Comparison",
-    "RunToCompare",
-    "ledger_state",
-    "load_run",
-    "name_runs",
-]
-
 # Of study.toml: names and files of this machine, and what people read, tell nothing of how runs differ.
 _LEFT_ASIDE = re.compile(r"study\.(name|reason)|about\..*|engine\..*|data\.(pool|private|data_dir|download)")
 CHECKED, NO_LEDGER = "checked", "missing"

@@ -15,8 +15,6 @@ from pate_fed.report.page import in_columns, render_page
 from pate_fed.report.plots import Figure
 from pate_fed.report.svg import Chart, nice_ticks
 
-__all__ = ["accuracy_against_epsilon", "render_comparison"]
-
 _MOST_NAMES = 8  # with more points, names stand in the table alone
 _SHIFT = 13.0  # between points of the same ε, which would lie on each other
 

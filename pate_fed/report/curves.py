@@ -9,8 +9,6 @@ from pate_fed.report.plots import Figure
 from pate_fed.report.result import RunResult
 from pate_fed.report.svg import Chart, compact, nice_ticks
 
-__all__ = ["compare_curves", "learning_curves", "test_accuracy_curve"]
-
 _SERIES = ("c1", "c2", "c3", "c4", "c5", "c6")
 
 Series = dict[str, list[tuple[int, float]]]

@@ -9,8 +9,6 @@ from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
 from pate_fed.report.terms_text import IN_ONE_PLACE
 from pate_fed.report.text import SUMMED, guarantees
 
-__all__ = ["Station", "flow_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Station:

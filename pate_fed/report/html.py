@@ -17,8 +17,6 @@ from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
 from pate_fed.report.terms_text import describe_terms
 
-__all__ = ["render_report", "write_report"]
-
 
 def write_report(result: RunResult, path: Path, publishable: bool = False) -> None:
     """Write the report at once; `publishable` leaves out every figure computed from private votes.

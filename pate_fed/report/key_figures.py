@@ -10,8 +10,6 @@ from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
 from pate_fed.report.terms_text import IN_ONE_PLACE
 
-__all__ = ["KeyFigure", "key_figures"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeyFigure:

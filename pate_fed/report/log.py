@@ -34,21 +34,6 @@ from pate_fed.report.result import (
 from pate_fed.structure import from_plain, to_plain
 from pate_fed.structure.faults import Fault
 
-__all__ = [
-    "CONNECT",
-    "EVENTS",
-    "LOG_NAME",
-    "MOST_NAMED",
-    "Event",
-    "PartyWork",
-    "RunLog",
-    "Taught",
-    "Voted",
-    "Waiting",
-    "read_log",
-    "read_result",
-]
-
 LOG_NAME = "log.jsonl"
 CONNECT = "connect"
 """The phase in which hospitals' processes are waited for."""

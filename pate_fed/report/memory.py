@@ -6,8 +6,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["PeakMemory", "watch_memory"]
-
 
 class PeakMemory:
     """The largest sum seen, in bytes; 0 before the first sample."""

@@ -18,15 +18,6 @@ from pate_fed.format import VERSION, delta_text, epsilon_json, epsilon_text, pri
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.result import RunResult, Seconds
 
-__all__ = [
-    "collect_versions",
-    "make_metrics",
-    "outcome_json",
-    "outcome_line",
-    "without_private",
-    "write_metrics",
-]
-
 _DIGITS = 6
 _VERSIONED = ("pate_fed", "flwr", "torch")
 

@@ -15,8 +15,6 @@ from pate_fed.report.result import RunResult
 from pate_fed.report.tables import epoch_rows, figure_rows, spending_rows
 from pate_fed.report.terms_text import describe_terms
 
-__all__ = ["STORE", "write_mlflow"]
-
 STORE = "mlflow.db"
 _AT_ONCE = 1000  # metrics that a store takes in one call; of parameters it takes 100
 _MOST_PARAMETERS = 100

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pate_fed.protocol.terms import Terms
     from pate_fed.report.run import Run
 
-__all__ = ["own_student"]
-
 _NEAR = 1e-4
 
 

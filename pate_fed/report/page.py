@@ -10,8 +10,6 @@ from typing import Any
 
 from pate_fed.report.plots import Figure
 
-__all__ = ["asset", "in_columns", "render_page"]
-
 _TEXT = 60  # letters of a caption in one line of a card
 _LINE = 20.0  # a line's height, in units of the pictures
 _CARD = 90.0  # title, legend and margins

@@ -11,8 +11,6 @@ from pate_fed.format import counted, delta_text, epsilon_text, share_text
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
 from pate_fed.report.terms_text import IN_ONE_PLACE
 
-__all__ = ["glossary", "plain_answers"]
-
 
 def plain_answers(result: RunResult) -> list[tuple[str, str]]:
     """Questions that a board asks, each with its answer in a few sentences."""

@@ -9,8 +9,6 @@ from typing import Any
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
 
-__all__ = ["draw_plan"]
-
 
 def draw_plan(plan: Mapping[str, Any], path: Path) -> None:
     """Draw the curve of a plan (`Plan.to_dict()`) to a PNG.

@@ -10,14 +10,6 @@ from pate_fed.format import delta_text, epsilon_text
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
 from pate_fed.report.svg import WIDTH, Canvas, Chart, Scale, compact, nice_ticks
 
-__all__ = [
-    "Figure",
-    "confusion_matrix",
-    "epsilon_curve",
-    "time_bars",
-    "top_vote_histogram",
-]
-
 _MOST_CLASSES = 20  # with more, a confusion matrix shows no numbers and no names
 
 

@@ -10,8 +10,6 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["contact_sheet", "data_uri", "encode_png"]
-
 
 def contact_sheet(images: NDArray[np.uint8], *, columns: int = 8, gap: int = 2) -> NDArray[np.uint8]:
     """Images side by side on mid grey.

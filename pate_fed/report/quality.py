@@ -10,8 +10,6 @@ from pate_fed.report.plots import Figure
 from pate_fed.report.result import RunResult
 from pate_fed.report.svg import WIDTH, Canvas, Chart, Scale
 
-__all__ = ["accuracy_bars", "calibration_curve", "recall_bars"]
-
 _MOST_BARS = 20  # classes; of more those of least recall are drawn
 _MANY = 10_000  # inputs of a class: more do not fit beside its bar
 _LONGEST = 16  # letters of a class's name

@@ -24,23 +24,6 @@ from pate_fed.errors import InputError
 from pate_fed.protocol.terms import Terms
 from pate_fed.report.accuracy import Accuracy
 
-__all__ = [
-    "STATUSES",
-    "Epoch",
-    "Evaluation",
-    "LabelStudyRecord",
-    "LeftOut",
-    "Outcome",
-    "PrivacyFigures",
-    "ReleasedBatch",
-    "RunResult",
-    "Samples",
-    "Seconds",
-    "StudyRecord",
-    "count_confusion",
-    "count_top_votes",
-]
-
 STATUSES = ("success", "failed", "aborted")
 _MOST_BINS = 50
 _MOST_SAMPLES = 64

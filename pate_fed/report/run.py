@@ -18,8 +18,6 @@ from pate_fed.report.log import read_result
 from pate_fed.report.metrics import make_metrics
 from pate_fed.report.result import RunResult
 
-__all__ = ["Labels", "Report", "Run"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labels:

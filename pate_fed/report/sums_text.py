@@ -7,8 +7,6 @@ import math
 from pate_fed.format import counted
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["by_coordinator", "method_of_sums", "seen_of_sums", "ways_of_sums"]
-
 _AT_HOME = "Records and every hospital's own sums"
 
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Canvas", "Chart", "Scale", "compact", "nice_ticks"]
-
 WIDTH = 460.0
 
 

@@ -14,8 +14,6 @@ from pate_fed.report.metrics import make_metrics, without_private
 from pate_fed.report.result import RunResult
 from pate_fed.report.run import Run
 
-__all__ = ["epoch_rows", "figure_rows", "spending_rows", "write_csv_files"]
-
 Row = Sequence[object]
 
 

@@ -12,8 +12,6 @@ from pate_fed.report.result import RunResult
 from pate_fed.report.tables import epoch_rows, figure_rows, spending_rows
 from pate_fed.report.terms_text import describe_terms
 
-__all__ = ["write_tensorboard"]
-
 
 def write_tensorboard(result: RunResult, folder: Path, *, analyst: bool = False) -> None:
     """Write an event file: the student's epochs, ε over the queries, figures, and terms as text.

@@ -17,17 +17,6 @@ from pate_fed.format import FEW_TRIALS, delta_text, duration_text, epsilon_text,
 from pate_fed.report.result import LabelStudyRecord, RunResult
 from pate_fed.report.text import fewer_labels
 
-__all__ = [
-    "Phase",
-    "Progress",
-    "Step",
-    "can_draw",
-    "counted_phase",
-    "make_progress",
-    "print_summary",
-    "tell_progress",
-]
-
 _LINE_EVERY_S = 10.0
 _LINE_EVERY_SHARE = 0.1
 

@@ -7,8 +7,6 @@ from pate_fed.protocol.terms import Terms
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
 from pate_fed.report.sums_text import method_of_sums, ways_of_sums
 
-__all__ = ["IN_ONE_PLACE", "describe_terms", "engine_text"]
-
 IN_ONE_PLACE = "labels"  # what a coordinator of private labels sees where no hospital keeps them
 
 

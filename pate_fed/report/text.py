@@ -11,17 +11,6 @@ from pate_fed.report.result import LabelStudyRecord, Outcome, RunResult, StudyRe
 from pate_fed.report.sums_text import by_coordinator, seen_of_sums
 from pate_fed.report.terms_text import IN_ONE_PLACE
 
-__all__ = [
-    "SUMMED",
-    "Banner",
-    "Guarantee",
-    "banners",
-    "fewer_labels",
-    "guarantees",
-    "protection_lead",
-    "unpublishable",
-]
-
 # What the coordinator sees of private labels where they are masked: only their sum.
 SUMMED = "noisy-counts"
 

@@ -21,8 +21,6 @@ from pate_fed.report.watching import (
     waited_for,
 )
 
-__all__ = ["PARTS", "render_parts", "render_watch_page", "watch_script", "watch_style"]
-
 PARTS = ("head", "heard", "course", "numbers", "hospitals", "figures")
 """The page's parts by the ids of their elements, in reading order."""
 

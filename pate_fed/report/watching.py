@@ -27,20 +27,6 @@ from pate_fed.report.result import (
 )
 from pate_fed.report.run import Run
 
-__all__ = [
-    "Snapshot",
-    "WatchedPhase",
-    "describe_event",
-    "heard_of",
-    "labels_by_class",
-    "last_epsilon",
-    "left_out",
-    "read_snapshot",
-    "snapshot_rows",
-    "stages_of",
-    "waited_for",
-]
-
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 30
 _MOST_LEFT_OUT = 5

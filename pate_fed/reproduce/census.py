@@ -40,8 +40,6 @@ from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import inputs_of, kept_totals
 
-__all__ = ["CensusRun", "reproduce_adult", "reproduce_diabetes"]
-
 TEACHERS, LABELS, SCALE, DELTA, TREES = 250, 500, 20.0, 1e-5, 100
 _FEATURES = (
     "gender age admission_type_id discharge_disposition_id admission_source_id time_in_hospital "

@@ -37,8 +37,6 @@ from pate_fed.reproduce.columns import ACCURACY, Column, cells_of, text_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.votes import inputs_of
 
-__all__ = ["SumsRun", "reproduce_sums_of_images", "reproduce_sums_of_tables"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

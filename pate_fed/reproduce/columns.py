@@ -12,8 +12,6 @@ import numpy as np
 from pate_fed.format import epsilon_text
 from pate_fed.reproduce.rows import task_of
 
-__all__ = ["ACCURACY", "EPSILON", "Cell", "Column", "cells_of", "mean_and_sd", "student_table", "text_table"]
-
 EPSILON = "ε"
 Row = TypeVar("Row")
 

@@ -30,8 +30,6 @@ from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import ReleasedLabels, StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, inputs_of, teachers_totals
 
-__all__ = ["DATASETS", "StudentOfLabels", "labels_of", "reproduce_default_student", "tables_of", "totals_of"]
-
 Ints = NDArray[np.int64]
 Row = TypeVar("Row")
 LABELS = 500

@@ -15,8 +15,6 @@ from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, task_of
 from pate_fed.reproduce.stored import store_result
 from pate_fed.runtime.workers import as_ready
 
-__all__ = ["Log", "Reproduction", "Table", "Task", "run_tables"]
-
 Row = TypeVar("Row")
 Task = tuple[Any, ...]  # what tells rows apart, the seed last
 Log = Callable[[str], None]

@@ -31,8 +31,6 @@ from pate_fed.reproduce.measures import StudentRow, affordable_sigma2, release_l
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
-__all__ = ["LABELS", "FrontierRun", "reproduce_frontier"]
-
 DELTA = 1e-5
 EPOCHS = 10  # of each stage of a student
 LABELS = {0.5: 500, 1.0: 800, 2.0: 1000, 3.0: 1300, 4.05: 1500, 5.04: 2000, 6.0: 2200}

@@ -40,8 +40,6 @@ from pate_fed.reproduce.mnist2017 import gaps
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.votes import ensemble_size, ensemble_totals, inputs_of
 
-__all__ = ["BudgetRun", "NoiseRun", "noise_for", "reproduce_glyph", "simulated_totals"]
-
 NAME = "scalable-glyph"
 CLASSES, PRIVATE, ASKED = 150, 300_000, 4000
 REAL = (100, 250, 1000)

@@ -43,8 +43,6 @@ from pate_fed.reproduce.votes import authors_totals, ensemble_size, ensemble_tot
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
 
-__all__ = ["InteractiveRun", "reproduce_interactive"]
-
 NAME = "interactive-gnmax"
 DELTA, CONFIDENCE = 1e-5, 0.9
 NOISE: dict[str, Any] = {"threshold": 200.0, "sigma1": 150.0, "sigma2": 40.0}

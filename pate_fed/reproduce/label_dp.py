@@ -30,8 +30,6 @@ from pate_fed.reproduce.votes import inputs_of, read_totals
 if TYPE_CHECKING:
     from pate_fed.label_dp.methods import LabelDpResult, MethodSettings
 
-__all__ = ["EPSILONS", "LabelRun", "reproduce_label_dp"]
-
 Ints = NDArray[np.int64]
 Task = tuple[str, str, float, int]
 

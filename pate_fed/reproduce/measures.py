@@ -26,15 +26,6 @@ from pate_fed.reproduce.driver import Reproduction
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
 
-__all__ = [
-    "ReleasedLabels",
-    "StudentRow",
-    "affordable_sigma2",
-    "least_noise",
-    "release_labels",
-    "train_and_test",
-]
-
 Ints = NDArray[np.int64]
 AnyMechanism = GNMax | LNMax | ConfidentGNMax
 

@@ -29,8 +29,6 @@ from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, inputs_of, read_totals
 
-__all__ = ["MnistRun", "reproduce_mnist"]
-
 THRESHOLD, SIGMA1, SIGMA2, DELTA = 200.0, 150.0, 40.0, 1e-5
 EPOCHS = 10  # of each stage of a student
 LABELS = (286, 100)

@@ -36,8 +36,6 @@ from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, ensemble_totals, inputs_of
 
-__all__ = ["MnistStudent", "gaps", "noisy_accuracy", "reproduce_mnist_2017"]
-
 NAME = "pate-2017-mnist"
 ENSEMBLES = (10, 100, 250)
 GAMMAS = tuple(round(float(each), 4) for each in np.geomspace(0.01, 1, 13))

@@ -11,8 +11,6 @@ import numpy as np
 
 from pate_fed.reproduce.columns import Cell
 
-__all__ = ["COLOURS", "draw_panels", "plot_curves"]
-
 COLOURS = ("#b5651d", "#1b6f8a", "#7a9a01", "#8a1b5c", "#333333")
 
 

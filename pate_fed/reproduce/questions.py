@@ -33,8 +33,6 @@ from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
 from pate_fed.reproduce.votes import PLAIN_RIDGE, ensemble_size, ensemble_totals, inputs_of
 
-__all__ = ["Asked", "Distilled", "reproduce_questions", "shares_of_heads"]
-
 NAME = "pate-2017-questions"
 LABELS, SIGMA, DELTA, EPOCHS = (200, 400, 800), 40.0, 1e-5, 100
 SAMPLES, TEACHERS, TEMPERATURES = (100, 200, 500, 1000, 2000), 50, (1.0, 5.0)

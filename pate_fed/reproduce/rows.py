@@ -18,8 +18,6 @@ from pate_fed.disk import write_result
 from pate_fed.errors import InputError
 from pate_fed.structure import from_plain
 
-__all__ = ["append_row", "bind_rows", "read_rows", "task_of", "write_rows"]
-
 Row = TypeVar("Row")
 
 

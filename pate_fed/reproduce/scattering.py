@@ -22,8 +22,6 @@ from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.learning.networks.encoder import ENOUGH, fit_encoder, leading_directions
 from pate_fed.structure import to_plain
 
-__all__ = ["JointFeatures", "ScatteringFeatures", "scattering"]
-
 SCALES, ANGLES = 2, 8
 PLANES = 1 + SCALES * ANGLES + ANGLES**2
 STEP = 2**SCALES  # pixels of the input that become one

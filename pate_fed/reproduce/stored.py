@@ -20,8 +20,6 @@ import numpy as np
 from pate_fed.disk import write_result
 from pate_fed.format import VERSION
 
-__all__ = ["figures_of", "store_result"]
-
 _SEED = "seed"
 _DIGITS = 6
 

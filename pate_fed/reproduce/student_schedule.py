@@ -22,8 +22,6 @@ from pate_fed.reproduce.default_student import DATASETS, labels_of, tables_of
 from pate_fed.reproduce.driver import Log, Reproduction, run_tables
 from pate_fed.reproduce.measures import StudentRow, train_and_test
 
-__all__ = ["VARIANTS", "ScheduledStudent", "reproduce_student_schedule"]
-
 ASKED_OF = 7000
 
 

@@ -43,8 +43,6 @@ from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
-__all__ = ["PAPER", "StudentRun", "proposition2_sigma", "reproduce_tables"]
-
 LABELS, DELTA = 2200, 1e-5
 BETA, TAU = 0.2, 0.318
 ON_ENCODER, OF_STUDIES = " on the encoder", " of a study"

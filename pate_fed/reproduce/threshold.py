@@ -29,8 +29,6 @@ from pate_fed.reproduce.measures import (
 )
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
-__all__ = ["SETTINGS", "ThresholdRun", "reproduce_threshold"]
-
 Setting = tuple[float | None, float | None, int]
 EPSILON, DELTA = 4.05, 1e-5
 ASKED_OF = 7000

@@ -26,8 +26,6 @@ from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, affordable_sigma2, train_and_test
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
-__all__ = ["DELTA", "EPSILON", "LABELS", "UncertainRun", "certainty", "question_lines", "reproduce_uncertain"]
-
 Ints = NDArray[np.int64]
 EPSILON, DELTA, LABELS = 4.05, 1e-5, 1500
 STUDENT = TEACHER = "encoder-head"

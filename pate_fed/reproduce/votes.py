@@ -21,18 +21,6 @@ from pate_fed.runtime.workers import as_ready
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "PLAIN_RIDGE",
-    "TEACHERS",
-    "authors_totals",
-    "ensemble_size",
-    "ensemble_totals",
-    "inputs_of",
-    "kept_totals",
-    "read_totals",
-    "teachers_totals",
-]
-
 Ints = NDArray[np.int64]
 TEACHERS = 250
 PLAIN_RIDGE = 0.03  # of a plain head; flat from 0.01 to 0.1 on Fashion-MNIST

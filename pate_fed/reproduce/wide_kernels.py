@@ -36,8 +36,6 @@ from pate_fed.reproduce.votes import AT_ONCE, TEACHERS, ensemble_size, inputs_of
 if TYPE_CHECKING:
     from pate_fed.reproduce.scattering import JointFeatures
 
-__all__ = ["WideRun", "least_margin", "reproduce_wide", "stated_sigma2"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 BY_TOTALS = "least margin, charged as noisy totals"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pate_fed.flower.superlink import SuperLink
     from pate_fed.identity import Authority
 
-__all__ = ["AdmittedHospitals"]
-
 _WATCH_S = 2.0
 
 

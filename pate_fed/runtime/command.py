@@ -14,8 +14,6 @@ from pate_fed.errors import PateFedError, naming_extras
 from pate_fed.runtime.isolation import require_one_installation
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
-__all__ = ["nothing_spent", "run_study_command"]
-
 
 def run_study_command(
     parse: Callable[[], argparse.Namespace],

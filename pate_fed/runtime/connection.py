@@ -14,8 +14,6 @@ from pate_fed.errors import InputError, PateFedError
 if TYPE_CHECKING:
     from pate_fed.flower.supernode import SuperNode
 
-__all__ = ["Connection"]
-
 _RETRY_S = 3.0
 _SLOW_RETRY_S = 60.0  # starting a SuperNode costs two seconds of a core: not all day long
 _FINAL_S = 75.0

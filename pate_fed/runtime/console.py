@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TextIO, cast
 
-__all__ = ["any_console"]
-
 P = ParamSpec("P")
 
 _CUT_SHORT = 6  # as for any full disk

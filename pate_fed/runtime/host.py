@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pate_fed.identity import Authority
     from pate_fed.protocol.messages import EndRequest
 
-__all__ = ["Host", "HostedCoordinator", "open_host"]
-
 _POLL_S = 1.0
 
 

@@ -8,8 +8,6 @@ hence it imports only what Python itself has loaded by then (`from __future__` w
 import os
 import sys
 
-__all__ = ["require_one_installation", "without_folder"]
-
 _SCRIPTS = {"flower-simulation", "pate-fed", "pate-fed-coordinator", "pate-fed-health", "pate-fed-hospital"}
 _COMMANDS = {"pate_fed", *_SCRIPTS}
 _HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))

@@ -24,8 +24,6 @@ from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError, naming_extras
 from pate_fed.structure import from_plain, to_plain
 
-__all__ = ["ObjectStore", "StoredFolder", "stored_disks"]
-
 PROBE = "probe"
 
 

@@ -18,16 +18,6 @@ from pathlib import Path
 from pate_fed.disk import read_json, write_private
 from pate_fed.errors import InputError
 
-__all__ = [
-    "check_writable",
-    "choose_run_dir",
-    "claim_run_dir",
-    "disk_on_node",
-    "fresh_run_dir",
-    "read_status",
-    "simulated_disks",
-]
-
 _FOLDER = "pate-fed-"
 _STUDY = "study.toml"
 _METRICS = "metrics.json"

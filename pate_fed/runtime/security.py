@@ -6,8 +6,6 @@ import argparse
 
 from pate_fed.errors import InputError
 
-__all__ = ["check_security"]
-
 
 def check_security(arguments: argparse.Namespace, host: str, *, where: str, keys: str) -> None:
     """Hold --tls-dir, --insecure and --insecure-anywhere to each other and to `host`.

@@ -18,8 +18,6 @@ from types import FrameType
 
 from pate_fed.errors import PateFedError
 
-__all__ = ["INTERRUPTED", "Interrupted", "hangup_interrupts", "interruptible", "raise_if", "terminating"]
-
 INTERRUPTED = 130  # exit code: 128 + SIGINT
 _PATIENCE_S = 2.0
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from pate_fed.errors import InputError
 
-__all__ = ["state_home"]
-
 
 def state_home() -> Path:
     """`$XDG_STATE_HOME/pate_fed`, absolute; without the variable `~/.local/state/pate_fed`.

@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 
 from pate_fed.errors import PateFedError
 
-__all__ = ["MOST_WORKERS", "as_ready", "cores"]
-
 MOST_WORKERS = 8  # of about a gigabyte each
 T = TypeVar("T")
 R = TypeVar("R")

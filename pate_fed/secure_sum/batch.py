@@ -32,8 +32,6 @@ from pate_fed.secure_sum.roster import Members
 from pate_fed.secure_sum.shamir import SECRET_BYTES
 from pate_fed.secure_sum.unmasking import Unmasking
 
-__all__ = ["BatchReply", "BatchRequest", "SumBatch"]
-
 BatchReply = BatchShares | MaskedVector | SurvivorConsent | UnmaskShares
 BatchRequest = BatchOpening | MaskRequest | SurvivorNotice | UnmaskRequest
 

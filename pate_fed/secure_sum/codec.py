@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
 
-__all__ = ["Record", "Value", "digest", "pack", "unpack"]
-
 Value = int | str | bytes | NDArray[Any]
 Record = dict[str, Value]
 

@@ -25,8 +25,6 @@ from pate_fed.secure_sum.refusals import SumRefusal
 from pate_fed.secure_sum.roster import Members, read_roster, threshold_for
 from pate_fed.structure import fit
 
-__all__ = ["CoordinatorSum"]
-
 _LEAST = 3  # hospitals in a roster
 
 

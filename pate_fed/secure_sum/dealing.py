@@ -20,18 +20,6 @@ from pate_fed.secure_sum.messages import BatchOpening, Positions
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Members
 
-__all__ = [
-    "PAIR_MASK",
-    "SEEDS",
-    "SELF_MASK",
-    "Deal",
-    "PlayedSeats",
-    "Seat",
-    "agree",
-    "batch_label",
-    "take_seat",
-]
-
 PAIR_MASK = "pair mask"
 SELF_MASK = "self mask"
 SEEDS = "pair seeds"

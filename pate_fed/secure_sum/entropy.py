@@ -11,8 +11,6 @@ import secrets
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["random_below", "random_bytes"]
-
 _system = secrets.token_bytes
 
 

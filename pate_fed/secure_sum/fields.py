@@ -14,8 +14,6 @@ from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from pate_fed.secure_sum.shamir import MAX_SHARES, SECRET_BYTES
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS, Setting
 
-__all__ = ["CHECKS", "SEALED_BYTES", "VERSION"]
-
 VERSION = 1
 
 SEALED_BYTES = 2 * SECRET_BYTES + TAG_BYTES

@@ -49,8 +49,6 @@ from pate_fed.secure_sum.roster import Demands, check_demands, check_roster
 from pate_fed.secure_sum.study_state import StudyState, load_study, save_study
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 
-__all__ = ["HospitalSum"]
-
 Votes = Callable[[], NDArray[np.int64]]
 BatchRequest = BatchOpening | MaskRequest | SurvivorNotice | UnmaskRequest
 

@@ -25,20 +25,6 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum.codec import digest, pack
 from pate_fed.secure_sum.entropy import random_bytes
 
-__all__ = [
-    "KEY_BYTES",
-    "SIGNATURE_BYTES",
-    "TAG_BYTES",
-    "BatchLabel",
-    "ExchangeKey",
-    "Identity",
-    "extract",
-    "fingerprint",
-    "seal",
-    "unseal",
-    "verify",
-]
-
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.secure_sum.keys import KEY_BYTES
 
-__all__ = ["Masker", "SumRange", "Vector"]
-
 Vector = NDArray[np.uint16] | NDArray[np.uint32]
 
 _DTYPES: dict[int, np.dtype[Any]] = {16: np.dtype("<u2"), 32: np.dtype("<u4")}

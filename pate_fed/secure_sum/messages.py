@@ -26,28 +26,6 @@ from pate_fed.secure_sum.masks import Vector
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.structure import SettingError, entries, from_record, to_record
 
-__all__ = [
-    "BatchOpening",
-    "BatchShares",
-    "EnrolRequest",
-    "Enrolment",
-    "MaskRequest",
-    "MaskedVector",
-    "Message",
-    "Reply",
-    "Request",
-    "Roster",
-    "RosterPinned",
-    "SumRefused",
-    "SurvivorConsent",
-    "SurvivorNotice",
-    "UnmaskRequest",
-    "UnmaskShares",
-    "consent_digest",
-    "read_reply",
-    "read_request",
-]
-
 M = TypeVar("M", bound="Message")
 
 Positions = NDArray[np.int64]

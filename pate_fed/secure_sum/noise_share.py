@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 
-__all__ = ["LEAST_VARIANCE", "DrawNoise", "add_noise_share"]
-
 LEAST_VARIANCE = 2.0
 """Votes squared, a hospital's share. Below it a sum of discrete Gaussians is no longer close to one (Kairouz,
 Liu, Steinke 2021, arXiv 2102.06387), and the ledger's figure would not hold."""

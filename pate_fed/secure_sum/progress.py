@@ -18,8 +18,6 @@ from pate_fed.secure_sum import shamir
 from pate_fed.secure_sum.codec import Record, Value, pack, unpack
 from pate_fed.secure_sum.messages import BatchOpening, Positions
 
-__all__ = ["BatchProgress", "Stage", "expect", "load_batches", "open_state", "save_batches", "seal_state"]
-
 T = TypeVar("T")
 
 _HASH = 32

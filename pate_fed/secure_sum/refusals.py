@@ -6,8 +6,6 @@ from enum import Enum
 
 from pate_fed.errors import IntegrityError
 
-__all__ = ["RefusedError", "SumRefusal"]
-
 
 class SumRefusal(Enum):
     """The reasons, each with the sentence that the coordinator and the user read."""

@@ -15,15 +15,6 @@ from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, fingerprint
 from pate_fed.secure_sum.messages import Enrolment, Roster
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 
-__all__ = [
-    "Demands",
-    "Members",
-    "check_demands",
-    "check_roster",
-    "read_roster",
-    "threshold_for",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:

@@ -16,19 +16,6 @@ from numpy.typing import NDArray
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum.entropy import random_below
 
-__all__ = [
-    "LIMBS",
-    "MAX_SHARES",
-    "PRIME",
-    "SECRET_BYTES",
-    "combine",
-    "fresh_secrets",
-    "from_bytes",
-    "in_field",
-    "split",
-    "to_bytes",
-]
-
 PRIME = 65521  # the largest prime below 2^16
 LIMBS = 17
 SECRET_BYTES = 2 * LIMBS

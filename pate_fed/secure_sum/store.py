@@ -25,8 +25,6 @@ from pate_fed.secure_sum.keys import Identity
 from pate_fed.secure_sum.messages import EnrolRequest
 from pate_fed.secure_sum.roster import Demands
 
-__all__ = ["PlayedStore", "SumStore"]
-
 _IDENTITY, _STUDY, _BATCHES, _LOCK = "identity.key", "study.state", "batches.state", "lock"
 _ROSTER = "roster.txt"
 _WAIT_S = 0.02

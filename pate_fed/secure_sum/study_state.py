@@ -17,8 +17,6 @@ from pate_fed.secure_sum.messages import Enrolment, Roster
 from pate_fed.secure_sum.progress import expect, open_state, seal_state
 from pate_fed.secure_sum.roster import Members, read_roster
 
-__all__ = ["StudyState", "load_study", "save_study"]
-
 _DAMAGED = "the saved state of secure summation (study) is damaged"
 
 

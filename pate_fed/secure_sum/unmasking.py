@@ -19,8 +19,6 @@ from pate_fed.secure_sum.masks import Masker, Vector
 from pate_fed.secure_sum.messages import BatchOpening, BatchShares, Positions
 from pate_fed.secure_sum.roster import Members
 
-__all__ = ["Unmasking"]
-
 
 class Unmasking:
     """The last step of one batch.

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["pack", "unpack"]
-
 _MOST_BYTES = 2**26  # of an image array in a log line
 
 

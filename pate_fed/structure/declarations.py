@@ -13,19 +13,6 @@ import numpy as np
 
 from pate_fed.errors import InputError
 
-__all__ = [
-    "PARTY_NAME",
-    "PARTY_NAME_IS",
-    "PART_NAME",
-    "DeclaredField",
-    "Setting",
-    "SettingError",
-    "entries",
-    "members",
-    "same_as",
-    "setting",
-]
-
 PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 PART_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")  # code of one's own
 PARTY_NAME_IS = "1 to 64 letters, digits, dots, dashes or underscores"

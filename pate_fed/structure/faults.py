@@ -16,24 +16,6 @@ from pathlib import Path
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.format import printable
 
-__all__ = [
-    "Fault",
-    "PartyFault",
-    "Tell",
-    "cause_of",
-    "describe",
-    "ends_process",
-    "forget_modules",
-    "grouped",
-    "keep",
-    "note_module",
-    "place_of",
-    "played_here",
-    "read_faults",
-    "telling",
-    "telling_of_parties",
-]
-
 _ROOT = Path(__file__).resolve().parents[2]
 _OURS = tuple(f"{_ROOT / room}/" for room in ("pate_fed", "clients", "server"))
 _STANDARD = tuple(f"{Path(sysconfig.get_paths()[key]).resolve()}/" for key in ("stdlib", "platstdlib"))

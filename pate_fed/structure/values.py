@@ -16,16 +16,6 @@ from pate_fed.structure.arrays import pack, unpack
 from pate_fed.structure.declarations import PART_NAME, Setting, SettingError, entries, members
 from pate_fed.structure.wording import nearest, shown, wanted
 
-__all__ = [
-    "check",
-    "fit",
-    "from_plain",
-    "from_record",
-    "refusal",
-    "to_plain",
-    "to_record",
-]
-
 T = TypeVar("T")
 
 

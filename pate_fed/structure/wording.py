@@ -12,8 +12,6 @@ from typing import Any, get_args, get_origin
 
 from pate_fed.structure.declarations import Setting
 
-__all__ = ["nearest", "shown", "wanted"]
-
 
 def nearest(given: object, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """A question whether the nearest known name was meant; empty where none is near."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-__all__ = ["Row", "make_row"]
-
 
 @dataclass(frozen=True, slots=True)
 class Row:

@@ -17,8 +17,6 @@ from packaging.version import Version
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
-__all__ = ["Card", "pretend_card"]
-
 _CARD, _CPU = torch.device("cuda", 0), torch.device("cpu")
 _aten = torch.ops.aten
 # Of tensors of both sides: copies, and what may be indexed by the CPU's indices.

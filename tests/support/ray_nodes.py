@@ -16,8 +16,6 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["Node", "RayNodes", "ray_nodes", "short_folder"]
-
 _UP_S = 120.0
 
 

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 
 import pytest
 
-__all__ = ["BUCKET", "has_s3", "s3_server", "skip_without_s3"]
-
 BUCKET = "bucket"
 _UP_S = 60.0
 

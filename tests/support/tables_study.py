@@ -7,8 +7,6 @@ from pathlib import Path
 
 from pate_fed.cli.demo import HOSPITALS, make_demo
 
-__all__ = ["write_tables_study"]
-
 _VOTES = """
 [teacher]
 name = "random-forest"

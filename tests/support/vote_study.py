@@ -9,8 +9,6 @@ import numpy as np
 
 from pate_fed.cli.demo import HOSPITALS, Demo, demo_in, make_identities
 
-__all__ = ["make_vote_study"]
-
 _POOL = 189  # a third; of these all but a tenth may be asked about
 _CLASSES = ("malignant", "benign")  # as the data count them
 

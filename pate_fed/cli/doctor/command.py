@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pate_fed.cli.doctor.findings import Finding
     from pate_fed.cli.doctor.hospital import HospitalSide
 
-__all__ = ["add_doctor_command", "show_findings"]
-
 _HOSPITAL = ("hospital", "data", "pool", "policy", "server", "state_dir")
 _COORDINATOR = ("address", "num_clients", "run_dir")
 _INDENT = 23  # severity and check before the text

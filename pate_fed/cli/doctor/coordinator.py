@@ -17,8 +17,6 @@ from pate_fed.identity.certificates import days_left, expiry_warnings, require_v
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.run_dir import choose_run_dir
 
-__all__ = ["CoordinatorSide"]
-
 _MEMORY = 1.5e9  # server and SuperLink with torch
 _FILES = 256  # and one a hospital
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from pate_fed.errors import PateFedError
 
-__all__ = ["OK", "PROBLEM", "WARNING", "CheckResult", "Finding", "run_check"]
-
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _WITHHELD = "shown on a terminal only, as it may tell of single records: run this without a pipe"
 

@@ -31,8 +31,6 @@ from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.run_dir import check_writable
 
-__all__ = ["HospitalSide"]
-
 _LATE_S = 300.0  # a hospital's clock may be so far behind the coordinator's
 _MEMORY = 1.0e9  # client and SuperNode with torch
 _FILES = 256

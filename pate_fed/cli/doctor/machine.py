@@ -27,8 +27,6 @@ from pate_fed.cli.doctor.findings import CheckResult, Finding, run_check
 from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.runtime.run_dir import check_writable
 
-__all__ = ["Requirements", "machine_findings", "simulation"]
-
 _GIB = 1024**3
 _LEAST_ROOM, _MUCH_ROOM = 64 * 1024**2, _GIB  # a run leaves 3 MB, a hospital well below 100
 _FLOWER = ("flower-superlink", "flower-supernode")

@@ -15,8 +15,6 @@ from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.certificates import days_left, expiry_warnings
 from pate_fed.identity.keys import load_key
 
-__all__ = ["connect", "shake_hands"]
-
 _PATIENCE_S = 6.0
 _NOT_YET, _EXPIRED, _OTHER_HOSTS = 9, 10, (62, 64)  # X509_V_ERR_* of OpenSSL
 _GRPC = "h2"

@@ -25,8 +25,6 @@ from pate_fed.learning import TABLE_TEACHERS, TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["QUICK", "WantedRecords", "check_labels", "predict_by_teacher", "try_teachers"]
-
 Ints = NDArray[np.int64]
 
 _READABLE = "can be read as the study wants them"

@@ -15,8 +15,6 @@ from pate_fed.learning.features.settings import BINS, HOG, RANDOM, FeatureSettin
 from pate_fed.learning.features.tables import BinFeatures, TableEmbedding, fit_knots, fit_table_embedding
 from pate_fed.structure import from_plain
 
-__all__ = ["build_feature_map", "feature_map_from_bytes"]
-
 _DAMAGED = "the message: not a feature map that pate_fed wrote, or damaged"
 
 

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.learning.features.settings import FeatureSettings
 
-__all__ = ["Embedding", "FeatureMap", "clip_rows", "clipped"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

@@ -18,8 +18,6 @@ from pate_fed.learning.networks.classifiers import Shape
 from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures, fit_encoder
 from pate_fed.structure import to_plain
 
-__all__ = ["HogFeatures", "ImageEmbedding", "fit_image_embedding"]
-
 Ints = NDArray[np.int64]
 
 

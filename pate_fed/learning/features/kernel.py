@@ -20,8 +20,6 @@ from pate_fed.learning.features.feature_map import Embedding, FeatureMap
 from pate_fed.learning.features.settings import RANDOM, FeatureSettings
 from pate_fed.structure import to_plain
 
-__all__ = ["AnchorFeatures", "RandomFeatures", "gaussian_kernel", "rounded_down"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 

@@ -33,8 +33,6 @@ from pate_fed.learning.teachers.own import flat_rows
 from pate_fed.structure import to_plain
 from pate_fed.structure.faults import telling
 
-__all__ = ["OwnFeatures", "own_features"]
-
 Inputs = NDArray[Any]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pate_fed.errors import InputError
 from pate_fed.structure import PART_NAME, check, setting
 
-__all__ = ["BINS", "FEATURE_MAPS", "HOG", "KERNEL", "RANDOM", "FeatureSettings"]
-
 KERNEL, BINS, HOG, RANDOM = "kernel", "bins", "hog", "random-features"
 FEATURE_MAPS: tuple[str, ...] = (KERNEL, BINS, HOG, RANDOM)
 # Measured beside each other on inputs that no table reports (docs/class-sums.md).

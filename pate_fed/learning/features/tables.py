@@ -17,8 +17,6 @@ from pate_fed.learning.features.feature_map import Embedding, FeatureMap
 from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.structure import from_plain, to_plain
 
-__all__ = ["BinFeatures", "TableEmbedding", "check_rows", "fit_knots", "fit_table_embedding"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Knots = tuple[tuple[float, ...], ...]

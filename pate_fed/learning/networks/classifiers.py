@@ -24,17 +24,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-__all__ = [
-    "Classifier",
-    "GaussianNoise",
-    "OrientedGradients",
-    "Preprocessing",
-    "build_classifier",
-    "build_discriminator",
-    "build_encoder_discriminator",
-    "build_encoder_network",
-]
-
 Shape = tuple[int, int, int]  # height, width, channels
 Layers = list[nn.Module]
 AT_ONCE = 1000  # images preprocessed together

@@ -24,18 +24,6 @@ from pate_fed.learning.memory import release_memory
 from pate_fed.learning.networks.classifiers import Preprocessing, Shape
 from pate_fed.learning.settings import TeacherSettings
 
-__all__ = [
-    "ENOUGH",
-    "Encoder",
-    "HistogramFeatures",
-    "encoder_for",
-    "fit_encoder",
-    "histogram_size",
-    "leading_directions",
-    "oriented_histograms",
-    "reduction",
-]
-
 # On Fashion-MNIST's training images alone: 20 heads of 240 of the first 50,000, tested on the last 3,000.
 CELLS, BINS = (3, 5), 6  # both sizes together are worth a point over 4 alone
 CLIP, FLOOR = 0.3, 0.1  # of a normalised value; the energy below which a block counts as flat

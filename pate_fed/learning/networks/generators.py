@@ -19,8 +19,6 @@ from torch.nn.utils.parametrizations import weight_norm
 from pate_fed.learning.networks.classifiers import Preprocessing, Shape
 from pate_fed.learning.networks.encoder import reduction
 
-__all__ = ["FeatureGenerator", "Generator", "build_generator"]
-
 RIDGE = 1e-3  # of a feature's mean square
 
 Layer = TypeVar("Layer", nn.Linear, nn.ConvTranspose2d)

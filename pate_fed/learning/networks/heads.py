@@ -20,22 +20,6 @@ from pate_fed.learning.memory import returning_memory
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 from pate_fed.learning.networks.encoder import HistogramFeatures
 
-__all__ = [
-    "KernelHead",
-    "Ridge",
-    "WeightedSums",
-    "class_weights",
-    "empty_head_classifier",
-    "fit_kernel_classifier",
-    "fit_kernel_head",
-    "fit_ridge",
-    "gaussian_kernel",
-    "head_scores",
-    "large_kernel",
-    "one_hot",
-    "subsample",
-]
-
 # Of a kernel head, times the copies of a record. Flat from 0.001 to 0.03, on Fashion-MNIST's training images
 # alone: 20 heads of 240 of the first 50,000, tested on the last 3,000.
 TEACHER_RIDGE = 0.005

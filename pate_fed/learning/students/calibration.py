@@ -12,8 +12,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["calibrate", "sharpened", "sharpness_for"]
-
 SCORES = (0.0, 2.0)  # powers of ten: scores between 0 and 1
 STEPS = 33
 EXPONENTS = (-1.0, 1.0)  # powers of ten

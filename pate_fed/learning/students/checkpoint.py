@@ -20,8 +20,6 @@ from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.early_stopping import EarlyStop
 from pate_fed.learning.students.trainer import Trainer
 
-__all__ = ["Checkpoint"]
-
 
 @dataclass(slots=True)
 class Checkpoint:

@@ -15,8 +15,6 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import feature_map_from_bytes
 from pate_fed.learning.features.feature_map import FeatureMap
 
-__all__ = ["SumsStudent", "holds_sums"]
-
 Floats = NDArray[np.float64]
 
 

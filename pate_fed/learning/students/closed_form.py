@@ -30,15 +30,6 @@ from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.label_graph import Graph, held_out_scores
 from pate_fed.learning.students.student import Student
 
-__all__ = [
-    "PoolFeatures",
-    "deformed_at_random",
-    "deformed_copies",
-    "fit_head_student",
-    "head_probabilities",
-    "small_changes",
-]
-
 ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
 SPREAD_CENTRES, GRAPH_DIRECTIONS = 1500, 80
 JUDGED = 2000  # images that choose the strength of what has learnt them all, beside the labelled ones

@@ -12,8 +12,6 @@ from torch import Tensor
 from pate_fed.errors import InputError
 from pate_fed.learning.inputs import check_images, check_labels
 
-__all__ = ["LabelledPool", "TrainingSets", "batches"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LabelledPool:

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from pate_fed.learning.settings import StudentSettings
 from pate_fed.learning.students.trainer import Trainer
 
-__all__ = ["EarlyStop", "held_out_part"]
-
 LEAST = 10  # held-out labels below which their share that is met says too little
 
 

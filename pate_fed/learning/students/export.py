@@ -24,8 +24,6 @@ from pate_fed.errors import InputError
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 from pate_fed.learning.students.calibration import sharpened
 
-__all__ = ["ONNX_OPSET", "write_onnx", "write_torchscript"]
-
 _SAME = 1e-4  # of probabilities
 ONNX_OPSET = 17  # of 2022: what is deployed in hospitals is seldom new
 

@@ -34,8 +34,6 @@ from pate_fed.learning.students.gan import keep_rate, select_small_losses
 from pate_fed.learning.students.losses import masked_mean, response_losses, supervised_losses
 from pate_fed.learning.students.trainer import Trainer, check_finite, make_optimiser
 
-__all__ = ["FixMatch", "ImageViews", "Views", "shifted", "strong_view", "weak_view"]
-
 CONFIDENCE = 0.9
 RATIO = 3  # unlabelled images a labelled one in a batch
 WEAK, STRONG = 2, 4  # pixels that a view moves at most

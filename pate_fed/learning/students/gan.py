@@ -44,18 +44,6 @@ from pate_fed.learning.students.losses import (
 from pate_fed.learning.students.trainer import Trainer, check_finite, make_optimiser
 from pate_fed.learning.students.vat import virtual_adversarial_loss
 
-__all__ = [
-    "GANTrainer",
-    "balanced",
-    "contradicted",
-    "decayed",
-    "exchange",
-    "keep_rate",
-    "most_suspected",
-    "select_small_losses",
-    "suspects",
-]
-
 BETA1 = 0.5  # of Adam, as in the improved-GAN recipe
 # With opinions: weights of the two losses of unlabelled inputs, the power to which an opinion is taken, and
 # the share of a stage until it has its whole weight.

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["Graph", "held_out_scores"]
-
 NEIGHBOURS, STEPS, FOLDS = 7, 60, 5
 ROWS = 100  # distances at once: more leave a core's cache
 

@@ -13,14 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "feature_matching_loss",
-    "masked_mean",
-    "response_losses",
-    "supervised_losses",
-    "unsupervised_loss",
-]
-
 
 def supervised_losses(logits: Tensor, labels: Tensor) -> Tensor:
     """-log p(y | x, y ≤ K) of each sample: -l_y + LSE(l); its mean under probabilities of y.

@@ -23,8 +23,6 @@ from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.learning.networks.heads import fit_kernel_classifier, one_hot, subsample
 from pate_fed.learning.settings import StudentSettings
 
-__all__ = ["estimate_noise_rate", "least_noise_rate"]
-
 FEWEST_A_CLASS = 8  # labels a class, on average, for an estimate that is worth having
 MOST = 0.6  # beyond it small losses point nowhere
 CENTRES = 600

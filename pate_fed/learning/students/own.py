@@ -34,8 +34,6 @@ from pate_fed.learning.teachers.own import (
 )
 from pate_fed.structure.faults import telling
 
-__all__ = ["PREDICTIONS", "FittedStudent", "fit_own_student", "try_own_student"]
-
 PREDICTIONS = "predictions.npz"
 
 Inputs = NDArray[Any]

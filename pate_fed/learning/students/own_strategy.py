@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.structure.faults import telling
 
-__all__ = ["OwnStrategy", "PublicView", "try_own_strategy"]
-
 Ints = NDArray[np.int64]
 
 

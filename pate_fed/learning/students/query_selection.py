@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["STRATEGIES", "choose_order", "expert_scores"]
-
 STRATEGIES: tuple[str, ...] = ("random", "least-confident", "binary-experts", "class-balanced")
 SURE, DOUBT, DOUBTERS = 0.9, 0.1, 4  # an expert's score; P17, appendix B.2
 TREES = 100  # an expert on tables

@@ -32,8 +32,6 @@ from pate_fed.learning.students.calibration import sharpened, sharpness_for
 from pate_fed.learning.students.export import write_onnx, write_torchscript
 from pate_fed.structure import PART_NAME
 
-__all__ = ["Student"]
-
 PREDICT_BATCH = 200
 
 

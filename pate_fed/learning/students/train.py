@@ -37,8 +37,6 @@ from pate_fed.learning.students.noise_rate import estimate_noise_rate
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.trainer import Trainer
 
-__all__ = ["train_student"]
-
 OnEpoch = Callable[[EpochRecord], None]
 MakeNetwork = Callable[[], Any]
 

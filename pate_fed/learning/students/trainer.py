@@ -18,8 +18,6 @@ from pate_fed.learning.networks.generators import Generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.students.data import TrainingSets
 
-__all__ = ["Trainer", "check_finite", "make_optimiser"]
-
 
 class Trainer(ABC):
     """Networks, the weights averaged for prediction, and a generator where there is one.

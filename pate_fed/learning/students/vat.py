@@ -13,8 +13,6 @@ from torch import Tensor
 
 from pate_fed.learning.networks.classifiers import Classifier
 
-__all__ = ["virtual_adversarial_loss"]
-
 # Root mean square a pixel of the step that finds the direction. At the usual 1e-6 two answers in 32 bits
 # differ by rounding: the direction had a cosine of 0.29 to the one in 64 bits, here of 0.9999 (measured).
 FIRST = 1e-2

@@ -30,8 +30,6 @@ from pate_fed.learning.networks.heads import class_weights
 from pate_fed.learning.settings import STACKED, TeacherSettings
 from pate_fed.learning.teachers.network import ENOUGH_STEPS, Teacher, one_cycle
 
-__all__ = ["train_many"]
-
 DROPOUT = 0.3  # as `build_classifier` has it
 _AT_ONCE_CPU = 8  # teachers whose step stays in a core's cache
 _MOST_PATCHES = 2**28  # numbers that are kept, 1 GB; of more records patches are taken at each step

@@ -28,8 +28,6 @@ from pate_fed.learning.networks.heads import (
     subsample,
 )
 
-__all__ = ["NETWORK_BATCH", "fit_closed_form_teacher", "shared_features", "shifted_copies"]
-
 MOST_CACHED = 2**28  # bytes
 NETWORK_BATCH = 200  # images in a small network at once: measured, what a core's cache likes best
 MOST_RECORDS = 20_000  # of a hospital that a teacher learns from; more are worth little to so many centres

@@ -19,8 +19,6 @@ from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.settings import TeacherSettings
 
-__all__ = ["Forest", "train_forest", "train_table_teacher"]
-
 Floats = NDArray[np.float64]
 _CHUNK = 4096  # rows at a time: bounds the memory of (rows, trees)
 _LEAF = -1

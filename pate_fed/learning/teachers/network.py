@@ -29,8 +29,6 @@ from pate_fed.learning.teachers.closed_form import (
 )
 from pate_fed.learning.teachers.own import own_classifier
 
-__all__ = ["Teacher", "train_teacher"]
-
 ENOUGH_STEPS = 600  # a large part needs few passes: training ends with the pass that reaches so many steps
 WARM_UP = 0.2  # share of the steps in which the learning rate rises
 

@@ -25,20 +25,6 @@ from pate_fed.structure.faults import telling
 if TYPE_CHECKING:
     from pate_fed.learning.networks.classifiers import Classifier
 
-__all__ = [
-    "Estimator",
-    "FittedTeacher",
-    "classes_of",
-    "fit_own_teacher",
-    "flat_rows",
-    "is_network",
-    "make_own",
-    "own_classifier",
-    "seeded_fit",
-    "try_network",
-    "try_own",
-]
-
 Inputs = NDArray[Any]
 Labels = NDArray[np.int64]
 

@@ -17,8 +17,6 @@ import numpy as np
 from pate_fed.config.claim import CLAIMED_ORDERS
 from pate_fed.privacy.bounds.orders import Floats
 
-__all__ = ["ClaimedCurve"]
-
 _EXACT = tuple(map(Fraction, CLAIMED_ORDERS))
 
 

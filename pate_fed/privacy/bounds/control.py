@@ -24,8 +24,6 @@ from pate_fed.privacy.bounds.orders import Floats, check_sigma
 from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 
-__all__ = ["CappedOutcome", "capped_delta", "capped_epsilon", "control_delta", "control_epsilon"]
-
 # Rényi orders of the table of moments, in units of √(2/variance). Between them the moments are log-convex.
 _ORDERS = (0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
 _CELLS = 600  # of nu, in every one of which inequality (C) is checked at its worst corner

@@ -15,8 +15,6 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.orders import Floats, check_curve
 from pate_fed.privacy.checks import check_delta
 
-__all__ = ["CONVERSIONS", "ConvertedEpsilon", "overhead", "round_up", "to_epsilon"]
-
 CONVERSIONS = ("improved", "classic")
 
 # Far above the rounding of any curve computed here, far below what a reader can see.

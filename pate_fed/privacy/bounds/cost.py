@@ -25,8 +25,6 @@ from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.bounds.outcomes import WIDEST, argmax_rdp, bit_rdp, moved_rdp
 from pate_fed.privacy.checks import check_delta
 
-__all__ = ["NOTHING", "SEARCHED_ORDERS", "Cost", "OutcomeCost", "about_share", "epsilon_of", "overhead_up"]
-
 # α - 1 of the orders that are searched. Any order gives a valid ε; the best lies near 1 + sqrt(ln(1/δ)/ρ).
 SEARCHED_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
 

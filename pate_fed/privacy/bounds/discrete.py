@@ -15,14 +15,6 @@ from numpy.typing import NDArray
 
 from pate_fed.privacy.bounds.orders import Floats
 
-__all__ = [
-    "log_mass_gaussian_difference",
-    "log_tail_gaussian",
-    "log_tail_gaussian_difference",
-    "log_tail_laplace_difference",
-    "moved_count_epsilon",
-]
-
 Ints = NDArray[np.int64]
 
 # Mass beyond this many standard deviations past a gap is below 1e-21 of the gap's own tail.

@@ -16,14 +16,6 @@ from pate_fed.privacy.bounds.special import log_ndtr
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = [
-    "confident_mu",
-    "confident_rho",
-    "gaussian_delta",
-    "gaussian_dp_epsilon",
-    "pate_plus_plus_epsilon",
-]
-
 _LOG_ULPS = 8  # units in the last place; at most 2 were seen against 80 digits
 
 

@@ -22,15 +22,6 @@ from pate_fed.privacy.bounds.orders import (
 from pate_fed.privacy.bounds.special import log_ndtr
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = [
-    "effective_sigma",
-    "gnmax_log_q",
-    "gnmax_rdp",
-    "gnmax_rdp_from_log_q",
-    "gnmax_rdp_total",
-    "theorem6",
-]
-
 # Entries of a block: its temporaries stay in a core's cache, and calls are few.
 _BLOCK = 50_000
 

@@ -12,8 +12,6 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.special import chdtri, ndtri
 from pate_fed.privacy.checks import check_delta, check_epsilon, is_number
 
-__all__ = ["gnss_rdp", "gnss_rdp_printed", "nrs_parameters"]
-
 
 def gnss_rdp(order: float, *, beta: float, sigma_ss: float) -> float:
     """RDP of releasing f(D) + SS_β(D) N(0, σ_ss²) at one order α, for α (1 - e^(-2β)) < 1.

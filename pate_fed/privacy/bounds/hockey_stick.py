@@ -23,8 +23,6 @@ from pate_fed.privacy.bounds.orders import Floats, check_sigma
 from pate_fed.privacy.bounds.outcomes import WIDEST
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 
-__all__ = ["argmax_delta", "argmax_epsilon", "bit_delta", "bit_epsilon"]
-
 _WIDEST = 20_000.0  # votes of noise beyond which a table takes long
 _REACH = {GAUSSIAN: 9.0, LAPLACE: 40.0}  # scales that hold all but 1e-17 of the noise
 _ROUNDING = 2e-12  # relative, of a chance: sums of at most 10^6 positive terms

@@ -15,8 +15,6 @@ from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_order
 from pate_fed.privacy.bounds.threshold import log_answered
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["joint_rdp"]
-
 
 def joint_rdp(
     totals: ArrayLike,

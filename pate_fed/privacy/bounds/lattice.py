@@ -20,8 +20,6 @@ from pate_fed.privacy.bounds.orders import Floats
 
 Bools = NDArray[np.bool_]
 
-__all__ = ["CoarseLattice", "Lattice", "Region"]
-
 _BLOCK = 2**13  # terms that are summed at once
 
 

@@ -25,15 +25,6 @@ from pate_fed.privacy.bounds.orders import (
 )
 from pate_fed.privacy.checks import check_delta
 
-__all__ = [
-    "DEFAULT_MOMENTS",
-    "lnmax_data_independent",
-    "lnmax_log_moments",
-    "lnmax_log_q",
-    "lnmax_rdp_from_log_q",
-    "moments_epsilon",
-]
-
 # P17 stops at 8, which costs up to 45 % of ε on its own MNIST run.
 DEFAULT_MOMENTS: Floats = np.arange(1.0, 65.0)
 DEFAULT_MOMENTS.flags.writeable = False

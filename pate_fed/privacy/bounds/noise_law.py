@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from pate_fed.privacy.bounds.discrete import log_mass_gaussian_difference
 from pate_fed.privacy.bounds.orders import Floats
 
-__all__ = ["GAUSSIAN", "LAPLACE", "PLAIN", "Ints", "NoiseLaw", "Reach", "running_sum", "tail_sum"]
-
 Ints = NDArray[np.int64]
 
 GAUSSIAN, LAPLACE = "gaussian", "laplace"

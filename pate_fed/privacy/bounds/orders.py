@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.errors import InputError
 from pate_fed.privacy.checks import is_number
 
-__all__ = ["DEFAULT_ORDERS", "Floats", "check_curve", "check_histograms", "check_orders", "check_sigma"]
-
 Floats = NDArray[np.float64]
 
 # Half steps where the best order of a usual run lies, and a sparse reach for very small spends.

@@ -20,8 +20,6 @@ from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, Ints, NoiseLaw,
 from pate_fed.privacy.bounds.orders import Floats, check_orders, check_sigma
 from pate_fed.privacy.checks import check_count
 
-__all__ = ["WIDEST", "argmax_rdp", "bit_rdp", "moved_rdp"]
-
 WIDEST = {GAUSSIAN: 10_000.0, LAPLACE: 100.0}  # votes of noise that a lattice is searched for
 _BEYOND = {GAUSSIAN: 1.25, LAPLACE: 1.75}  # of that, from where that much noise costs more than the totals
 _EVERY = 256.0  # votes of Gaussian noise up to which every point of the lattice is

@@ -23,8 +23,6 @@ from pate_fed.privacy.bounds.noise_law import GAUSSIAN, NoiseLaw
 from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.checks import check_delta
 
-__all__ = ["pld_epsilon", "totals_pld_epsilon"]
-
 _FINEST, _COARSEST = 2e-6, 1e-3  # nats of a cell of the losses' grid
 _CELLS = 20  # of it in an outcome's own deviation
 _WIDEST = 20_000.0  # votes of noise beyond which a table takes long

@@ -20,15 +20,6 @@ from pate_fed.privacy.bounds.special import log_ndtr, ndtri_exp
 from pate_fed.privacy.bounds.vote_moves import VoteMoves
 from pate_fed.privacy.checks import check_count
 
-__all__ = [
-    "GNMaxSensitivity",
-    "gnmax_local_sensitivity",
-    "gnmax_sensitivity",
-    "smooth_sensitivity",
-    "summed_curve",
-    "threshold_local_sensitivity",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GNMaxSensitivity:

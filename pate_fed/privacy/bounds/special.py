@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["betaincinv", "chdtri", "log_ndtr", "ndtr", "ndtri", "ndtri_exp"]
-
 
 def ndtr(x: Any) -> Any:
     """Φ(x), the normal distribution function. Shapes: any to the same, as in all of these."""

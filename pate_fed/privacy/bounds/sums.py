@@ -20,8 +20,6 @@ from pate_fed.privacy.bounds.cost import OutcomeCost
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN
 from pate_fed.privacy.checks import check_count, check_scale
 
-__all__ = ["LEAST_SIGMA", "ROUNDED", "sums_cost"]
-
 LEAST_SIGMA = 2.0  # below, random rounding would take half of the noise
 ROUNDED = 2  # variance of the random rounding
 _SLACK = Fraction(3, 10**17)  # of ln of a ratio, for each entry: 2η/(1 - η), η = 2 exp(-4π²) (1 + 1e-30)

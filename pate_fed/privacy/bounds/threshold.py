@@ -19,14 +19,6 @@ from pate_fed.privacy.bounds.special import log_ndtr
 from pate_fed.privacy.checks import check_count, check_threshold
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = [
-    "bit_divergence",
-    "exact_bit_rdp",
-    "exact_bit_worst_case",
-    "log_answered",
-    "threshold_rdp",
-]
-
 
 def _check_top(top: ArrayLike) -> Floats:
     array = np.asarray(top, dtype=np.float64)

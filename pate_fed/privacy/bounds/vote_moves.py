@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.bounds.special import log_ndtr
 
-__all__ = ["VoteMoves"]
-
 Ints = NDArray[np.int64]
 
 _POINTS = 16_384  # of a part; 5,000 teachers and many queries have millions

@@ -17,8 +17,6 @@ from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.profiles import pld_epsilon, totals_pld_epsilon
 from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_cost
 
-__all__ = ["CapsEpsilon", "accountants", "second_opinions"]
-
 _CONTINUOUS = "were the noise continuous, which it is not: stands beside and guarantees nothing"
 
 

@@ -26,9 +26,6 @@ from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
 from pate_fed.privacy.mechanisms.sanitise import public_part
 from pate_fed.structure import setting
 
-__all__ = ["NOT_HELD", "STATUSES", "labels_beside", "metrics_beside"]
-
-
 STATUSES = ("success", "failed", "aborted")
 """How a run can have ended; figures of one that came to its end are held against the ledger."""
 

@@ -19,8 +19,6 @@ from pate_fed.privacy.ledger.rows import Entry, Provenance
 from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_epsilon
 from pate_fed.privacy.mechanisms.events import PrivacyEvent
 
-__all__ = ["Chain", "Outputs", "coordinator_epsilon"]
-
 Ints = NDArray[np.int64]
 
 

@@ -10,8 +10,6 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.ledger.terms import LedgerTerms
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim
 
-__all__ = ["Named", "check_claims"]
-
 Named = Collection[str] | Mapping[str, Any] | None
 """Mechanisms whose code may be loaded: by name, or with the object itself; None: not even installed ones."""
 

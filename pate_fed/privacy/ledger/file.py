@@ -12,8 +12,6 @@ from pathlib import Path
 from pate_fed.disk import sync_folder, try_lock
 from pate_fed.errors import InputError, IntegrityError
 
-__all__ = ["SCHEMA", "WriterLock", "connect", "create_file", "disconnect", "insert_row", "read_only"]
-
 _APPLICATION_ID = 0x50415445
 _FORMAT = 1
 

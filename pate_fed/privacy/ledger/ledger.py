@@ -48,8 +48,6 @@ from pate_fed.privacy.mechanisms.totals import frozen
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["Ledger"]
-
 
 class Ledger:
     """An append-only record of privacy spent, in SQLite; one process writes it, anyone may read it.

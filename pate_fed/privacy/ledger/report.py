@@ -34,8 +34,6 @@ from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, SharedC
 from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent, hospital_noise
 from pate_fed.privacy.mechanisms.own import OwnMechanism
 
-__all__ = ["LedgerReport", "describe", "verify", "verify_run"]
-
 _CHARGED = {
     "outcome": "what it released, and caps on both by optimal control of the privacy loss where that is less",
     "totals": "its noisy totals, as earlier versions did",

@@ -22,22 +22,6 @@ from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent
 from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.protection import Protection
 
-__all__ = [
-    "COLUMNS",
-    "FIRST_PREVIOUS",
-    "Entry",
-    "Provenance",
-    "Row",
-    "charge_row",
-    "digest_of",
-    "entry_from_row",
-    "outputs_digest",
-    "require_kinds",
-    "row_hash",
-    "signed_bytes",
-    "terms_row",
-]
-
 Row = dict[str, Any]
 
 COLUMNS = (

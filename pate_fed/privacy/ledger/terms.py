@@ -32,17 +32,6 @@ from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings
 from pate_fed.privacy.protection import Protection
 from pate_fed.structure import from_plain, to_plain
 
-__all__ = [
-    "LedgerTerms",
-    "guarantee_text",
-    "guaranteed_coordinator_cost",
-    "guaranteed_coordinator_epsilon",
-    "guaranteed_cost",
-    "guaranteed_epsilon",
-    "is_digest",
-]
-
-
 CHARGED = ("outcome", "totals")
 
 

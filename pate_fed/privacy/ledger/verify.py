@@ -35,8 +35,6 @@ from pate_fed.privacy.ledger.rows import (
 )
 from pate_fed.privacy.ledger.terms import LedgerTerms
 
-__all__ = ["SLACK", "read_chain"]
-
 # A recorded ε may differ from ours by the last digits of another platform's logarithm.
 SLACK = 1e-9
 

@@ -29,16 +29,6 @@ from pate_fed.privacy.label_dp import LabelRelease
 from pate_fed.privacy.mechanisms.events import hospital_noise, sum_distance
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = [
-    "CLASS_SUM_MECHANISMS",
-    "ClassSums",
-    "SharedClassSums",
-    "SumShape",
-    "least_share",
-    "least_sigma",
-    "squared_sensitivity",
-]
-
 MOST_ENTRIES = 10**8
 MOST_SQUARED_NORM = 2**52
 _CLOSE = 1 + 1e-6  # of σ: how near to the least one a search comes

@@ -22,8 +22,6 @@ from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["check_answered", "data_dependent_epsilon_do_not_publish", "data_dependent_rdp"]
-
 # The best order of a large spend is below 2.
 _ORDERS: Floats = np.concatenate((np.arange(1.05, 2.0, 0.05), DEFAULT_ORDERS))
 

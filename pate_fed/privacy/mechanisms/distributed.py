@@ -26,8 +26,6 @@ from pate_fed.privacy.mechanisms.noisy_max import Release, Voting, finish, winne
 from pate_fed.privacy.mechanisms.totals import noisy_argmax, stop_after
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["DistributedGNMax", "party_sigma"]
-
 # Masked sums are taken modulo 2^32, so no honest noisy total can be larger.
 _LARGEST = 2**31
 

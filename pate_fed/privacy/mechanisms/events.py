@@ -12,21 +12,6 @@ from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.checks import check_count, is_number
 from pate_fed.privacy.protection import Protection
 
-__all__ = [
-    "EXACT_SUMS",
-    "IN_ONE_PLACE",
-    "NOISY_COUNTS",
-    "NOISY_LABELS",
-    "NOISY_SUMS",
-    "PLAIN",
-    "SECURE_SUM",
-    "CoordinatorView",
-    "Mechanism",
-    "PrivacyEvent",
-    "hospital_noise",
-    "sum_distance",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mechanism:

@@ -23,8 +23,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Entropy", "Law", "draw", "gaussian_law", "laplace_law", "system_entropy"]
-
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Entropy = Callable[[int], Words]

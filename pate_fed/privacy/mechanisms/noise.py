@@ -19,18 +19,6 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_scale
 from pate_fed.privacy.mechanisms.exact_noise import draw, gaussian_law, laplace_law
 
-__all__ = [
-    "GENERATED",
-    "SEEDED",
-    "SYSTEM",
-    "GeneratorNoise",
-    "NoiseSource",
-    "SeededNoise",
-    "SystemNoise",
-    "as_noise",
-    "noise_from_seed",
-]
-
 Shape = int | tuple[int, ...]
 
 SYSTEM = "exact integer sampler on the system's CSPRNG"

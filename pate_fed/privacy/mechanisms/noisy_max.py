@@ -33,17 +33,6 @@ from pate_fed.privacy.mechanisms.totals import (
 )
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = [
-    "ConfidentGNMax",
-    "GNMax",
-    "InteractiveGNMax",
-    "LNMax",
-    "Release",
-    "Voting",
-    "finish",
-    "winner_cost",
-]
-
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 

@@ -49,17 +49,6 @@ from pate_fed.privacy.protection import RECORD, Protection
 from pate_fed.structure import from_plain, to_plain
 from pate_fed.structure.faults import describe, ends_process, telling
 
-__all__ = [
-    "KIND",
-    "Aggregator",
-    "OwnMechanism",
-    "Sensitivity",
-    "check_claim",
-    "make_aggregator",
-    "own_mechanism",
-    "own_parameters",
-]
-
 Ints = NDArray[np.int64]
 KIND = "aggregator"
 _SLACK = 1e-9  # by which another machine's logarithms may differ

@@ -14,8 +14,6 @@ from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Voting
 from pate_fed.privacy.mechanisms.own import OwnMechanism
 
-__all__ = ["MECHANISMS", "mechanism_from_parameters"]
-
 MECHANISMS: dict[str, type[Voting]] = {
     kind.name: kind for kind in (LNMax, GNMax, ConfidentGNMax, InteractiveGNMax, DistributedGNMax)
 }

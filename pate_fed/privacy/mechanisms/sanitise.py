@@ -30,8 +30,6 @@ from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["SanitiseSettings", "SanitisedEpsilon", "check_sanitisable", "public_part", "sanitised_epsilon"]
-
 # The noise is drawn in steps of 2^-24 standard units and the sum rounded up to a grid that is far wider, so
 # that it tells no step. What the steps cost against smooth noise is below the slack that is charged for it.
 _STEPS = 2**24

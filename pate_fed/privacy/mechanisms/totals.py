@@ -11,8 +11,6 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
-__all__ = ["check_predictions", "check_totals", "frozen", "noisy_argmax", "stop_after"]
-
 Ints = NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 

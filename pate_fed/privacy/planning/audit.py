@@ -25,8 +25,6 @@ from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, Interac
 from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["AuditCase", "AuditResult", "audit", "audit_all", "audit_own", "clopper_pearson"]
-
 Ints = NDArray[np.int64]
 
 _LEAST_TRIALS = 100

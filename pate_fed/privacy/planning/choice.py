@@ -30,8 +30,6 @@ from pate_fed.privacy.planning.search import Offer
 from pate_fed.privacy.planning.vote_model import assumed_votes
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["ALONE", "LABELS", "SUMS", "VOTES", "Choice", "Sites", "Way", "choose", "sums_way", "votes_way"]
-
 ALONE, VOTES, SUMS, LABELS = "alone", "votes", "class-sums", "private labels"
 
 USEFUL_LABELS = 100

@@ -24,8 +24,6 @@ from pate_fed.privacy.planning.search import CurvePoint, Offer, effective_labels
 from pate_fed.privacy.planning.vote_model import VoteModel
 from pate_fed.privacy.protection import Protection
 
-__all__ = ["ClaimedSearch"]
-
 
 class ClaimedSearch:
     """Numbers of queries to a mechanism of the user's own, priced for any ε.

@@ -28,8 +28,6 @@ from pate_fed.privacy.planning.search import (
 from pate_fed.privacy.planning.spend import OpenStudy, Spent, spend
 from pate_fed.privacy.planning.vote_model import VoteModel
 
-__all__ = ["SharesOffer", "SharesSearch", "default_shares", "refused_shares"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharesOffer:

@@ -27,8 +27,6 @@ from pate_fed.privacy.planning.search import OBJECTIVE, SPARE, CurvePoint, Offer
 from pate_fed.privacy.planning.vote_model import Pool, VoteModel, alike_votes
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["PLANNED", "Plan", "plan"]
-
 PLANNED = ("confident-gnmax", "gnmax", "lnmax")
 """Aggregators that can be planned."""
 

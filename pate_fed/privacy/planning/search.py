@@ -25,20 +25,6 @@ from pate_fed.privacy.planning.spend import OpenStudy, Spent, round_up, spend
 from pate_fed.privacy.planning.vote_model import VoteModel
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = [
-    "CONSENSUS",
-    "OBJECTIVE",
-    "SPARE",
-    "CurvePoint",
-    "Offer",
-    "OfferSearch",
-    "about_rho",
-    "effective_labels",
-    "gaussian_room",
-    "is_useful",
-    "queries_for",
-]
-
 OBJECTIVE = "labels x (share right above chance)^4 x coverage, the part of the pool that they stand for"
 SPARE = "queries: with room for winners that hold a tenth fewer votes than assumed"
 """Margin of the cap on queries, in words."""

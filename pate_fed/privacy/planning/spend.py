@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["OpenStudy", "Spent", "round_up", "spend"]
-
 _SPENT = 0.995  # part of the budget at which no better noise is searched for
 _AIM = 0.998
 _TRIES = 10

@@ -16,8 +16,6 @@ from pate_fed.privacy.bounds.orders import Floats, check_histograms
 from pate_fed.privacy.bounds.special import ndtr
 from pate_fed.privacy.checks import check_count, is_number
 
-__all__ = ["Pool", "VoteModel", "alike_votes", "assumed_votes", "past_votes", "past_votes_from_file"]
-
 # Queries looked at when planning: the spread of a predicted share is then below 2 %.
 _SAMPLE = 1000
 _STEP = 0.25  # of a sum over one total's noise, in deviations
