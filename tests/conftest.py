@@ -34,8 +34,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # curves, is found again. The longest begin first, so that no worker is left with one at the end.
 LONGEST = [
     *("deployment", "privacy", "server", "learning", "reproduce", "cli", "label_dp", "clients"),
-    *("test_pretend_card.py", "secure_sum", "test_examples.py", "data", "runtime", "flower", "test_api.py"),
-    *("config", "test_extras.py"),
+    *("test_same_studies.py", "test_pretend_card.py", "secure_sum", "test_examples.py", "data", "runtime"),
+    *("flower", "test_api.py", "config", "test_extras.py"),
 ]
 PLANNED = {
     f"{module}.py"
