@@ -18,7 +18,6 @@ from clients.masked import SummingHospital, forget_replies, is_sound
 from clients.site import Objection, Site
 from clients.state_dir import LABELS_FOLDER
 from clients.teaching import count_votes, teacher_paths, train_missing
-from pate_fed.config.parts import part_identity, require_same_part
 from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError, require_libraries
 from pate_fed.privacy import NoiseSource
@@ -36,6 +35,7 @@ from pate_fed.protocol.messages import (
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum.keys import verify
+from pate_fed.structure.parts import part_identity, require_same_part
 
 if TYPE_CHECKING:
     from pate_fed.learning.networks.encoder import Encoder

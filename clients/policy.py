@@ -13,18 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pate_fed.config.assumptions import FEATURE_MAP, MECHANISM, TEACHER
-from pate_fed.config.parts import PartIdentity
-from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.disk import read_toml
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.privacy.protection import ADJACENCIES, LABEL, UNITS
+from pate_fed.privacy.protection import (
+    ADJACENCIES,
+    FEATURE_MAP,
+    LABEL,
+    LEAST_PARTIES,
+    MECHANISM,
+    TEACHER,
+    UNITS,
+)
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands, read_fingerprint
 from pate_fed.structure import SettingError, check, from_plain, setting
+from pate_fed.structure.parts import PartIdentity
 
 POLICY_FILE = "policy.toml"  # beside a hospital's keys it holds without being named
 

@@ -21,7 +21,6 @@ from clients.account import Account
 from clients.policy import Agreement, Policy
 from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import deal_records, load_study_data, records_digest
-from pate_fed.config.parts import search_folder
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, pool_digest, split_among_teachers, split_by_patient
 from pate_fed.errors import InputError
@@ -29,6 +28,7 @@ from pate_fed.privacy import NoiseSource, noise_from_seed
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands
+from pate_fed.structure.parts import search_folder
 
 Objection = tuple[Refusal, str]
 """Why a hospital refuses, with a sentence for its own log."""

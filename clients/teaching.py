@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.site import Site, neighbours
-from pate_fed.config.parts import is_part_name
 from pate_fed.config.registry import find_part
 from pate_fed.data import release_pages
 from pate_fed.disk import write_private
@@ -27,6 +26,7 @@ from pate_fed.errors import PateFedError
 from pate_fed.learning import TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.settings import STACKED
 from pate_fed.learning.teachers.own import FittedTeacher, fit_own_teacher, is_network, make_own
+from pate_fed.structure.parts import is_part_name
 
 if TYPE_CHECKING:
     from pate_fed.learning.networks.encoder import Encoder

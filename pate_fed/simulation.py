@@ -29,7 +29,7 @@ student.pt, student.ts, report.html, log.jsonl and metrics.json in --run-dir. Ex
 @any_console(study=True)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    from pate_fed.config.parts import release_parts
+    from pate_fed.structure.parts import release_parts
 
     try:
         return run_study_command(lambda: make_parser().parse_args(argv), _simulate, resumes=False)
@@ -42,7 +42,7 @@ def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: flo
 
     prepare_environment()
     from pate_fed.cli.simulate import run_simulation
-    from pate_fed.config.parts import search_folder
+    from pate_fed.structure.parts import search_folder
 
     search_folder(Path.cwd())
     study = study_from_arguments(arguments)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from pate_fed.config.data import load_study_data, records_digest
 from pate_fed.config.libraries import require_study_libraries
-from pate_fed.config.parts import is_part_name, part_identity
 from pate_fed.config.sections import INTERACTIVE
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
@@ -43,6 +42,7 @@ from pate_fed.report.terminal import Progress, counted_phase, make_progress, pri
 from pate_fed.report.terms_text import engine_text
 from pate_fed.runtime.run_dir import claim_run_dir, read_status
 from pate_fed.structure.faults import Fault
+from pate_fed.structure.parts import is_part_name, part_identity
 from server.base import BaseCoordinator, explain_disk_error
 from server.base_run import RunContext, StudySetup
 from server.exchange import Stopped

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.backend import PROCESSES
-from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError
 from pate_fed.flower import prepare_environment
 from pate_fed.format import epsilon_text
@@ -29,7 +28,7 @@ from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.label_dp.source import Record, Released
 from pate_fed.privacy.ledger.terms import LedgerTerms
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
-from pate_fed.privacy.protection import LABEL
+from pate_fed.privacy.protection import LABEL, QUORUM
 from pate_fed.protocol.label_terms import (
     LabelTerms,
     PublicClusters,

@@ -16,13 +16,13 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from pate_fed.config.parts import is_part_name, load_part
 from pate_fed.config.study import Study
 from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError, QuorumError
 from pate_fed.learning.students.own_strategy import OwnStrategy, PublicView
 from pate_fed.protocol.cost import make_interactive
 from pate_fed.protocol.messages import VoteRequest
+from pate_fed.structure.parts import is_part_name, load_part
 from server.base_run import BaseRun, RunContext, StudySetup
 from server.federation import Federation
 from server.figures import measure

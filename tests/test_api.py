@@ -18,9 +18,9 @@ from sklearn.linear_model import LogisticRegression
 
 import pate_fed
 from pate_fed import Run, Step, Study, simulate
-from pate_fed.config.parts import GROUPS
 from pate_fed.config.study import study_from_dict
 from pate_fed.errors import InputError, QuorumError
+from pate_fed.structure.parts import GROUPS
 
 FEW: dict[str, Any] = {"study": {"seed": 1}, **tomllib.loads(SMALL_STUDY)}
 MORE = {**FEW, "queries": {"labels": 40, "max_queries": 40}}

@@ -7,9 +7,9 @@ from typing import Any
 from results_page import read_results
 from tables import table
 
-from pate_fed.config.trust import Shares
 from pate_fed.privacy import Pool, plan
 from pate_fed.privacy.planning.choice import Sites, Way, sums_way, votes_way
+from pate_fed.privacy.protection import Shares
 
 # As docs/class-sums.md measured: noise in one place; alone as all records of a hospital there.
 _SUMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {

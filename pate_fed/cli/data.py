@@ -28,11 +28,11 @@ def add_data_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _data(arguments: argparse.Namespace) -> int:
     from pate_fed.config.data import load_study_data
-    from pate_fed.config.parts import is_part, search_folder
     from pate_fed.config.sections import Data
     from pate_fed.config.study import Study
     from pate_fed.data import GlyphSettings, contact_sheet
     from pate_fed.report.terminal import counted_phase, make_progress
+    from pate_fed.structure.parts import is_part, search_folder
 
     if arguments.preview:
         check_file_path(Path(arguments.preview), option="--preview")

@@ -87,9 +87,9 @@ def _write_folder(run: Run, path: Path, kind: str, *, analyst: bool) -> str:
 
 
 def _write_onnx(run: Run, path: Path, *, own: str | None) -> None:
-    from pate_fed.config.parts import search_folder
     from pate_fed.disk import check_file_path
     from pate_fed.format import VERSION, delta_text, epsilon_text
+    from pate_fed.structure.parts import search_folder
 
     check_file_path(path, option="--onnx")
     if not (run.path / "student.pt").is_file():

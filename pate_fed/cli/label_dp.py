@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_address_options, add_command, add_option, as_typed
-from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.privacy.protection import QUORUM
 from pate_fed.runtime.command import nothing_spent
 from pate_fed.runtime.signals import INTERRUPTED
 

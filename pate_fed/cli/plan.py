@@ -202,8 +202,8 @@ def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
 
 def _aggregator(arguments: argparse.Namespace) -> Any:
     """The aggregator that is named; one of the user's own made of the parameters in the study's file."""
-    from pate_fed.config.parts import is_part, load_part, search_folder
     from pate_fed.privacy.mechanisms.own import KIND, make_aggregator
+    from pate_fed.structure.parts import is_part, load_part, search_folder
 
     search_folder(Path.cwd())
     name, given = arguments.aggregator, {}
@@ -231,9 +231,9 @@ def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
     Raises:
         InputError: it is none, or cannot be loaded.
     """
-    from pate_fed.config.parts import search_folder
     from pate_fed.config.study import load_study, study_from_dict
     from pate_fed.protocol.make_terms import study_mechanism
+    from pate_fed.structure.parts import search_folder
 
     if arguments.shrink != 1.0:
         raise InputError("--shrink: the noise of a mechanism of your own is its own affair; leave it out")

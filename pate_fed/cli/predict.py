@@ -176,9 +176,9 @@ def _file_in(run_dir: Path) -> Path:
 
 
 def _load_own(run_dir: Path, name: str) -> _Predictor:
-    from pate_fed.config.parts import search_folder
     from pate_fed.report.result import StudyRecord
     from pate_fed.report.run import Run
+    from pate_fed.structure.parts import search_folder
 
     search_folder(Path.cwd())
     run = Run.load(run_dir)

@@ -63,8 +63,8 @@ def _ledger_show(arguments: argparse.Namespace) -> int:
 
 
 def _ledger_verify(arguments: argparse.Namespace) -> int:
-    from pate_fed.config.parts import full_name, search_folder
     from pate_fed.privacy.ledger.report import verify_run
+    from pate_fed.structure.parts import full_name, search_folder
 
     named = arguments.aggregator
     if named is not None:

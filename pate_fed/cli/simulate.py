@@ -14,16 +14,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from pate_fed.config.backend import CLUSTER, INLINE, cores
 from pate_fed.config.data import data_digest, records_digest
 from pate_fed.config.own_data import imply_models, imply_models_for
-from pate_fed.config.parts import (
-    IN_MEMORY,
-    hold_dataset,
-    hold_part,
-    is_part_name,
-    load_part,
-    own_files,
-    release_parts,
-    search_folder,
-)
 from pate_fed.config.registry import KINDS
 from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.data import as_dataset
@@ -36,6 +26,16 @@ from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
 from pate_fed.runtime.signals import Interrupted, interruptible
 from pate_fed.structure import nearest
 from pate_fed.structure.faults import telling_of_parties
+from pate_fed.structure.parts import (
+    IN_MEMORY,
+    hold_dataset,
+    hold_part,
+    is_part_name,
+    load_part,
+    own_files,
+    release_parts,
+    search_folder,
+)
 from pate_fed.structure.wording import shown
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pate_fed.config.about import About
-from pate_fed.config.assumptions import Assumptions
 from pate_fed.data import Schema
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.identity import Admission
 from pate_fed.identity.certificates import spoken
-from pate_fed.privacy.protection import LABEL
+from pate_fed.privacy.protection import LABEL, Assumptions
 from pate_fed.protocol.cost import make_ledger_terms, protection_of, worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.sum_terms import SumTerms

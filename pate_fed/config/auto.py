@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from pate_fed.config.defaults import USEFUL_LABELS, Ensemble, keeps_in_proportion, useful_offer
 from pate_fed.config.sections import CLASS_SUMS, VOTES
 from pate_fed.config.sums import SUMS_EPSILON, Sums
-from pate_fed.config.trust import AT_HOSPITALS, LEAST_PARTIES, TrustModel
+from pate_fed.config.trust import AT_HOSPITALS, TrustModel
 from pate_fed.errors import InputError
 from pate_fed.format import counted
 from pate_fed.learning import RIDGE, TABLE_STUDENTS, TABLE_TEACHERS, StudentSettings, TeacherSettings
+from pate_fed.privacy.protection import LEAST_PARTIES
 
 if TYPE_CHECKING:
     from pate_fed.config.study import Study

@@ -8,12 +8,12 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.parts import is_part_name
 from pate_fed.config.registry import find_part
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset, as_dataset, check_dataset, check_parts
 from pate_fed.errors import InputError
 from pate_fed.structure.faults import telling
+from pate_fed.structure.parts import is_part_name
 
 _ROWS = 10_000
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.config.backend import AUTO
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import INTERACTIVE, VOTES, Aggregation, Data, Parties, Privacy, Queries
-from pate_fed.config.trust import Shares
+from pate_fed.privacy.protection import Shares
 
 if TYPE_CHECKING:
     from pate_fed.privacy import Protection

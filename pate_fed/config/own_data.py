@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pate_fed.config.parts import full_name, hold_dataset, is_part, load_part
 from pate_fed.config.registry import KINDS
 from pate_fed.data import Dataset, as_dataset
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
+from pate_fed.structure.parts import full_name, hold_dataset, is_part, load_part
 
 _MODELS = {"teacher": TABLE_TEACHERS[0], "student": TABLE_STUDENTS[0]}
 

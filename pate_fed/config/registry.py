@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.backend import AUTO
-from pate_fed.config.parts import entry_points, full_name, is_part, load_part
 from pate_fed.config.sections import (
     CLASS_SUMS,
     FROM_FILES,
@@ -30,6 +29,7 @@ from pate_fed.errors import InputError
 from pate_fed.learning import RIDGE, STRATEGIES, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.features.settings import FEATURE_MAPS
 from pate_fed.structure import nearest
+from pate_fed.structure.parts import entry_points, full_name, is_part, load_part
 
 if TYPE_CHECKING:
     from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pate_fed.config.backend import AUTO
-from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
+from pate_fed.config.trust import MOST_PARTIES, fit_noise
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema, is_scheme
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
+from pate_fed.privacy.protection import QUORUM, Shares
 from pate_fed.structure import PART_NAME, check, refusal, setting
 
 EPSILON_ALARM = 10.0
@@ -291,7 +292,7 @@ class Aggregation:
         n, sigma2 = num_teachers, self.sigma2
         usual = round(0.16 * n, 6)
         if shares is not None:
-            sigma2 = shares.fit(sigma2, usual)
+            sigma2 = fit_noise(shares, sigma2, usual)
         return replace(
             self,
             threshold=round(0.8 * n, 6) if self.threshold is None else self.threshold,

@@ -17,7 +17,6 @@ from pate_fed.config.about import About
 from pate_fed.config.auto import fixed_way
 from pate_fed.config.backend import AUTO, INLINE, RAY, Engine, cheaper_backend, cluster_address, cores
 from pate_fed.config.defaults import Ensemble, with_defaults
-from pate_fed.config.parts import is_part_name
 from pate_fed.config.registry import own_names
 from pate_fed.config.sections import (
     CLASS_SUMS,
@@ -29,7 +28,7 @@ from pate_fed.config.sections import (
     Queries,
 )
 from pate_fed.config.sums import SUMS_EPSILON, Sums
-from pate_fed.config.trust import Shares, TrustModel
+from pate_fed.config.trust import TrustModel
 from pate_fed.disk import read_toml
 from pate_fed.errors import InputError
 from pate_fed.learning import (
@@ -42,7 +41,9 @@ from pate_fed.learning import (
     TeacherSettings,
 )
 from pate_fed.learning.settings import CLOSED_FORM
+from pate_fed.privacy.protection import Shares
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
+from pate_fed.structure.parts import is_part_name
 
 _TOP = ("name", "seed", "reason")  # stand in [study]
 

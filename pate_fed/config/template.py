@@ -8,9 +8,9 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from pate_fed.config.study import Study
-from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.data import Schema
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
+from pate_fed.privacy.protection import LEAST_PARTIES
 from pate_fed.structure import DeclaredField, entries, to_plain
 
 _WIDTH = 98

@@ -10,19 +10,19 @@ import math
 from dataclasses import dataclass
 
 from pate_fed.errors import InputError
+from pate_fed.privacy.protection import (
+    LEAST_PARTIES,
+    LEAST_SHARE_VARIANCE,
+    Shares,
+    masked_voters,
+    usual_colluders,
+)
 from pate_fed.structure import check, setting
 
 AT_COORDINATOR = "coordinator"
 AT_HOSPITALS = "hospitals"
 
-QUORUM = 0.8
-"""Least share of the parties that must answer, unless a study says otherwise."""
-
 MOST_PARTIES = 1_000_000
-LEAST_PARTIES = 4
-"""Hospitals below which no sum is formed: of three, two that pool what they know read the third's votes."""
-
-_LEAST_VARIANCE = 2  # a party's share, in votes squared; see `pate_fed.secure_sum.noise_share`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +72,14 @@ class TrustModel:
         Raises:
             InputError: too few hospitals for a secure summation.
         """
-        asked = math.ceil(quorum * num_clients)
         if not self.secure_sum:
-            return asked
+            return math.ceil(quorum * num_clients)
         if num_clients < LEAST_PARTIES:
             raise InputError(
                 f"--secure-sum with --num-clients {num_clients}: a sum over fewer than {LEAST_PARTIES} "
                 "hospitals hides too little; give more hospitals or leave --secure-sum out"
             )
-        return max(asked, -(-2 * num_clients // 3))
+        return masked_voters(num_clients, quorum)
 
     def shares(self, num_clients: int, least_voters: int) -> Shares:
         """How many hospitals' noise is counted on, for a study of this size.
@@ -88,7 +87,7 @@ class TrustModel:
         Raises:
             InputError: so many colluders that no honest hospital might be left in a sum.
         """
-        colluders = max(1, num_clients // 10) if self.colluders is None else self.colluders
+        colluders = usual_colluders(num_clients) if self.colluders is None else self.colluders
         if colluders >= least_voters:
             raise InputError(
                 f"secrecy.colluders is {colluders}: a sum may hold as few as {least_voters} of "
@@ -97,36 +96,18 @@ class TrustModel:
         return Shares(num_clients=num_clients, least_voters=least_voters, colluders=colluders)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
-    """Who is counted on where hospitals add the noise: `least_voters` in a sum, less the `colluders`."""
+def fit_noise(shares: Shares, given: float | None, usual: float | None) -> float:
+    """The noise of a sum, in votes: as given, else the usual or what so many shares take at least.
 
-    num_clients: int
-    least_voters: int
-    colluders: int
-
-    @property
-    def honest(self) -> int:
-        """Hospitals in every sum whose noise nobody knows."""
-        return self.least_voters - self.colluders
-
-    @property
-    def least_sigma(self) -> float:
-        """The least noise of a sum, in votes, of which every hospital's share is still large enough."""
-        return math.ceil(math.sqrt(_LEAST_VARIANCE * self.honest) * 1e3) / 1e3
-
-    def fit(self, given: float | None, usual: float | None) -> float:
-        """The noise of a sum, in votes: as given, else the usual or what so many shares take at least.
-
-        Raises:
-            InputError: the given noise makes shares that are too small; the message says what would do.
-        """
-        if given is None:
-            return max(usual or 0.0, self.least_sigma)
-        if given < self.least_sigma:
-            raise InputError(
-                f"--sigma2 {given:g} with --noise-at hospitals: shared among {self.honest} honest hospitals "
-                f"the noise of each has a variance below {_LEAST_VARIANCE} votes squared, for which no bound "
-                f"is known; give --sigma2 {self.least_sigma:g} or more"
-            )
-        return given
+    Raises:
+        InputError: the given noise makes shares that are too small; the message says what would do.
+    """
+    if given is None:
+        return max(usual or 0.0, shares.least_sigma)
+    if given < shares.least_sigma:
+        raise InputError(
+            f"--sigma2 {given:g} with --noise-at hospitals: shared among {shares.honest} honest hospitals "
+            f"the noise of each has a variance below {LEAST_SHARE_VARIANCE} votes squared, for which no "
+            f"bound is known; give --sigma2 {shares.least_sigma:g} or more"
+        )
+    return given

@@ -4,23 +4,27 @@ Needs NumPy and SciPy only; `docs/accounting.md` has examples. `pate_fed.privacy
 what is not named here is imported from its own module.
 """
 
-from pate_fed.privacy.accountant import capped_cost_epsilon, odometer, total_cost
-from pate_fed.privacy.accounting import Accountant
-from pate_fed.privacy.bounds.cost import epsilon_of
-from pate_fed.privacy.filter import BudgetFilter
-from pate_fed.privacy.ledger.ledger import Ledger
-from pate_fed.privacy.ledger.report import verify
-from pate_fed.privacy.ledger.terms import LedgerTerms
-from pate_fed.privacy.mechanisms.data_dependent import data_dependent_epsilon_do_not_publish
-from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
-from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent
-from pate_fed.privacy.mechanisms.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
-from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
-from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings, sanitised_epsilon
-from pate_fed.privacy.planning.audit import audit_all
-from pate_fed.privacy.planning.planner import Plan, plan
-from pate_fed.privacy.planning.vote_model import Pool
-from pate_fed.privacy.protection import RECORD, Protection
+from importlib import import_module
+
+TYPE_CHECKING = False  # each name is imported when it is asked for: settings need a few light ones
+if TYPE_CHECKING:
+    from pate_fed.privacy.accountant import capped_cost_epsilon, odometer, total_cost
+    from pate_fed.privacy.accounting import Accountant
+    from pate_fed.privacy.bounds.cost import epsilon_of
+    from pate_fed.privacy.filter import BudgetFilter
+    from pate_fed.privacy.ledger.ledger import Ledger
+    from pate_fed.privacy.ledger.report import verify
+    from pate_fed.privacy.ledger.terms import LedgerTerms
+    from pate_fed.privacy.mechanisms.data_dependent import data_dependent_epsilon_do_not_publish
+    from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
+    from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent
+    from pate_fed.privacy.mechanisms.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
+    from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
+    from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings, sanitised_epsilon
+    from pate_fed.privacy.planning.audit import audit_all
+    from pate_fed.privacy.planning.planner import Plan, plan
+    from pate_fed.privacy.planning.vote_model import Pool
+    from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
     "RECORD",
@@ -54,3 +58,35 @@ __all__ = [
     "total_cost",
     "verify",
 ]
+
+_PLACES = {
+    "accountant": "capped_cost_epsilon odometer total_cost",
+    "accounting": "Accountant",
+    "bounds.cost": "epsilon_of",
+    "filter": "BudgetFilter",
+    "ledger.ledger": "Ledger",
+    "ledger.report": "verify",
+    "ledger.terms": "LedgerTerms",
+    "mechanisms.data_dependent": "data_dependent_epsilon_do_not_publish",
+    "mechanisms.distributed": "DistributedGNMax",
+    "mechanisms.events": "CoordinatorView PrivacyEvent",
+    "mechanisms.noise": "NoiseSource SeededNoise SystemNoise noise_from_seed",
+    "mechanisms.noisy_max": "ConfidentGNMax GNMax InteractiveGNMax LNMax Release",
+    "mechanisms.sanitise": "SanitiseSettings sanitised_epsilon",
+    "planning.audit": "audit_all",
+    "planning.planner": "Plan plan",
+    "planning.vote_model": "Pool",
+    "protection": "RECORD Protection",
+}
+
+
+def __getattr__(name: str) -> object:
+    """The public names, each imported when it is first asked for."""
+    for place, names in _PLACES.items():
+        if name in names.split():
+            return getattr(import_module(f"{__name__}.{place}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,11 +1,26 @@
-"""What is protected: unit and adjacency, and from them the sensitivity of a query's totals."""
+"""What a guarantee is of: the unit that is protected, whose noise is counted on, and on whose word ε rests.
+
+Light: settings and terms import it before anything is computed.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count
+from pate_fed.structure import check, setting
+from pate_fed.structure.parts import PartIdentity
+
+LEAST_PARTIES = 4
+"""Hospitals below which no sum is formed: of three, two that pool what they know read the third's votes."""
+
+QUORUM = 0.8
+"""Least share of the parties that must answer, unless a study says otherwise."""
+
+LEAST_SHARE_VARIANCE = 2
+"""A hospital's share of noise, in votes squared: below it no bound is known (arXiv 2102.06387)."""
 
 UNITS = ("record", "hospital")
 ADJACENCIES = ("replace-one", "add-or-remove-one")
@@ -82,3 +97,115 @@ class Protection:
 
 RECORD = Protection()
 LABEL = Protection(unit="label")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Who is counted on where hospitals add the noise: `least_voters` in a sum, less the `colluders`."""
+
+    num_clients: int
+    least_voters: int
+    colluders: int
+
+    @classmethod
+    def usual(cls, num_clients: int) -> Shares:
+        """Those of a study of so many hospitals that sets neither quorum nor colluders."""
+        return cls(
+            num_clients=num_clients,
+            least_voters=masked_voters(num_clients, QUORUM),
+            colluders=usual_colluders(num_clients),
+        )
+
+    @property
+    def honest(self) -> int:
+        """Hospitals in every sum whose noise nobody knows."""
+        return self.least_voters - self.colluders
+
+    @property
+    def least_sigma(self) -> float:
+        """The least noise of a sum, in votes, of which every hospital's share is still large enough."""
+        return math.ceil(math.sqrt(LEAST_SHARE_VARIANCE * self.honest) * 1e3) / 1e3
+
+
+def masked_voters(num_clients: int, quorum: float) -> int:
+    """Hospitals below which a masked batch gives nothing: the quorum, and two thirds in any case."""
+    return max(math.ceil(quorum * num_clients), -(-2 * num_clients // 3))
+
+
+def usual_colluders(num_clients: int) -> int:
+    """Hospitals that may tell the coordinator their own noise where a study does not say: one in ten."""
+    return max(1, num_clients // 10)
+
+
+MECHANISM, FEATURE_MAP, TEACHER = "mechanism", "feature map", "teacher"
+
+_ASSUMED = {
+    MECHANISM: (
+        "every ε rests on the privacy curve that {} claims for one query, and on its noise: pate_fed has not "
+        "proven them"
+    ),
+    FEATURE_MAP: (
+        "every ε rests on the word of {} that an input's features follow from that input alone: pate_fed "
+        "cuts what each record adds, and has not proven that no record changes the features of others"
+    ),
+    TEACHER: (
+        "every ε rests on the word of {} that a teacher follows from its own records alone: one process has "
+        "several teachers, and pate_fed has not proven that the code passes nothing from one to another"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """A part of the user's own, of a kind above, on whose word every ε of a study rests.
+
+    Raises:
+        InputError: another kind.
+    """
+
+    kind: str = setting(choices=tuple(_ASSUMED))
+    part: PartIdentity
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def warning(self) -> str:
+        """What every ε of such a study must be read with, as a sentence without its full stop."""
+        return _ASSUMED[self.kind].format(self.part.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """All of a study's, in words; false where its ε rests on nobody's word."""
+
+    each: tuple[Assumption, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return bool(self.each)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The code's names."""
+        return tuple(one.part.name for one in self.each)
+
+    @property
+    def short(self) -> str:
+        """Whose word it is, beside a single ε."""
+        return f"claimed by {' and '.join(self.names)}, not proven"
+
+    @property
+    def warning(self) -> str:
+        """All warnings as one sentence without its full stop."""
+        return "; ".join(one.warning for one in self.each)
+
+    @property
+    def beside_records(self) -> tuple[Assumption, ...]:
+        """Those about code that runs at hospitals: the ledger has a mechanism's own with its curve."""
+        return tuple(one for one in self.each if one.kind != MECHANISM)
+
+    @property
+    def sources(self) -> list[dict[str, str | None]]:
+        """Kind, name, version and digest of each, for JSON."""
+        return [{"kind": one.kind, **asdict(one.part)} for one in self.each]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pate_fed.config.defaults import MOST_BY_DEFAULT, USEFUL_LABELS, Ensemble, affordable_offer
 from pate_fed.config.sections import EPSILON_ALARM
-from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy import LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.protection import LEAST_PARTIES
 from pate_fed.protocol.terms import Terms
 
 

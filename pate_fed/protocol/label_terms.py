@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.trust import AT_HOSPITALS, LEAST_PARTIES, TrustModel
+from pate_fed.config.trust import AT_HOSPITALS, TrustModel
 from pate_fed.errors import InputError
 from pate_fed.label_dp.federation import least_share
 from pate_fed.label_dp.noise_cluster import NoiseCluster
@@ -22,7 +22,7 @@ from pate_fed.privacy.label_dp import LabelRelease, SharedClusterCounts
 from pate_fed.privacy.ledger.terms import is_digest
 from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
-from pate_fed.privacy.protection import LABEL
+from pate_fed.privacy.protection import LABEL, LEAST_PARTIES
 from pate_fed.protocol.agreed import Agreed
 from pate_fed.protocol.terms import Terms
 from pate_fed.structure import check, refusal, same_as, setting

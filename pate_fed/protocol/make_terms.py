@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.data import deal_records
-from pate_fed.config.parts import PartIdentity, is_part_name, load_part, part_identity
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.config.study import Study
@@ -24,6 +23,7 @@ from pate_fed.protocol.cost import noise_share
 from pate_fed.protocol.sum_cost import protection_by, sum_noise
 from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.protocol.terms import Terms
+from pate_fed.structure.parts import PartIdentity, is_part_name, load_part, part_identity
 
 if TYPE_CHECKING:
     from pate_fed.learning.features.feature_map import FeatureMap

@@ -7,7 +7,6 @@ from typing import Any
 
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS, Privacy
-from pate_fed.config.trust import Shares
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy import CoordinatorView, LedgerTerms, Protection
@@ -21,6 +20,7 @@ from pate_fed.privacy.mechanisms.class_sums import (
 )
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import EXACT_SUMS, NOISY_SUMS
+from pate_fed.privacy.protection import Shares
 from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.protocol.terms import Terms
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from pate_fed.config.parts import PartIdentity
 from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.structure import check, refusal, setting
+from pate_fed.structure.parts import PartIdentity
 
 _SHA256: dict[str, Any] = {"pattern": re.compile(r"[0-9a-f]{64}"), "allowed": "a SHA-256 in hexadecimal"}
 _MOST_FEATURES = 1_000_000

@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pate_fed.config.about import About
-from pate_fed.config.assumptions import FEATURE_MAP, TEACHER, Assumption, Assumptions
 from pate_fed.config.backend import AUTO
-from pate_fed.config.claim import Claim
-from pate_fed.config.parts import PartIdentity, is_part_name
 from pate_fed.config.sections import (
     MOST_CLASSES,
     MOST_INPUTS,
@@ -25,9 +22,12 @@ from pate_fed.config.sections import (
 from pate_fed.config.trust import MOST_PARTIES, TrustModel
 from pate_fed.data import Schema
 from pate_fed.learning import TeacherSettings
+from pate_fed.privacy.bounds.claimed import Claim
+from pate_fed.privacy.protection import FEATURE_MAP, TEACHER, Assumption, Assumptions
 from pate_fed.protocol.agreed import Agreed
 from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.structure import check, refusal, same_as, setting
+from pate_fed.structure.parts import PartIdentity, is_part_name
 
 _SHA256: dict[str, Any] = {"pattern": re.compile(r"[0-9a-f]{64}"), "allowed": "a SHA-256 in hexadecimal"}
 _MOST_LENGTH = 10_000_000  # numbers that an input has

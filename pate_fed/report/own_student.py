@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pate_fed.config.data import load_study_data
-from pate_fed.config.parts import full_name, load_part, part_identity, require_same_part
 from pate_fed.config.study import read_study
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.students.own import PREDICTIONS, FittedStudent, fit_own_student
 from pate_fed.learning.teachers.own import is_network, make_own
 from pate_fed.report.result import StudyRecord
+from pate_fed.structure.parts import full_name, load_part, part_identity, require_same_part
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student

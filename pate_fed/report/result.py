@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.assumptions import Assumptions
 from pate_fed.config.backend import PROCESSES
-from pate_fed.config.parts import PartIdentity
 from pate_fed.config.sections import Queries
 from pate_fed.errors import InputError
+from pate_fed.privacy.protection import Assumptions
 from pate_fed.protocol.terms import Terms
 from pate_fed.report.accuracy import Accuracy
+from pate_fed.structure.parts import PartIdentity
 
 STATUSES = ("success", "failed", "aborted")
 _MOST_BINS = 50

@@ -15,7 +15,7 @@ from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.privacy import SeededNoise
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SumShape, least_share
-from pate_fed.privacy.planning.hospital_noise import default_shares
+from pate_fed.privacy.protection import Shares
 
 SEEDS = range(5)
 EPSILON, DELTA = 1.0, 1e-5  # as the demonstration's study
@@ -34,7 +34,7 @@ def _together(seed: int) -> float:
         features.contributions(drawn[site.name].signs, drawn[site.name].classes, num_classes=len(CLASSES))
         for site in SITES
     )
-    shares = default_shares(len(SITES))
+    shares = Shares.usual(len(SITES))
     share = least_share(
         EPSILON, DELTA, SumShape(**sizes), survivors=shares.least_voters, colluders=shares.colluders
     )

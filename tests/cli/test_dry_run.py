@@ -75,7 +75,7 @@ def test_a_part_of_the_current_folder_is_found_in_a_simulation_alone(
     study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend("")  # undone afterwards, with what the search appends
-    monkeypatch.setattr("pate_fed.config.parts._folder", None)
+    monkeypatch.setattr("pate_fed.structure.parts._folder", None)
     text = SMALL_STUDY.replace('"gnmax"\nsigma2 = 2.0', '"dry_mech:make"')
     (study / "study.toml").write_text(text, encoding="utf-8")
     (study / "dry_mech.py").write_bytes(Path(own_parts.__file__).read_bytes())

@@ -11,7 +11,7 @@ import pytest
 from saved_runs import events, make_study, save_run
 
 from pate_fed.cli.main import main
-from pate_fed.config.assumptions import Assumptions
+from pate_fed.privacy.protection import Assumptions
 
 
 class FakeRun:

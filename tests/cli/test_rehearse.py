@@ -20,7 +20,6 @@ from clients.site_files import LocalSettings
 from clients.teaching import count_votes, train_missing
 from pate_fed.cli import rehearse
 from pate_fed.cli.terms import make_terms_of
-from pate_fed.config.parts import PartIdentity
 from pate_fed.config.sections import Aggregation
 from pate_fed.config.study import read_study
 from pate_fed.config.trust import TrustModel
@@ -28,6 +27,7 @@ from pate_fed.identity import Admission
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.signals import Interrupted
+from pate_fed.structure.parts import PartIdentity
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_code_that_the_policy_does_not_list_is_not_run(
     def ran(*_: object, **__: object) -> NoReturn:
         raise AssertionError("a part was loaded")
 
-    monkeypatch.setattr("pate_fed.config.parts._import", ran)
+    monkeypatch.setattr("pate_fed.structure.parts._import", ran)
     terms = Terms.from_json(make_terms_of(demo / "study.toml"))
     part = PartIdentity(name="own_parts:make", digest="ab" * 32)
     theirs = replace(terms, teacher=TeacherSettings(name=part.name), teacher_part=part)

@@ -17,17 +17,17 @@ from builders import (
 )
 
 from clients.policy import Policy, find_policy
-from pate_fed.config.claim import CLAIMED_ORDERS, Claim
-from pate_fed.config.parts import PartIdentity
 from pate_fed.config.sections import Aggregation
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.privacy.bounds.claimed import CLAIMED_ORDERS, Claim
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands
+from pate_fed.structure.parts import PartIdentity
 
 TERMS = make_lung_terms()
 OWN_TEACHER = {

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from pate_fed.config.data import deal_records, load_study_data, records_digest
-from pate_fed.config.parts import hold_part, release_parts
 from pate_fed.config.sections import Data, Parties
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset, GlyphSettings, Schema, as_dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings, TeacherSettings
+from pate_fed.structure.parts import hold_part, release_parts
 
 ARRAYS = {
     "private_images": np.arange(12, dtype=np.uint8).reshape(12, 1, 1),

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pate_fed.config.own_data import imply_models
-from pate_fed.config.parts import load_part, release_parts
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
+from pate_fed.structure.parts import load_part, release_parts
 
 
 @pytest.fixture

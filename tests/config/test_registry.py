@@ -83,7 +83,7 @@ def test_an_installed_name_never_takes_a_built_in_one_s_place(monkeypatch: pytes
         return dict.fromkeys((*KINDS[kind].built_in, AUTO, "theirs"), "own_parts:make")
 
     monkeypatch.setattr("pate_fed.config.registry.entry_points", offered)
-    monkeypatch.setattr("pate_fed.config.parts.entry_points", offered)
+    monkeypatch.setattr("pate_fed.structure.parts.entry_points", offered)
     for kind, place in KINDS.items():
         for name in place.built_in:
             values: dict[str, Any] = {place.section: {place.key: name}}

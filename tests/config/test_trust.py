@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from pate_fed.config.sections import Aggregation, Parties, Queries
 from pate_fed.config.study import Study, study_from_dict
-from pate_fed.config.trust import LEAST_PARTIES, TrustModel
+from pate_fed.config.trust import TrustModel, fit_noise
 from pate_fed.errors import InputError
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
+from pate_fed.privacy.protection import LEAST_PARTIES, Shares
 from pate_fed.secure_sum import threshold_for
 
 NOISY = TrustModel(secure_sum=True, noise_at="hospitals")
@@ -31,13 +32,19 @@ def test_the_least_noise_leaves_every_share_large_enough(clients: int, quorum: f
     least = NOISY.least_voters(clients, quorum)
     shares = NOISY.shares(clients, least)
     assert 1 <= shares.colluders < least
-    sigma = shares.fit(None, None)
+    sigma = fit_noise(shares, None, None)
     share = party_sigma(sigma, parties=least, colluders=shares.colluders)
     assert share**2 >= 2
     sight = hospital_noise(sigma_party=share, survivors=least, colluders=shares.colluders)
     assert float(sight.variance or 0) == pytest.approx(sigma**2)
     with pytest.raises(InputError, match=f"--sigma2 {shares.least_sigma:g} or more"):
-        shares.fit(0.99 * shares.least_sigma, None)
+        fit_noise(shares, 0.99 * shares.least_sigma, None)
+
+
+@given(clients=st.integers(LEAST_PARTIES, 3000))
+def test_a_plan_counts_on_whom_a_study_counts_by_default(clients: int) -> None:
+    least = NOISY.least_voters(clients, Parties(num_clients=clients).quorum)
+    assert Shares.usual(clients) == NOISY.shares(clients, least)
 
 
 def test_a_resolved_study_leaves_nothing_open() -> None:

@@ -1,4 +1,4 @@
-"""What is protected: sensitivities by brute force over all neighbours."""
+"""What is protected: sensitivities by brute force over all neighbours. On whose word an ε rests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import Protection
+from pate_fed.privacy.protection import FEATURE_MAP, MECHANISM, TEACHER, Assumption, Assumptions
+from pate_fed.structure.parts import PartIdentity
 
 
 def histograms(votes: int, classes: int) -> list[tuple[int, ...]]:
@@ -71,3 +73,32 @@ def test_words_name_unit_and_adjacency() -> None:
     assert hospital.text() == "one hospital added or removed (up to 4 votes of a query appear or disappear)"
     one = Protection(unit="hospital", adjacency="add-or-remove-one")
     assert one.text() == "one hospital added or removed (one vote of a query appears or disappears)"
+
+
+PART = PartIdentity(name="theirs:make", version="1.2", digest="cd" * 32)
+
+
+@pytest.mark.parametrize("kind", [MECHANISM, FEATURE_MAP, TEACHER])
+def test_each_kind_says_whose_word_it_is_and_that_nothing_is_proven(kind: str) -> None:
+    warning = Assumption(kind=kind, part=PART).warning
+    assert "theirs:make 1.2" in warning and "cd" * 32 in warning and "not proven" in warning
+
+
+def test_all_of_a_study_s_are_told_together() -> None:
+    other = PartIdentity(name="others:map", version=None, digest="ef" * 32)
+    both = Assumptions((Assumption(kind=MECHANISM, part=PART), Assumption(kind=FEATURE_MAP, part=other)))
+    assert both and not Assumptions()
+    assert both.short == "claimed by theirs:make and others:map, not proven"
+    assert both.warning == "; ".join(one.warning for one in both.each)
+    assert [one.part for one in both.beside_records] == [other]
+    assert both.sources[1] == {
+        "kind": FEATURE_MAP,
+        "name": "others:map",
+        "version": None,
+        "digest": "ef" * 32,
+    }
+
+
+def test_another_kind_is_refused() -> None:
+    with pytest.raises(InputError, match="kind"):
+        Assumption(kind="student", part=PART)

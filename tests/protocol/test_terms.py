@@ -17,7 +17,6 @@ from builders import (
     vary,
 )
 
-from pate_fed.config.parts import PartIdentity
 from pate_fed.data import Schema
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings
@@ -25,6 +24,7 @@ from pate_fed.privacy import LedgerTerms
 from pate_fed.protocol.cost import make_ledger_terms
 from pate_fed.protocol.terms import Terms
 from pate_fed.structure import entries
+from pate_fed.structure.parts import PartIdentity
 
 PLAIN, NOISY, TABLE = make_terms(), make_noisy_terms(), make_table_terms()
 

@@ -11,9 +11,9 @@ import pytest
 from builders import THEIRS, own_map_terms, vary
 from report_page import Page
 
-from pate_fed.config.claim import CLAIMED_ORDERS, Claim
 from pate_fed.config.sections import Aggregation
 from pate_fed.learning import TeacherSettings
+from pate_fed.privacy.bounds.claimed import CLAIMED_ORDERS, Claim
 from pate_fed.report.comparison import RunToCompare
 from pate_fed.report.html import render_report
 from pate_fed.report.metrics import make_metrics, outcome_json, outcome_line

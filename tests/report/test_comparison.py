@@ -10,11 +10,11 @@ import pytest
 from ledgers import TERMS
 from saved_runs import LABELS, RECORD, SUMS, events, make_outcome, make_study, save_run
 
-from pate_fed.config.parts import part_identity
 from pate_fed.errors import InputError
 from pate_fed.privacy import Ledger
 from pate_fed.privacy.mechanisms.own import own_mechanism
 from pate_fed.report.comparison import Comparison, load_run, name_runs
+from pate_fed.structure.parts import part_identity
 
 
 def test_a_run_is_named_by_as_many_folders_as_set_it_apart() -> None:

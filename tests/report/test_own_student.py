@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from saved_runs import LABELS, RECORD, events, save_run
 
-from pate_fed.config.parts import part_identity
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.report.own_student import own_student
 from pate_fed.report.run import Run
+from pate_fed.structure.parts import part_identity
 
 NAME = "own_parts:GeometricMax"
 PART = part_identity(NAME, "student")

@@ -11,7 +11,6 @@ import own_parts
 import pytest
 from builders import make_terms, vary
 
-from pate_fed.config.parts import part_identity
 from pate_fed.config.sections import Aggregation
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import Ledger, LedgerTerms, Protection, SeededNoise, epsilon_of, total_cost
@@ -21,6 +20,7 @@ from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.privacy.mechanisms.own import own_mechanism
 from pate_fed.protocol.cost import coordinator_view, make_mechanism
 from pate_fed.protocol.terms import Terms
+from pate_fed.structure.parts import part_identity
 from server.release import LabelReleaser
 from server.state import Totals
 

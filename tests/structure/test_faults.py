@@ -15,9 +15,9 @@ from faulty_parts import FAULT, FAULTS, MAIN, told
 
 from pate_fed import simulate
 from pate_fed.config.backend import RAY
-from pate_fed.config.parts import load_part, release_parts
 from pate_fed.errors import InputError, IntegrityError, PateFedError, QuorumError
 from pate_fed.structure.faults import Fault, describe, ends_process, place_of
+from pate_fed.structure.parts import load_part, release_parts
 
 FEW: dict[str, Any] = tomllib.loads(SMALL_STUDY)
 SUMS: dict[str, Any] = {

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pate_fed.config.parts import PartIdentity
 from pate_fed.config.sections import Aggregation, Privacy
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import Dataset, Schema
@@ -16,6 +15,7 @@ from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.protocol.terms import Terms
+from pate_fed.structure.parts import PartIdentity
 
 T = TypeVar("T")
 

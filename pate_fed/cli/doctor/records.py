@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from clients.label_site import read_own_labels
 from clients.local import check_records, kind_of, study_of
 from pate_fed.cli.doctor.findings import CheckResult
-from pate_fed.config.parts import is_part_name
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Parties
 from pate_fed.config.study import read_study
@@ -24,6 +23,7 @@ from pate_fed.format import accuracy_text, share_text
 from pate_fed.learning import TABLE_TEACHERS, TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
+from pate_fed.structure.parts import is_part_name
 
 Ints = NDArray[np.int64]
 

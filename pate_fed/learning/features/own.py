@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.parts import PartIdentity, load_part, part_identity
 from pate_fed.errors import InputError
 from pate_fed.learning.features.feature_map import FeatureMap
 from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.learning.teachers.own import flat_rows
 from pate_fed.structure import to_plain
 from pate_fed.structure.faults import telling
+from pate_fed.structure.parts import PartIdentity, load_part, part_identity
 
 Inputs = NDArray[Any]
 Ints = NDArray[np.int64]

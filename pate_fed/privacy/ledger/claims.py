@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pate_fed.config.parts import entry_points
 from pate_fed.errors import InputError
 from pate_fed.privacy.ledger.terms import LedgerTerms
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim
+from pate_fed.structure.parts import entry_points
 
 Named = Collection[str] | Mapping[str, Any] | None
 """Mechanisms whose code may be loaded: by name, or with the object itself; None: not even installed ones."""

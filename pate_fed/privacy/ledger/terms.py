@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.assumptions import Assumption, Assumptions
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
 from pate_fed.privacy.accountant import capped_cost_epsilon
@@ -29,7 +28,7 @@ from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism
 from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings
-from pate_fed.privacy.protection import Protection
+from pate_fed.privacy.protection import Assumption, Assumptions, Protection
 from pate_fed.structure import from_plain, to_plain
 
 CHARGED = ("outcome", "totals")

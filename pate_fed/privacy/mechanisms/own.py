@@ -27,17 +27,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.config.claim import CLAIMED_ORDERS, Claim, Parameters, Plain, check_curve
-from pate_fed.config.parts import (
-    PartIdentity,
-    load_part,
-    object_identity,
-    own_identity,
-    part_identity,
-    require_same_part,
-)
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy.bounds.claimed import ClaimedCurve
+from pate_fed.privacy.bounds.claimed import (
+    CLAIMED_ORDERS,
+    Claim,
+    ClaimedCurve,
+    Parameters,
+    Plain,
+    check_curve,
+)
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.checks import check_count, is_number
 from pate_fed.privacy.dp_events import cost_of_dp_event, is_dp_event
@@ -48,6 +46,14 @@ from pate_fed.privacy.mechanisms.totals import check_totals
 from pate_fed.privacy.protection import RECORD, Protection
 from pate_fed.structure import from_plain, to_plain
 from pate_fed.structure.faults import describe, ends_process, telling
+from pate_fed.structure.parts import (
+    PartIdentity,
+    load_part,
+    object_identity,
+    own_identity,
+    part_identity,
+    require_same_part,
+)
 
 Ints = NDArray[np.int64]
 KIND = "aggregator"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from pate_fed.config.parts import is_part_name
 from pate_fed.errors import InputError
 from pate_fed.privacy.label_dp import LABEL_MECHANISMS
 from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS
@@ -13,6 +12,7 @@ from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
 from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Voting
 from pate_fed.privacy.mechanisms.own import OwnMechanism
+from pate_fed.structure.parts import is_part_name
 
 MECHANISMS: dict[str, type[Voting]] = {
     kind.name: kind for kind in (LNMax, GNMax, ConfidentGNMax, InteractiveGNMax, DistributedGNMax)

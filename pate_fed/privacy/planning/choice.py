@@ -20,15 +20,13 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pate_fed.config.trust import LEAST_PARTIES, Shares
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, is_number
 from pate_fed.privacy.mechanisms.class_sums import SumShape, least_share
-from pate_fed.privacy.planning.hospital_noise import default_shares
 from pate_fed.privacy.planning.search import Offer
 from pate_fed.privacy.planning.vote_model import assumed_votes
-from pate_fed.privacy.protection import RECORD, Protection
+from pate_fed.privacy.protection import LEAST_PARTIES, RECORD, Protection, Shares
 
 ALONE, VOTES, SUMS, LABELS = "alone", "votes", "class-sums", "private labels"
 
@@ -248,7 +246,7 @@ def sums_way(sites: Sites) -> Way:
         return _none(SUMS, sites, "a hospital that leaves takes its noise along")
     moved = sites.records if sites.protection.unit == "hospital" else 1  # cut to as many records' length
     protection = replace(sites.protection, votes_moved=moved)
-    shares = sites.shares or default_shares(sites.hospitals)
+    shares = sites.shares or Shares.usual(sites.hospitals)
     shape = SumShape(num_classes=sites.classes, dimension=1, squared_norm=_LATTICE**2)
     try:
         share = least_share(

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from pate_fed.config.parts import load_part, own_identity, part_identity
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.mechanisms.noise import SeededNoise
 from pate_fed.privacy.mechanisms.own import (
@@ -23,6 +22,7 @@ from pate_fed.privacy.mechanisms.own import (
 from pate_fed.privacy.planning.search import CurvePoint, Offer, effective_labels, is_useful
 from pate_fed.privacy.planning.vote_model import VoteModel
 from pate_fed.privacy.protection import Protection
+from pate_fed.structure.parts import load_part, own_identity, part_identity
 
 
 class ClaimedSearch:

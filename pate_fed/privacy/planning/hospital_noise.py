@@ -9,7 +9,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from pate_fed.config.trust import LEAST_PARTIES, QUORUM, Shares, TrustModel
 from pate_fed.format import counted, epsilon_text
 from pate_fed.privacy.accountant import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
@@ -27,6 +26,7 @@ from pate_fed.privacy.planning.search import (
 )
 from pate_fed.privacy.planning.spend import OpenStudy, Spent, spend
 from pate_fed.privacy.planning.vote_model import VoteModel
+from pate_fed.privacy.protection import LEAST_PARTIES, Shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +59,6 @@ class SharesOffer:
             f"each hospital adds sigma={self.sigma_party:.3g}; {self.honest} are counted on, "
             f"{self.colluders} may tell theirs",
         ]
-
-
-def default_shares(num_hospitals: int) -> Shares:
-    """Who is counted on with a study's default quorum and colluders.
-
-    Raises:
-        InputError: too few hospitals for a sum.
-    """
-    trust = TrustModel(secure_sum=True, noise_at="hospitals")
-    return trust.shares(num_hospitals, trust.least_voters(num_hospitals, QUORUM))
 
 
 def refused_shares(search: OfferSearch, num_hospitals: int, aggregator: str | None) -> str | None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pate_fed.config.parts import is_part
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
@@ -20,12 +19,12 @@ from pate_fed.privacy.planning.claimed import ClaimedSearch
 from pate_fed.privacy.planning.hospital_noise import (
     SharesOffer,
     SharesSearch,
-    default_shares,
     refused_shares,
 )
 from pate_fed.privacy.planning.search import OBJECTIVE, SPARE, CurvePoint, Offer, OfferSearch
 from pate_fed.privacy.planning.vote_model import Pool, VoteModel, alike_votes
-from pate_fed.privacy.protection import RECORD, Protection
+from pate_fed.privacy.protection import RECORD, Protection, Shares
+from pate_fed.structure.parts import is_part
 
 PLANNED = ("confident-gnmax", "gnmax", "lnmax")
 """Aggregators that can be planned."""
@@ -225,7 +224,7 @@ def _of_ours(
     hospitals = num_hospitals or search.n
     refused, shared = refused_shares(search, hospitals, names[0]), None
     if refused is None:
-        shared = SharesSearch(search, default_shares(hospitals)).best(epsilon, names)
+        shared = SharesSearch(search, Shares.usual(hospitals)).best(epsilon, names)
     found = _Found(offers=offers, shared=shared, refused=refused, curve=(), advice=())
     return replace(
         found,

@@ -9,11 +9,11 @@ import numpy as np
 import own_parts
 import pytest
 
-from pate_fed.config.parts import hold_part, release_parts
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import feature_map_from_bytes
 from pate_fed.learning.features.own import OwnFeatures, own_features
 from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.structure.parts import hold_part, release_parts
 
 RNG = np.random.default_rng(0)
 PUBLIC = RNG.integers(0, 256, (30, 4, 4, 1)).astype(np.uint8)

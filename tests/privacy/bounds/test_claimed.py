@@ -1,18 +1,20 @@
-"""A claimed curve between its orders, in totals, and what it is refused for."""
+"""A claimed curve between its orders, in totals, and what it is refused for: its words name whose it is."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from pate_fed.config.claim import CLAIMED_ORDERS, LEAST_ORDERS
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.claimed import ClaimedCurve
+from pate_fed.privacy.bounds.claimed import CLAIMED_ORDERS, LEAST_ORDERS, Claim, ClaimedCurve, check_curve
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
+from pate_fed.privacy.protection import MECHANISM, Assumption
+from pate_fed.structure.parts import PartIdentity
 
 RHO = Fraction(1, 800)
 CURVE = ClaimedCurve(tuple(float(RHO) * order for order in CLAIMED_ORDERS))
@@ -74,3 +76,42 @@ def test_costs_add_up_in_any_order_and_keep_the_claim() -> None:
 def test_the_grid_reaches_the_orders_that_budgets_need() -> None:
     assert CLAIMED_ORDERS[0] < 1.03 and CLAIMED_ORDERS[-1] > 8000
     assert CLAIMED_ORDERS[LEAST_ORDERS - 1] > 1.3
+
+
+GIVEN = tuple(order / 800 for order in CLAIMED_ORDERS)
+CLAIM = Claim(
+    part=PartIdentity(name="theirs:make", version="1.2", digest="cd" * 32),
+    parameters=(("scale", 40.0),),
+    unit="record",
+    adjacency="replace-one",
+    votes_moved=1,
+    rdp=GIVEN,
+)
+
+
+@pytest.mark.parametrize(
+    ("rdp", "said"),
+    [
+        (GIVEN[: LEAST_ORDERS - 1], f"at {LEAST_ORDERS - 1} orders"),
+        ((*GIVEN, 100.0), f"to {len(CLAIMED_ORDERS)} from 1.02"),
+        ((0.0, *GIVEN[1:]), "an RDP of 0.0 at order 1.02"),
+        ((*GIVEN[:-1], math.inf), "an RDP of inf"),
+        ((*GIVEN[:-1], math.nan), "an RDP of nan"),
+        ((GIVEN[5], *GIVEN[1:]), "falls at order"),
+    ],
+)
+def test_what_can_be_no_curve_is_refused(rdp: tuple[float, ...], said: str) -> None:
+    with pytest.raises(InputError, match=f"theirs.*{said}"):
+        check_curve(rdp, "theirs")
+    with pytest.raises(InputError):
+        replace(CLAIM, rdp=rdp)
+
+
+def test_the_fewest_orders_and_a_flat_curve_are_one() -> None:
+    check_curve(GIVEN[:LEAST_ORDERS], "this")
+    check_curve((0.1,) * LEAST_ORDERS, "this")
+
+
+def test_it_is_shown_without_its_curve_and_says_on_whose_word_epsilon_rests() -> None:
+    assert f"{CLAIM}" == f"Claim(theirs:make, scale=40.0, RDP at {len(GIVEN)} orders)"
+    assert CLAIM.assumption == Assumption(kind=MECHANISM, part=CLAIM.part)

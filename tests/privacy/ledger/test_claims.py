@@ -14,8 +14,6 @@ import numpy as np
 import own_parts
 import pytest
 
-from pate_fed.config.assumptions import FEATURE_MAP, Assumption
-from pate_fed.config.parts import part_identity
 from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.privacy import Ledger, LedgerTerms, Protection, SeededNoise
 from pate_fed.privacy.ledger.report import describe, verify
@@ -23,6 +21,8 @@ from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.privacy.mechanisms.class_sums import ClassSums
 from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
+from pate_fed.privacy.protection import FEATURE_MAP, Assumption
+from pate_fed.structure.parts import part_identity
 
 NAME = "own_parts:GeometricMax"
 NOISE = SeededNoise(0)

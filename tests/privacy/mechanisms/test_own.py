@@ -11,11 +11,11 @@ import numpy as np
 import own_parts
 import pytest
 
-from pate_fed.config.parts import part_identity
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import Accountant, GNMax, LNMax, Protection, SeededNoise, SystemNoise
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim, own_mechanism
 from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
+from pate_fed.structure.parts import part_identity
 
 CLASSES = 3
 TOTALS = np.array([[7, 2, 1], [1, 8, 1], [3, 3, 4]])

@@ -10,7 +10,6 @@ import own_parts
 import pytest
 from scipy import special, stats
 
-from pate_fed.config.parts import part_identity
 from pate_fed.errors import InputError
 from pate_fed.privacy import (
     ConfidentGNMax,
@@ -33,6 +32,7 @@ from pate_fed.privacy.planning.audit import (
     audit_own,
     clopper_pearson,
 )
+from pate_fed.structure.parts import part_identity
 
 SIZE = {"num_teachers": 10, "num_classes": 3}
 RIGHT = ConfidentGNMax(**SIZE, threshold=-1000, sigma1=100.0, sigma2=3.0)

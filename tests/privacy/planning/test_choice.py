@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from pate_fed.config.defaults import USEFUL_LABELS
-from pate_fed.config.trust import Shares
 from pate_fed.errors import InputError
 from pate_fed.privacy import Protection
 from pate_fed.privacy.planning import choice
 from pate_fed.privacy.planning.choice import ALONE, LABELS, SUMS, VOTES, Choice, Sites, choose
 from pate_fed.privacy.planning.search import Offer
+from pate_fed.privacy.protection import Shares
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 IN_ONE_PLACE = Shares(num_clients=4, least_voters=4, colluders=0)  # as docs/class-sums.md measured

@@ -18,9 +18,10 @@ from pate_fed.privacy import (
 )
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.privacy.mechanisms.events import hospital_noise
-from pate_fed.privacy.planning.hospital_noise import SharesOffer, SharesSearch, default_shares
+from pate_fed.privacy.planning.hospital_noise import SharesOffer, SharesSearch
 from pate_fed.privacy.planning.search import OfferSearch
 from pate_fed.privacy.planning.vote_model import assumed_votes
+from pate_fed.privacy.protection import Shares
 
 TERMS = {"num_teachers": 250, "num_classes": 10, "epsilon": 2.0, "delta": 1e-5}
 
@@ -55,7 +56,7 @@ def test_the_budget_is_spent_against_who_sees_the_totals(
     aggregator: str, teachers: int, epsilon: float
 ) -> None:
     search = OfferSearch(assumed_votes(0.85, 10, teachers), teachers, 9000, Protection(), 1e-5)
-    made = SharesSearch(search, default_shares(teachers)).offer(aggregator, epsilon)
+    made = SharesSearch(search, Shares.usual(teachers)).offer(aggregator, epsilon)
     assert made is not None
     terms = ledger_terms(made, teachers)
     assert made.epsilon_coordinator_most == guaranteed_coordinator_epsilon(terms)

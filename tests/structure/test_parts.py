@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pate_fed.config.parts import (
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.structure.parts import (
     PartIdentity,
     load_part,
     own_files,
@@ -17,7 +18,6 @@ from pate_fed.config.parts import (
     require_same_part,
     search_folder,
 )
-from pate_fed.errors import InputError, IntegrityError
 
 
 @pytest.fixture
