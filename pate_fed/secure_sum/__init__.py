@@ -17,10 +17,8 @@ from pate_fed.secure_sum.coordinator import CoordinatorSum
 from pate_fed.secure_sum.dealing import PlayedSeats
 from pate_fed.secure_sum.hospital import HospitalSum
 from pate_fed.secure_sum.keys import Identity, fingerprint, read_fingerprint
-from pate_fed.secure_sum.masks import SumRange
-from pate_fed.secure_sum.messages import read_reply, read_request
-from pate_fed.secure_sum.noise_share import add_noise_share
-from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
+from pate_fed.secure_sum.masks import SumRange, add_noise_share
+from pate_fed.secure_sum.messages import RefusedError, SumRefusal, read_reply, read_request
 from pate_fed.secure_sum.roster import Demands, threshold_for
 from pate_fed.secure_sum.store import PlayedStore, SumStore
 

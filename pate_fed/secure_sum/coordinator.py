@@ -10,18 +10,18 @@ from collections.abc import Mapping
 
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.secure_sum.batch import SumBatch
-from pate_fed.secure_sum.fields import CHECKS
 from pate_fed.secure_sum.keys import Identity
 from pate_fed.secure_sum.masks import SumRange
 from pate_fed.secure_sum.messages import (
+    CHECKS,
     BatchOpening,
     Enrolment,
     EnrolRequest,
     Roster,
     RosterPinned,
+    SumRefusal,
     SumRefused,
 )
-from pate_fed.secure_sum.refusals import SumRefusal
 from pate_fed.secure_sum.roster import Members, read_roster, threshold_for
 from pate_fed.structure import fit
 

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import shamir
-from pate_fed.secure_sum.fields import SEALED_BYTES
 from pate_fed.secure_sum.keys import KEY_BYTES, BatchLabel, ExchangeKey, extract, pair_label, seal, unseal
 from pate_fed.secure_sum.masks import Masker, Vector
-from pate_fed.secure_sum.messages import BatchOpening, Positions
-from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
+from pate_fed.secure_sum.messages import SEALED_BYTES, BatchOpening, Positions, RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Members
 
 PAIR_MASK = "pair mask"

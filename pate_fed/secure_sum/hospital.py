@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.secure_sum import dealing
-from pate_fed.secure_sum.fields import SEALED_BYTES
 from pate_fed.secure_sum.keys import SIGNATURE_BYTES, ExchangeKey, Identity, fingerprint, verify
 from pate_fed.secure_sum.messages import (
+    SEALED_BYTES,
     BatchOpening,
     BatchShares,
     Enrolment,
@@ -31,10 +31,12 @@ from pate_fed.secure_sum.messages import (
     MaskedVector,
     MaskRequest,
     Positions,
+    RefusedError,
     Reply,
     Request,
     Roster,
     RosterPinned,
+    SumRefusal,
     SumRefused,
     SurvivorConsent,
     SurvivorNotice,
@@ -43,10 +45,16 @@ from pate_fed.secure_sum.messages import (
     consent_digest,
     read_reply,
 )
-from pate_fed.secure_sum.progress import BatchProgress, Stage, load_batches, save_batches
-from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Demands, check_demands, check_roster
-from pate_fed.secure_sum.study_state import StudyState, load_study, save_study
+from pate_fed.secure_sum.state import (
+    BatchProgress,
+    Stage,
+    StudyState,
+    load_batches,
+    load_study,
+    save_batches,
+    save_study,
+)
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 
 Votes = Callable[[], NDArray[np.int64]]

@@ -1,18 +1,21 @@
-"""Identities that sign, keys that agree on secrets, and keys derived for one use each.
+"""Randomness, identities that sign, keys that agree on secrets, and keys derived for one use each.
 
-Every primitive is from `cryptography`: Ed25519, X25519, HKDF-SHA256, ChaCha20-Poly1305. A long-term secret is
-only ever an input of a derivation, and every derived key serves one use in one direction, so an all-zero
-nonce is used once with it.
+Here alone is randomness drawn, from the operating system's CSPRNG; nothing can seed it (tests that need a
+fixed transcript replace `_system` from outside). Every primitive is from `cryptography`: Ed25519, X25519,
+HKDF-SHA256, ChaCha20-Poly1305. A long-term secret is only ever an input of a derivation, and every derived
+key serves one use in one direction, so an all-zero nonce is used once with it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NoReturn
 
+import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -20,10 +23,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hmac import HMAC
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
+from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum.codec import digest, pack
-from pate_fed.secure_sum.entropy import random_bytes
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -32,6 +35,26 @@ _PROTOCOL = "pate_fed/secure_sum/v1"
 _NONCE = bytes(12)
 _SHA256 = hashes.SHA256()
 _POSITIONS = struct.Struct(">II")
+
+
+_system = secrets.token_bytes
+
+
+def random_bytes(count: int) -> bytes:
+    """`count` uniform bytes."""
+    return _system(count)
+
+
+def random_below(bound: int, count: int) -> NDArray[np.int64]:
+    """`count` independent uniform integers from 0 to `bound` - 1, for a bound of at most 2^16.
+
+    By rejection, so exactly uniform: the share of draws that is thrown away is 1 - bound / 2^16.
+    """
+    accepted = np.empty(0, dtype=np.int64)
+    while len(accepted) < count:
+        drawn = np.frombuffer(random_bytes(2 * (count - len(accepted)) + 32), dtype="<u2").astype(np.int64)
+        accepted = np.concatenate([accepted, drawn[drawn < bound]])
+    return accepted[:count]
 
 
 class _Secret:

@@ -12,26 +12,154 @@ did not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypedDict, TypeVar, get_args
+from enum import Enum
+from typing import ClassVar, TypedDict, TypeVar, dataclass_transform, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum.codec import Record, Value, digest, pack, unpack
-from pate_fed.secure_sum.fields import CHECKS, VERSION
-from pate_fed.secure_sum.keys import Identity, verify
+from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES, Identity, verify
 from pate_fed.secure_sum.masks import Vector
-from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
-from pate_fed.structure import SettingError, entries, from_record, to_record
+from pate_fed.secure_sum.shamir import MAX_SHARES, SECRET_BYTES
+from pate_fed.structure import (
+    PARTY_NAME,
+    PARTY_NAME_IS,
+    Setting,
+    SettingError,
+    entries,
+    from_record,
+    to_record,
+)
 
 M = TypeVar("M", bound="Message")
+T = TypeVar("T")
 
 Positions = NDArray[np.int64]
 
+
+class SumRefusal(Enum):
+    """The reasons, each with the sentence that the coordinator and the user read."""
+
+    VERSION = "the message is of another version of secure summation than this hospital's program"
+    MALFORMED = "the message is malformed"
+    COORDINATOR = "the message is not signed by the coordinator that this hospital knows"
+    STUDY = "the message is about another study"
+    ROSTER_SMALL = "the roster has fewer hospitals than this hospital demands"
+    ROSTER_SELF = "the roster does not hold this hospital with its own keys"
+    ROSTER_MEMBER = "a member of the roster is not confirmed, not signed by itself, or listed twice"
+    ROSTER_CHANGED = "another roster is pinned for this study"
+    ROSTER_STALE = "the message names a roster that is not the pinned one"
+    THRESHOLD = "the roster's threshold is lower than this hospital demands"
+    BATCH_REPEATED = "a batch with this number or this digest was opened before"
+    BATCH_UNKNOWN = "the batch was never opened"
+    BATCH_CHANGED = "the batch was opened under another digest"
+    BATCH_VOID = "the batch is void since the coordinator broke the protocol in it"
+    REPEATED = "the same message was answered before"
+    OUT_OF_ORDER = "a step of the batch is missing before this one"
+    EQUIVOCATION = "another request for this step of the batch was answered before"
+    SHARERS = "the sharing hospitals are too few, unknown, or without this hospital"
+    SHARE = "a share was not sealed by the hospital that it is said to be from"
+    SURVIVORS = "the survivors are too few, no sharing hospitals, or without this hospital"
+    CONSENT = "too few survivors have signed the set of survivors, or a signature is not theirs"
+    UNMASKED = "the batch was unmasked before"
+    FAULT = "a fault at the hospital; its own log has the details"
+
+
+class RefusedError(IntegrityError):
+    """A message was refused; `reason` is what the other side may be told, the text is for one's own log."""
+
+    def __init__(self, reason: SumRefusal, detail: str = "") -> None:
+        super().__init__(f"{reason.value} ({detail})" if detail else reason.value)
+        self.reason = reason
+
+
+VERSION = 1
+
+SEALED_BYTES = 2 * SECRET_BYTES + TAG_BYTES
+"""One sealed share: of the self-mask's secret and of the pair seeds' secret."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_STUDY = re.compile(r"[\x20-\x7e]{1,128}")
+_CODE = re.compile(r"[A-Z_]{1,32}")
+
+
+def _bytes(size: int) -> Setting:
+    return Setting(holds=lambda value: len(value) == size, allowed=f"{size} bytes")
+
+
+def _rows(size: int) -> Setting:
+    return Setting(
+        holds=lambda value: len(value) > 0 and len(value) % size == 0,
+        allowed=f"one or more times {size} bytes",
+    )
+
+
+def _is_positions(value: NDArray[np.int64]) -> bool:
+    increasing = value.ndim == 1 and len(value) > 0 and bool((np.diff(value) > 0).all())
+    return increasing and bool(0 <= value[0] and value[-1] < MAX_SHARES)
+
+
+def _is_roll(value: str) -> bool:
+    names = value.split("\n")
+    return len(names) <= MAX_SHARES and all(PARTY_NAME.fullmatch(name) for name in names)
+
+
+_DIGEST_CHECK = Setting(pattern=_DIGEST, allowed="64 hexadecimal digits")
+_KEY_CHECK = _bytes(KEY_BYTES)
+_POSITIONS = Setting(holds=_is_positions, allowed="an increasing int64 array of positions in the roster")
+
+# One field has one meaning and one check in all messages; sizes that depend on the number of hospitals are
+# checked where that number is known, by the state machines.
+CHECKS: dict[str, Setting] = {
+    "version": Setting(low=VERSION, high=VERSION),
+    "study": Setting(pattern=_STUDY, allowed="1 to 128 printable characters"),
+    "party": Setting(pattern=PARTY_NAME, allowed=PARTY_NAME_IS),
+    "parties": Setting(holds=_is_roll, allowed=f"names of {PARTY_NAME_IS}, one a line"),
+    "coordinator": _KEY_CHECK,
+    "identity": _KEY_CHECK,
+    "exchange_key": _KEY_CHECK,
+    "identities": _rows(KEY_BYTES),
+    "exchange_keys": _rows(KEY_BYTES),
+    "enrolments": _rows(SIGNATURE_BYTES),
+    "threshold": Setting(low=1, high=MAX_SHARES),
+    "roster": _DIGEST_CHECK,
+    "batch": Setting(low=0, high=2**31 - 1),
+    "batch_digest": _DIGEST_CHECK,
+    "length": Setting(low=1, high=2**31 - 1),
+    "bits": Setting(holds=lambda value: value in (16, 32), allowed="16 or 32"),
+    "commitment": _KEY_CHECK,
+    "seeds": Setting(holds=lambda value: len(value) % KEY_BYTES == TAG_BYTES, allowed="sealed seeds"),
+    "sealed": _rows(SEALED_BYTES),
+    "shares": _rows(SECRET_BYTES),
+    "sharers": _POSITIONS,
+    "survivors": _POSITIONS,
+    "consenting": _POSITIONS,
+    "consents": _rows(SIGNATURE_BYTES),
+    "vector": Setting(holds=lambda value: value.ndim == 1, allowed="a flat array of uint16 or uint32"),
+    "code": Setting(pattern=_CODE, allowed="a code of capital letters"),
+    "signature": _bytes(SIGNATURE_BYTES),
+}
+
 _LABEL = "pate_fed/secure_sum/v1/"
 _UNSIGNED = bytes(64)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
+def _message(kind: str = "") -> Callable[[type[T]], type[T]]:
+    """A class of messages of this kind, from its annotated fields."""
+
+    def make(cls: type[T]) -> type[T]:
+        made = dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)(cls)
+        if kind:
+            made.kind = kind  # type: ignore[attr-defined]
+        return made
+
+    return make
 
 
 class Head(TypedDict):
@@ -50,7 +178,7 @@ class _Digested:
     _digest: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message()
 class Message(_Digested):
     """Shared by all messages: version, lowering, checks, signature."""
 
@@ -115,27 +243,25 @@ class Message(_Digested):
         return f"{type(self).__name__}({', '.join(f'{n}={value!r}' for n, value in shown.items())}, ...)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.enrol")
 class EnrolRequest(Message):
     """Coordinator to hospital: join a study's secure summation, under this coordinator's key."""
 
-    kind: ClassVar[str] = "sum.enrol"
     study: str
     coordinator: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.enrolment")
 class Enrolment(Message):
     """Hospital to coordinator: its name, its identity, and its exchange key for this study."""
 
-    kind: ClassVar[str] = "sum.enrolment"
     study: str
     party: str
     identity: bytes
     exchange_key: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.roster")
 class Roster(Message):
     """Coordinator to hospital: everyone who takes part, in one order, and how many must survive.
 
@@ -144,7 +270,6 @@ class Roster(Message):
     survivors.
     """
 
-    kind: ClassVar[str] = "sum.roster"
     study: str
     coordinator: bytes
     parties: str
@@ -154,27 +279,25 @@ class Roster(Message):
     threshold: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.pinned")
 class RosterPinned(Message):
     """Hospital to coordinator: the roster is checked and pinned for the study."""
 
-    kind: ClassVar[str] = "sum.pinned"
     roster: str
     party: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message()
 class _BatchMessage(Message):
     roster: str
     batch: int
     batch_digest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.open")
 class BatchOpening(_BatchMessage):
     """Coordinator to hospital: a new batch of `length` entries, summed mod 2^`bits`."""
 
-    kind: ClassVar[str] = "sum.open"
     length: int
     bits: int
 
@@ -184,81 +307,73 @@ class BatchOpening(_BatchMessage):
         return Head(roster=self.roster, batch=self.batch, batch_digest=self.batch_digest)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.shares")
 class BatchShares(_BatchMessage):
     """Hospital to coordinator: sealed shares of its two fresh secrets, one pair of shares a hospital.
 
     The coordinator learns a commitment to the self-mask's secret; the pair seeds are sealed under the other.
     """
 
-    kind: ClassVar[str] = "sum.shares"
     party: str
     commitment: bytes
     seeds: bytes
     sealed: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.mask")
 class MaskRequest(_BatchMessage):
     """Coordinator to one hospital: who has shared, and the shares that are sealed for it."""
 
-    kind: ClassVar[str] = "sum.mask"
     party: str
     sharers: Positions
     sealed: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.masked")
 class MaskedVector(_BatchMessage):
     """Hospital to coordinator: its vector plus all masks, uniform to whoever lacks one of them."""
 
-    kind: ClassVar[str] = "sum.masked"
     party: str
     vector: Vector
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.survivors")
 class SurvivorNotice(_BatchMessage):
     """Coordinator to hospital: whose vectors are in the sum."""
 
-    kind: ClassVar[str] = "sum.survivors"
     survivors: Positions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.consent")
 class SurvivorConsent(_BatchMessage):
     """Hospital to coordinator: its signature on the one set of survivors that it will help to unmask.
 
     The signature is that of `consent_digest`, the same text for all, so that it convinces other hospitals.
     """
 
-    kind: ClassVar[str] = "sum.consent"
     party: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.unmask")
 class UnmaskRequest(_BatchMessage):
     """Coordinator to hospital: survivors' signatures on the set; reveal your shares."""
 
-    kind: ClassVar[str] = "sum.unmask"
     consenting: Positions
     consents: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.unmasked")
 class UnmaskShares(_BatchMessage):
     """Hospital to coordinator: one share a sharing hospital, of one of its two secrets and never of both."""
 
-    kind: ClassVar[str] = "sum.unmasked"
     party: str
     shares: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@_message("sum.refused")
 class SumRefused(Message):
     """Hospital to coordinator: no, with a code from the fixed list `SumRefusal`."""
 
-    kind: ClassVar[str] = "sum.refused"
     study: str
     party: str
     code: str

@@ -12,8 +12,7 @@ from functools import lru_cache
 
 from pate_fed.errors import InputError
 from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, fingerprint
-from pate_fed.secure_sum.messages import Enrolment, Roster
-from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
+from pate_fed.secure_sum.messages import Enrolment, RefusedError, Roster, SumRefusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
-from pate_fed.secure_sum.entropy import random_below
+from pate_fed.secure_sum.keys import random_below
 
 PRIME = 65521  # the largest prime below 2^16
 LIMBS = 17

@@ -20,7 +20,7 @@ from pate_fed.secure_sum import (
     read_reply,
     read_request,
 )
-from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
+from pate_fed.secure_sum.messages import RefusedError, SumRefusal
 
 STUDY = "ab" * 32
 STEPS = ("share", "mask", "consent", "unmask")

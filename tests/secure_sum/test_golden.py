@@ -94,7 +94,7 @@ def _transcript(federation: Any, sum_range: SumRange) -> dict[str, str]:
 def test_the_transcript_is_the_golden_one(
     bits: int, federation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pate_fed.secure_sum.entropy._system", _Stream())
+    monkeypatch.setattr("pate_fed.secure_sum.keys._system", _Stream())
     summed = SumRange.votes(100) if bits == 16 else SumRange.noisy()
     assert _transcript(federation, summed) == GOLDEN[bits]
 

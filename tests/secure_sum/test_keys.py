@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+import pate_fed.secure_sum as room
 from pate_fed.errors import PateFedError
 from pate_fed.secure_sum import Identity, fingerprint
 from pate_fed.secure_sum.codec import pack
@@ -51,3 +54,16 @@ def test_a_key_in_two_halves_is_that_of_the_librarys_whole_derivation() -> None:
 
 
 _PAIRS = [(0, 1), (1, 0), (0, 0), (1, 256), (256, 1), (0, 2**31)]
+
+
+def test_randomness_has_one_source_and_no_seed() -> None:
+    folder = Path(room.__file__).parent
+    for path in folder.glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        names |= {
+            alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+        }
+        # Attributes and imports by which a program could draw, or replace the source of, randomness.
+        assert not names & {"random", "default_rng", "urandom", "getrandbits", "_system"}
+        assert bool(names & {"secrets", "token_bytes"} - {"secrets"}) == (path.name == "keys.py")

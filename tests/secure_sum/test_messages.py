@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum import RefusedError, SumRefusal, read_reply, read_request
 from pate_fed.secure_sum.codec import pack
-from pate_fed.secure_sum.fields import VERSION
+from pate_fed.secure_sum.messages import (
+    CHECKS,
+    VERSION,
+    BatchOpening,
+    MaskRequest,
+    Reply,
+    Request,
+)
 
 
 def test_messages_of_a_newer_version_are_refused_with_a_sentence(outside_a_batch: Any) -> None:
@@ -42,3 +51,72 @@ def test_records_that_no_message_makes_are_refused(outside_a_batch: Any) -> None
             for record in bad:  # what no bytes hold
                 with pytest.raises(RefusedError):
                     type(message).from_record(record)
+
+
+def test_every_field_of_every_message_has_a_check() -> None:
+    for kind in (*Request.__args__, *Reply.__args__):
+        assert {entry.name for entry in fields(kind)} <= set(CHECKS)
+
+
+VALUES = np.arange(35, dtype=np.int64).reshape(7, 5)
+
+
+def test_a_second_roster_is_refused_and_the_first_may_come_again(seven: Any) -> None:
+    seven.ask("hospital-0", seven.roster)
+    seven.refused("hospital-0", seven.signed(seven.roster, threshold=6), SumRefusal.ROSTER_CHANGED)
+
+
+def test_two_rosters_for_two_hospitals_let_no_share_through(federation: Any) -> None:
+    parties = federation(7, pin=False)
+    other = parties.signed(parties.roster, threshold=6)
+    shares, opening = {}, None
+    for name in parties.names:
+        roster = parties.roster if name == "hospital-0" else other
+        parties.ask(name, roster)
+        opening = BatchOpening(
+            roster=roster.digest.hex(), batch=0, batch_digest="cd" * 32, length=5, bits=32
+        ).signed(parties.coordinator_identity)
+        shares[name] = parties.ask(name, opening)
+    request = MaskRequest(
+        **{**opening.head, "roster": parties.roster.digest.hex()},
+        party="hospital-0",
+        sharers=np.arange(7, dtype=np.int64),
+        sealed=b"".join(reply.sealed[:84] for reply in shares.values()),
+    )
+    parties.refused("hospital-0", parties.signed(request), SumRefusal.SHARE, VALUES[0])
+
+
+def test_a_batch_before_the_roster_is_refused(federation: Any, seven: Any) -> None:
+    parties = federation(7, pin=False)
+    parties.refused("hospital-0", seven.open(5).opening, SumRefusal.ROSTER_STALE)
+
+
+def test_a_batch_is_opened_once_by_number_and_by_digest(seven: Any) -> None:
+    batch = seven.until("share", VALUES)
+    for changes in ({"batch": 99}, {"batch_digest": "cd" * 32}, {"length": 6}):
+        request = seven.signed(batch.opening, **changes)
+        seven.refused("hospital-0", request, SumRefusal.BATCH_REPEATED)
+
+
+def test_another_digest_voids_the_batch(seven: Any) -> None:
+    batch = seven.until("mask", VALUES)
+    notice = batch.survivor_notice()
+    other = seven.signed(notice, batch_digest="cd" * 32)
+    seven.refused("hospital-0", other, SumRefusal.BATCH_CHANGED)
+    seven.refused("hospital-0", notice, SumRefusal.BATCH_VOID)
+
+
+def test_an_unknown_batch_and_a_stale_roster_are_refused(seven: Any, federation: Any) -> None:
+    notice = seven.until("mask", VALUES).survivor_notice()
+    seven.refused("hospital-0", seven.signed(notice, batch=77), SumRefusal.BATCH_UNKNOWN)
+    seven.refused("hospital-0", seven.signed(notice, roster="cd" * 32), SumRefusal.ROSTER_STALE)
+    federation(7).refused("hospital-0", notice, SumRefusal.ROSTER_STALE)
+
+
+def test_a_refusal_is_signed_and_from_the_fixed_list(seven: Any) -> None:
+    refusal = seven.hospitals["hospital-0"].refuse(SumRefusal.CONSENT)
+    assert seven.coordinator.read_refusal(refusal) is SumRefusal.CONSENT
+    with pytest.raises(IntegrityError, match="hospital-1 is not signed"):
+        seven.coordinator.read_refusal(replace(refusal, party="hospital-1"))
+    unknown = replace(refusal, code="MY_PATIENT_IS_ANN").signed(seven.identities["hospital-0"])
+    assert seven.coordinator.read_refusal(unknown) is SumRefusal.FAULT

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum import shamir
-from pate_fed.secure_sum.entropy import random_below
+from pate_fed.secure_sum.keys import random_below
 from pate_fed.secure_sum.shamir import LIMBS, PRIME, combine, fresh_secrets, from_bytes, split, to_bytes
 
 THRESHOLD = 2000  # of a table that a test has memory and time for; the bound is that of 65,520

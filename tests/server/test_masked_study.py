@@ -36,7 +36,7 @@ from pate_fed.secure_sum.messages import (
     SurvivorNotice,
     UnmaskRequest,
 )
-from pate_fed.secure_sum.progress import open_state
+from pate_fed.secure_sum.state import open_state
 from pate_fed.simulation import main
 
 BATCH = 25
