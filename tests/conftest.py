@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # A worker takes a whole room: what the room's tests share is made once, and what they compute, as a plan's
 # curves, is found again. The longest begin first, so that no worker is left with one at the end.
 LONGEST = [
-    *("deployment", "privacy", "server", "learning", "reproduce", "cli", "label_dp", "clients"),
+    *("deployment", "privacy", "server", "learning", "reproduce", "cli", "label_dp", "clients", "kinds"),
     *("test_same_studies.py", "test_pretend_card.py", "secure_sum", "test_examples.py", "data", "runtime"),
     *("flower", "test_api.py", "config", "test_extras.py"),
 ]

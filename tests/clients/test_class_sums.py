@@ -37,7 +37,7 @@ from pate_fed.protocol.messages import (
 )
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
-from pate_fed.secure_sum import CoordinatorSum, Identity, RefusedError
+from pate_fed.secure_sum import CoordinatorSum, Identity
 from pate_fed.secure_sum.messages import Enrolment
 
 POOL = "age,sex,y\n" + "".join(f"{20 + n},{'mf'[n % 2]},no\n" for n in range(40))
@@ -152,19 +152,6 @@ def test_its_sums_are_of_clipped_features_with_a_patients_rows_as_one(asked: Ask
     assert (sums <= want).all()
 
 
-def test_its_noise_is_in_what_is_masked_and_another_one_every_time(asked: Asked) -> None:
-    asked.teach()
-    index = np.arange(7, dtype=np.int64)
-    question = VoteRequest(terms_digest=asked.terms.digest, batch=0, index=index)
-    vectors = [asked.hospital._vector(asked.terms, question) for _ in range(2)]
-    exact, sigma = count_sums(asked.site, asked.terms), asked.terms.sigma_party or 0.0
-    assert all(0.4 * sigma < (vector - exact).std() < 2 * sigma for vector in vectors)
-    assert (vectors[0] != vectors[1]).any()
-    assert asked.hospital.journal.claim(question)
-    with pytest.raises(RefusedError, match="was opened before"):
-        asked.hospital._vector(asked.terms, replace(question, batch=1))
-
-
 @pytest.mark.parametrize("what", ["none", "damaged", "of another pool", "with other bounds"])
 def test_a_feature_map_that_is_not_the_one_in_the_terms_is_refused(what: str, asked: Asked) -> None:
     terms, sums = asked.terms, asked.terms.sums
@@ -197,23 +184,6 @@ def test_it_gives_nothing_in_the_open(asked: Asked) -> None:
     assert not [event for event in asked.log() if event["event"] == "summed"]
 
 
-@pytest.mark.parametrize(
-    ("index", "changes", "reason"),
-    [
-        ([0, 1, 2], {}, Refusal.MALFORMED),
-        ([6, 5, 4, 3, 2, 1, 0], {}, Refusal.MALFORMED),
-        ([*range(7), 6], {}, Refusal.MALFORMED),
-        ([*range(7)], {"measured": 1}, Refusal.MALFORMED),
-        ([*range(7)], {"terms_digest": "0" * 64}, Refusal.TERMS),
-    ],
-)
-def test_it_gives_all_its_sums_at_once_or_none(
-    index: list[int], changes: dict[str, Any], reason: Refusal, asked: Asked
-) -> None:
-    asked.teach()
-    assert _code(asked.step(index, **changes)) is reason
-
-
 def test_a_policy_that_has_become_stricter_holds_in_the_middle_of_a_sum(asked: Asked, tmp_path: Path) -> None:
     asked.teach()
     policy = tmp_path / "policy.toml"
@@ -230,16 +200,6 @@ def test_sums_that_the_coordinator_would_read_exactly_need_a_line_in_the_policy(
     policy.write_text('class_sums = "exact"\n', encoding="utf-8")
     asked.settings = replace(asked.settings, policy=policy)
     assert isinstance(asked.teach(), TeachReply)
-
-
-def test_other_terms_than_the_first_are_refused(asked: Asked) -> None:
-    asked.teach()
-    assert _code(asked.teach(replace(asked.terms, study="again"))) is Refusal.TERMS
-
-
-def test_records_that_do_not_fit_are_told_to_its_own_people_alone(asked: Asked, tmp_path: Path) -> None:
-    (tmp_path / "own.csv").write_text(OWN.replace("59,f,yes", "59,f,perhaps"), encoding="utf-8")
-    assert _code(asked.teach()) is Refusal.DATA
 
 
 def test_more_records_than_32_bits_have_room_for_are_refused(

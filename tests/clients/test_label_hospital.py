@@ -13,13 +13,10 @@ import pytest
 from label_requests import (
     CLASSES,
     CLUSTER,
-    CLUSTERS,
-    HOSPITALS,
     LABEL,
     NOTHING,
     PARTS,
     RECORDS,
-    AllHospitals,
     ask_labels,
     labels_terms,
     refusal_of,
@@ -28,7 +25,6 @@ from label_requests import (
 
 from pate_fed.cli.hospital_log import log_lines
 from pate_fed.errors import IntegrityError
-from pate_fed.label_dp.noise_cluster import label_counts
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.protocol.label_terms import (
     LabelTerms,
@@ -119,17 +115,6 @@ def test_counts_and_responses_do_not_add_up(disks: Path) -> None:
     assert refusal_of(ask_labels(1, counts, CLUSTER, enrol)) == "ANSWERED"
 
 
-def test_counts_are_never_asked_for_twice_or_in_part(disks: Path) -> None:
-    made = AllHospitals()
-    assert made.ask(np.arange(CLUSTERS - 1))[1] == ["MALFORMED"] * HOSPITALS
-    total, refused = made.ask(np.arange(CLUSTERS), batch=1)
-    assert not refused
-    exact = label_counts(CLUSTER, LABEL, CLUSTERS, CLASSES)
-    sigma = (made.terms.sigma_party or 0.0) * HOSPITALS**0.5
-    assert 0.3 * sigma < (total - exact).std() < 2 * sigma
-    assert made.ask(np.arange(CLUSTERS), batch=2)[1] == ["BATCH_REPEATED"] * HOSPITALS
-
-
 def test_the_order_of_the_file_stays_in_the_house(disks: Path) -> None:
     """A file that is sorted by class would tell every label by the order of its places alone."""
     part = PARTS[0]
@@ -210,14 +195,6 @@ def test_a_hospitals_policy_is_enforced(disks: Path, text: str, changes: dict[st
         assert not (disks / "hospital-0" / "labels" / "response.npy").exists()
 
 
-def test_a_policys_epsilon_holds_for_counts_too(disks: Path) -> None:
-    _policy(disks, 0, "epsilon_public = 0.9")
-    assert refusal_of(ask_labels(0, labels_terms(CLUSTER), CLUSTER)) == "POLICY_PUBLIC"
-    low = labels_terms(CLUSTER, epsilon=0.8)
-    enrol = CoordinatorSum(Identity.generate(), study=low.digest).enrol_request().to_bytes()
-    assert ask_labels(0, low, CLUSTER, enrol).enrolment
-
-
 def test_a_limit_on_epsilon_holds_at_a_delta_that_is_one(disks: Path) -> None:
     """The coordinator names δ: at 0.9 hardly any noise is left, and ε is said to be small."""
     _policy(disks, 0, "epsilon_public = 0.9")
@@ -225,14 +202,6 @@ def test_a_limit_on_epsilon_holds_at_a_delta_that_is_one(disks: Path) -> None:
         terms = labels_terms(CLUSTER, epsilon=0.8, delta=delta)
         enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
         assert refusal_of(ask_labels(0, terms, CLUSTER, enrol)) == code
-
-
-def test_a_policy_that_changed_holds_before_the_counts_leave(disks: Path) -> None:
-    made = AllHospitals()
-    for number in range(HOSPITALS):
-        _policy(disks, number, "epsilon_public = 0.5")
-    assert made.ask(np.arange(CLUSTERS))[1] == ["POLICY_PUBLIC"] * HOSPITALS
-    assert not any((disks / "hospital-0" / "labels" / "answered").iterdir())
 
 
 def _changed(terms: LabelTerms, **changes: Any) -> str:

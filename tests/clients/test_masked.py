@@ -26,7 +26,6 @@ from pate_fed.config.sections import Aggregation, Data, Parties
 from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings, pool_digest
-from pate_fed.errors import IntegrityError
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.messages import (
@@ -48,7 +47,6 @@ from pate_fed.secure_sum import (
     fingerprint,
     read_reply,
 )
-from pate_fed.secure_sum.codec import pack
 from pate_fed.secure_sum.messages import Enrolment, SumRefused
 
 PARTIES, CLASSES = 4, 3
@@ -194,15 +192,6 @@ def _code(reply: Any) -> str:
     return reply.code
 
 
-def test_the_masked_sum_is_what_plain_hospitals_say_together(federation: Federation, tmp_path: Path) -> None:
-    plain = Federation(PLAIN, tmp_path / "plain")
-    question = plain.question([3, 1, 20])
-    votes: Any = [hospital.vote(question) for hospital in plain.hospitals]
-    total = federation.total(federation.question([3, 1, 20]))
-    np.testing.assert_array_equal(total, sum(reply.votes for reply in votes))
-    assert total.sum() == 3 * PARTIES * 2
-
-
 def test_plain_votes_are_refused_where_the_terms_ask_for_masks(federation: Federation) -> None:
     reply = federation.hospitals[0].vote(federation.question([0, 1]))
     assert _code(reply) == Refusal.PLAIN.name
@@ -215,34 +204,6 @@ def test_masks_are_refused_where_the_terms_know_none(tmp_path: Path, federation:
     plain.roster = b""
     assert _code(plain.send(0, question, federation.open(federation.question([0])).opening)) == "TERMS"
     assert _code(plain.teach(0, enrol=federation.sum.enrol_request().to_bytes())) == "MALFORMED"
-
-
-def test_a_question_is_answered_once_however_it_is_dressed(federation: Federation) -> None:
-    federation.total(federation.question([0, 1, 2]))
-    again = federation.question([2, 1, 0], batch=1)
-    assert _code(federation.send(0, again, federation.open(again).opening)) == "BATCH_REPEATED"
-
-
-@pytest.mark.parametrize("study", [MASKED, NOISY], ids=["votes", "noisy votes"])
-def test_an_identical_step_gets_the_identical_reply_and_draws_no_noise_again(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    federation = Federation(study, tmp_path)
-    federation.close()
-    question = federation.question([1, 2, 3])
-    batch = federation.open(question)
-    for requests in batch.rounds():
-        for party, step in requests.items():
-            first = federation.send(int(party[1:]), question, step)
-            with monkeypatch.context() as patch:
-                patch.setattr(Hospital, "_count", None)  # nobody votes again
-                patch.setattr(Hospital, "_noise", None)
-                again = federation.send(int(party[1:]), question, step)
-            assert again.to_bytes() == first.to_bytes()
-            batch.take(again)
-    batch.total()
-    again = federation.question([3, 2, 1], batch=1)
-    assert "REPEATED" in _code(federation.send(0, again, federation.open(again).opening))
 
 
 def test_a_vector_that_another_question_was_first_to_claim_never_leaves(federation: Federation) -> None:
@@ -265,18 +226,6 @@ def _die(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_two_batches_about_one_question_give_one_vector(federation: Federation) -> None:
-    """Both are opened before either is masked; the second vector is refused all the same."""
-    first, second = federation.question([0, 1]), federation.question([1, 0], batch=1)
-    batches = [federation.open(first), federation.open(second)]
-    for question, batch in zip((first, second), batches, strict=True):
-        for number in range(PARTIES):
-            batch.take(federation.send(number, question, batch.opening))
-    requests = [batch.mask_requests() for batch in batches]
-    assert federation.send(0, first, requests[0]["p0"]).kind == "sum.masked"
-    assert _code(federation.send(0, second, requests[1]["p0"])) == "BATCH_REPEATED"
-
-
 def test_an_input_that_is_in_the_pool_twice_is_answered_about_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,83 +246,10 @@ def test_an_input_that_is_in_the_pool_twice_is_answered_about_once(
     assert federation.total(federation.question([2], batch=2)).sum() == PARTIES * 2
 
 
-def test_a_batch_is_tied_to_its_question(federation: Federation) -> None:
-    question, other = federation.question([0, 1]), federation.question([5, 6])
-    batch = federation.open(question)
-    assert _code(federation.send(0, other, batch.opening)) == "BATCH_CHANGED"
-    assert _code(federation.send(0, question, batch.opening, batch=1)) == "BATCH_CHANGED"
-    assert _code(federation.send(0, question, batch.opening, measured=1)) == "BATCH_CHANGED"
-    for number in range(PARTIES):
-        batch.take(federation.send(number, question, batch.opening))
-    request = batch.mask_requests()["p0"]
-    assert _code(federation.send(0, other, request)) == "BATCH_CHANGED"
-    assert _code(federation.send(0, question, request, index=np.empty(0, dtype=np.int64))) == "BATCH_CHANGED"
-    assert federation.send(0, question, request).kind == "sum.masked"
-
-
-@pytest.mark.parametrize(
-    "changes", [{"length": 3}, {"length": 9}, {"sum_range": SumRange.noisy()}], ids=["short", "long", "wide"]
-)
-def test_a_batch_of_another_shape_is_refused(changes: dict[str, Any], federation: Federation) -> None:
+def test_nothing_is_masked_without_all_teachers(federation: Federation) -> None:
     question = federation.question([0, 1])
-    assert _code(federation.send(0, question, federation.open(question, **changes).opening)) == "MALFORMED"
-
-
-def test_questions_are_checked_as_plain_ones_are(federation: Federation) -> None:
-    question = federation.question([0, 1])
-    opening = federation.open(question).opening
-    assert _code(federation.send(0, question, opening, terms_digest="0" * 64)) == "TERMS"
-    assert _code(federation.send(0, question, opening, index=np.array([0, 0]))) == "MALFORMED"
-    assert _code(federation.send(0, question, opening, index=np.array([40]))) == "MALFORMED"
-    assert _code(federation.send(0, question, opening, measured=2)) == "MALFORMED"
-    empty = np.empty(0, dtype=np.int64)
-    assert _code(federation.send(0, question, opening, index=empty, terms_digest="0" * 64)) == "TERMS"
     (federation.sites[0].state_dir / "teacher-1.pt").unlink()
-    assert _code(federation.send(0, question, opening)) == "NOT_TAUGHT"
-    with pytest.raises(IntegrityError):
-        federation.send(1, question, opening, step=b"nonsense")
-
-
-def test_a_request_of_a_newer_version_is_refused_with_a_sentence(federation: Federation) -> None:
-    newer = pack({**federation.sum.enrol_request().to_record(), "version": 2})
-    reply = federation.teach(0, enrol=newer)
-    assert isinstance(reply, RefusalReply)
-    assert reply.refusal is Refusal.VERSION
-    assert "another version of secure summation than this hospital's program" in reply.refusal.value
-    question = federation.question([0, 1])
-    opening = federation.open(question).opening
-    newer = pack({**opening.to_record(), "version": 2})
-    assert _code(federation.send(0, question, opening, step=newer)) == "VERSION"
-
-
-def test_a_roster_that_lets_fewer_survive_than_the_terms_is_refused(tmp_path: Path) -> None:
-    """Two thirds would do, but the noise is shared out among as many as the terms say."""
-    noisy = Federation(NOISY, tmp_path)
-    assert noisy.terms.least_clients == PARTIES
-    noisy.close(threshold=PARTIES - 1)
-    question = noisy.question([0, 1])
-    assert _code(noisy.send(0, question, noisy.open(question).opening)) == "THRESHOLD"
-
-
-def test_another_coordinator_is_not_followed(federation: Federation) -> None:
-    other = CoordinatorSum(Identity.generate(), study=federation.terms.digest)
-    assert _code(federation.teach(0, enrol=other.enrol_request().to_bytes())) == "COORDINATOR"
-    assert _code(federation.teach(0, enrol=b"")) == "MALFORMED"
-    assert _code(federation.teach(0, enrol=federation.roster)) == "MALFORMED"
-
-
-def test_noise_is_added_before_the_masks_and_is_fresh_for_every_batch(tmp_path: Path) -> None:
-    noisy, plain = Federation(NOISY, tmp_path / "noisy"), Federation(PLAIN, tmp_path / "plain")
-    noisy.close()
-    index = list(range(36))
-    question = plain.question(index)
-    votes: Any = sum(hospital.vote(question).votes for hospital in plain.hospitals)  # type: ignore[union-attr]
-    noise = noisy.total(noisy.question(index)) - votes
-    sigma = noisy.terms.sigma_party
-    assert sigma is not None
-    # 120 draws of the sum of four shares: its mean square is within a third of what is charged.
-    assert noise.astype(float).var() == pytest.approx(PARTIES * sigma**2, rel=0.5)
-    assert len(np.unique(noise, axis=0)) > 30
+    assert _code(federation.send(0, question, federation.open(question).opening)) == "NOT_TAUGHT"
 
 
 @pytest.mark.parametrize("simulated", [True, False])

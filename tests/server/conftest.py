@@ -1,9 +1,9 @@
-"""A coordinator that is killed at a chosen moment."""
+"""A coordinator that is killed at a chosen moment, and small studies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,7 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from pate_fed.secure_sum import read_reply
-
-
-class Killed(SystemExit):
-    """As where Flower ends a process: no handler may take it for a fault that it can tell about."""
-
-
-_FLOWER: dict[str, Any] = {"__name__": "flwr.supercore.exit"}
-exec("def end(kind): raise kind", _FLOWER)
+from dying import dying, takes
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,46 +25,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-Dying = Callable[..., AbstractContextManager[None]]
+@pytest.fixture(scope="session", name="dying")
+def _dying() -> Callable[..., AbstractContextManager[None]]:
+    """Within the context a coordinator dies before or after a call."""
+    return dying
 
 
-@pytest.fixture(scope="session")
-def dying() -> Dying:
-    """Within the context a coordinator dies before or after a call of `owner.name` that `when` picks."""
-
-    @contextmanager
-    def kill(
-        owner: Any, name: str, when: Callable[[Any], bool] = lambda arguments: True, *, after: bool = True
-    ) -> Iterator[None]:
-        whole = getattr(owner, name)
-
-        def call(self: Any, *arguments: Any, **named: Any) -> Any:
-            if when(arguments) and not after:
-                _FLOWER["end"](Killed)
-            result = whole(self, *arguments, **named)
-            if when(arguments):
-                _FLOWER["end"](Killed)
-            return result
-
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(owner, name, call)
-            yield
-
-    return kill
-
-
-@pytest.fixture(scope="session")
-def takes() -> Callable[..., Callable[[Any], bool]]:
-    """Picks the calls of `MaskedRounds._take` that take a message of one kind, of one batch or any."""
-
-    def of(kind: type, batch: int | None = None) -> Callable[[Any], bool]:
-        def when(arguments: Any) -> bool:
-            step = read_reply(arguments[-1].reply.step)
-            return isinstance(step, kind) and batch in (None, step.batch)
-
-        return when
-
-    return of
+@pytest.fixture(scope="session", name="takes")
+def _takes() -> Callable[..., Callable[[Any], bool]]:
+    """Picks the calls of `MaskedRounds._take` that take a message of one kind."""
+    return takes
 
 
 TINY = """

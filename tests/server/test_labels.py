@@ -27,7 +27,7 @@ from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.protocol.label_terms import PublicClusters, PublicPool
 from pate_fed.report.terminal import make_progress
 from pate_fed.secure_sum import read_reply
-from pate_fed.secure_sum.messages import BatchShares, MaskedVector, SurvivorConsent, UnmaskShares
+from pate_fed.secure_sum.messages import MaskedVector
 from server import federation
 from server.exchange import Stopped
 from server.label_hospitals import HospitalLabels, SimulatedHospitals
@@ -74,24 +74,6 @@ class World:
         return folder
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("admit", None), ("close", None), ("_take", BatchShares)],
-    ids=["enrolled", "roster", "opened"],
-)
-def test_before_counts_were_asked_for_another_goes_on(
-    name: str, kind: type | None, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path, monkeypatch)
-    with dying(MaskedRounds, name, *([takes(kind)] if kind else [])):
-        world.run()
-    assert sum(world.counted()) == 0
-    found = world.run()
-    assert world.counted() == [1] * HOSPITALS and (found.label == LABEL).mean() > 0.7
-    assert world.hospitals.answered == HOSPITALS and world.hospitals.left_out == ()
-    assert not world.hospitals.restored and len(world.hospitals.lines()) == 1
-
-
 def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(
     dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,21 +96,6 @@ def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(
     np.savez(path, index=np.arange(2), value=np.zeros((2, 2), dtype=np.int64), voters=5)
     with pytest.raises(IntegrityError, match="of another study"):
         world.run()
-
-
-@pytest.mark.parametrize("kind", [MaskedVector, SurvivorConsent, UnmaskShares, None])
-@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_sum_that_was_cut_off_goes_on_and_no_hospital_counts_again(
-    kind: type | None, after: bool, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path, monkeypatch)
-    owner, name = (CoordinatorState, "keep_totals") if kind is None else (MaskedRounds, "_take")
-    with dying(owner, name, *([] if kind is None else [takes(kind)]), after=after):
-        world.run()
-    assert world.counted() == [1] * HOSPITALS
-    found = world.run()
-    assert world.counted() == [1] * HOSPITALS and (found.label == LABEL).mean() > 0.7
-    assert world.hospitals.answered == HOSPITALS and world.hospitals.left_out == ()
 
 
 def test_counts_that_are_lost_are_told_and_not_asked_for_again(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import json
 import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from clients.hospital import Hospital
 from pate_fed.config.backend import Engine
 from pate_fed.config.sections import Aggregation, Data, Parties, Privacy
 from pate_fed.config.study import Study, study_from_dict
@@ -30,18 +27,6 @@ from pate_fed.learning.settings import StudentSettings
 from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.privacy import verify
 from pate_fed.privacy.ledger.report import describe, verify_run
-from pate_fed.protocol.refusals import Refusal
-from pate_fed.secure_sum import read_request
-from pate_fed.secure_sum.messages import (
-    BatchShares,
-    MaskedVector,
-    MaskRequest,
-    SurvivorConsent,
-    SurvivorNotice,
-    UnmaskRequest,
-    UnmaskShares,
-)
-from server.masked import MaskedRounds
 from server.state import CoordinatorState
 from server.sum_run import SumRun
 
@@ -170,104 +155,6 @@ def test_what_comes_out_is_the_sum_of_what_hospitals_have(
     assert 0.5 * sigma < noise.std() < 1.6 * sigma
 
 
-def test_a_hospital_that_falls_silent_is_left_out_and_the_others_are_summed(
-    noisy: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = Hospital.sum_step
-
-    def silent(self: Hospital, request: Any) -> Any:
-        if self._site.number == 2 and isinstance(read_request(request.step), MaskRequest):
-            raise ConnectionError
-        return step(self, request)
-
-    monkeypatch.setattr(Hospital, "sum_step", silent)
-    assert noisy.run(resume=False) == 0
-    _check(noisy, summed=PARTIES - 1)
-    assert "left out" in (noisy.run_dir / "report.html").read_text(encoding="utf-8")
-
-
-Silence = Callable[[Hospital, Any], bool]
-
-
-@contextmanager
-def _without(answers: Silence, instead: Callable[[Hospital, Any], Any]) -> Iterator[None]:
-    """Hospitals do something else `instead` of an answer in the sum that `answers` picks."""
-    whole = Hospital.sum_step
-
-    def step(self: Hospital, request: Any) -> Any:
-        return instead(self, request) if answers(self, read_request(request.step)) else whole(self, request)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Hospital, "sum_step", step)
-        yield
-
-
-def _away(hospital: Hospital, request: Any) -> Any:
-    raise ConnectionError
-
-
-@pytest.mark.parametrize("kind", [MaskRequest, SurvivorNotice, UnmaskRequest])
-def test_too_few_hospitals_leave_the_sum_open_and_the_same_command_goes_on(
-    kind: type, noisy: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As after a crash: no ε is charged for hospitals that are away for a while, at the second try either."""
-    with _without(lambda hospital, step: hospital._site.number > 2 and isinstance(step, kind), _away):
-        for resume in (False, True):
-            assert noisy.run(resume=resume) == 4
-            shown = capsys.readouterr()
-            assert "nothing is charged for it yet" in shown.err and "gives its sums again" not in shown.err
-            assert shown.out.startswith("FAILED  ε=0 ")
-    assert not verify(noisy.run_dir / "ledger.sqlite").chain.entries
-    digest = json.loads((noisy.run_dir / "private" / "batch.json").read_text())["digest"]
-    assert noisy.run(resume=True) == 0
-    [entry] = noisy.check(refused=4)  # two hospitals, two tries
-    assert (entry.batch_digest, entry.event.answered) == (digest, ASKED)
-    assert len(noisy.events("summed")) == PARTIES
-
-
-def test_hospitals_that_will_never_answer_end_it_and_it_is_charged(
-    noisy: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(hospital: Hospital, request: Any) -> Any:
-        return hospital.refuse(Refusal.REPEATED)
-
-    with _without(
-        lambda hospital, step: hospital._site.number > 2 and isinstance(step, UnmaskRequest), refuse
-    ):
-        assert noisy.run(resume=False) == 4
-    shown = capsys.readouterr()
-    assert "none of them gives its sums again" in shown.err and "stays open" not in shown.err
-    [entry] = verify(noisy.run_dir / "ledger.sqlite").chain.entries
-    assert (entry.event.asked, entry.event.answered) == (ASKED, 0)
-    assert _metrics(noisy)["privacy"]["student"]["data_independent"] > 0.99
-    assert noisy.run(resume=True) == 3
-    assert "there was no sum" in capsys.readouterr().err
-    assert len(noisy.events("summed")) == PARTIES
-
-
-@pytest.mark.parametrize(
-    ("reply", "after"),
-    [
-        (MaskedVector, False),
-        (UnmaskShares, True),
-        pytest.param(BatchShares, True, marks=pytest.mark.slow),
-        pytest.param(MaskedVector, True, marks=pytest.mark.slow),
-        pytest.param(SurvivorConsent, False, marks=pytest.mark.slow),
-        pytest.param(UnmaskShares, False, marks=pytest.mark.slow),
-    ],
-)
-def test_a_sum_that_was_cut_off_goes_on_where_it_was(
-    reply: type, after: bool, noisy: World, dying: Any, takes: Any
-) -> None:
-    with dying(MaskedRounds, "_take", takes(reply), after=after):
-        noisy.run(resume=False)
-    digest = json.loads((noisy.run_dir / "private" / "batch.json").read_text())["digest"]
-    assert noisy.run(resume=True) == 0
-    _check(noisy)
-    [entry] = verify(noisy.run_dir / "ledger.sqlite").chain.entries
-    assert entry.batch_digest == digest
-
-
 @pytest.mark.parametrize(
     ("owner", "name", "after"),
     [
@@ -305,17 +192,6 @@ def test_released_sums_that_are_lost_are_not_asked_for_again(
     assert "the noisy sums are gone" in capsys.readouterr().err
     assert _metrics(exact)["privacy"]["student"]["data_independent"] > 0.99
     assert len(exact.events("summed")) == PARTIES
-
-
-def test_hospitals_give_their_sums_once(exact: World, dying: Any) -> None:
-    """Another coordinator with the same terms, or one that lost its memory, gets no second sum."""
-    with dying(CoordinatorState, "keep_totals", after=False):
-        exact.run(resume=False)
-    for path in (exact.run_dir / "private").iterdir():
-        path.unlink()
-    assert exact.run(resume=True) == 4
-    assert len(exact.events("summed")) == PARTIES
-    assert {event["reason"] for event in exact.events("refused")} == {"COORDINATOR"}
 
 
 IMAGES = Study(

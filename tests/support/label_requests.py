@@ -23,16 +23,11 @@ from pate_fed.protocol.label_terms import (
     label_terms,
 )
 from pate_fed.protocol.messages import (
-    COUNTS,
     LABELS,
     LabelRequest,
     Record,
-    SumRequest,
-    VoteRequest,
     parse_reply,
 )
-from pate_fed.secure_sum import CoordinatorSum, Identity, SumRange, read_reply
-from pate_fed.secure_sum.messages import Enrolment, SumRefused
 
 RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
 POOL = "ab" * 32
@@ -71,42 +66,3 @@ def ask_labels(number: int, terms: LabelTerms, clusters: np.ndarray = NOTHING, e
 
 def refusal_of(reply: Any) -> str:
     return str(getattr(reply, "code", f"no refusal: {type(reply).__name__}"))
-
-
-class AllHospitals:
-    """All hospitals enrolled, and a coordinator that a test may make ask anything."""
-
-    def __init__(self) -> None:
-        self.terms = labels_terms(CLUSTER)
-        self.sum = CoordinatorSum(Identity.generate(), study=self.terms.digest)
-        enrol = self.sum.enrol_request().to_bytes()
-        for number in range(HOSPITALS):
-            self.sum.admit(Enrolment.from_bytes(ask_labels(number, self.terms, CLUSTER, enrol).enrolment))
-        self.roster = self.sum.close_roster(threshold=4).to_bytes()
-
-    def send(self, number: int, step: Any, batch: int, index: np.ndarray, **changes: Any) -> Any:
-        values = {"terms_digest": self.terms.digest, "roster": self.roster}
-        request = SumRequest(**{**values, **changes}, batch=batch, index=index, step=step.to_bytes())
-        return send_to(number, COUNTS, request.to_record())
-
-    def ask(self, index: np.ndarray, batch: int = 0) -> tuple[np.ndarray, list[str]]:
-        question = VoteRequest(terms_digest=self.terms.digest, batch=batch, index=index)
-        made = self.sum.open_batch(
-            batch=batch,
-            batch_digest=question.digest,
-            length=len(index) * CLASSES,
-            sum_range=SumRange.noisy(),
-            roster_rides=True,
-        )
-        refused: list[str] = []
-        for requests in made.rounds():
-            for party, step in requests.items():
-                reply = self.send(int(party[-1]), step, batch, index)
-                said = read_reply(reply.step) if hasattr(reply, "step") else reply
-                if isinstance(said, SumRefused) or said is reply:
-                    refused.append(said.code)
-                else:
-                    made.take(said)
-            if refused:
-                return NOTHING, refused
-        return made.total().reshape(-1, CLASSES), refused

@@ -1,0 +1,315 @@
+"""What holds of a whole study of every kind: one sum, one draw and one row, whoever dies, is away or lies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dying import dying, takes
+from kinds import HOSPITALS, STUDY_KINDS, StudyKind
+
+from clients.masked import SummingHospital
+from pate_fed.cli.main import main
+from pate_fed.privacy import Ledger
+from pate_fed.protocol.messages import SumReply
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.secure_sum import read_reply, read_request
+from pate_fed.secure_sum.messages import (
+    BatchOpening,
+    BatchShares,
+    MaskedVector,
+    MaskRequest,
+    SurvivorConsent,
+    SurvivorNotice,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from server.masked import MaskedRounds
+from server.state import CoordinatorState
+
+KINDS = pytest.mark.parametrize("made", STUDY_KINDS, ids=lambda kind: kind.__name__)
+
+
+@pytest.fixture
+def study(made: type[StudyKind], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyKind:
+    return made(tmp_path, monkeypatch)
+
+
+@contextmanager
+def _instead(when: Callable[[int, Any], bool], do: Callable[[Any, Any, Any], Any]) -> Iterator[None]:
+    """Hospitals do something else at the steps that `when` picks by their number and the message."""
+    whole = SummingHospital.sum_step
+
+    def step(self: Any, request: Any) -> Any:
+        if when(self._site.number, read_request(request.step)):
+            return do(self, request, whole)
+        return whole(self, request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SummingHospital, "sum_step", step)
+        yield
+
+
+def _away(*_: object) -> Any:
+    raise ConnectionError
+
+
+# Death, and going on.
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("reply", "after"),
+    [
+        (MaskedVector, False),
+        (UnmaskShares, True),
+        pytest.param(BatchShares, True, marks=pytest.mark.slow),
+        pytest.param(MaskedVector, True, marks=pytest.mark.slow),
+        pytest.param(SurvivorConsent, False, marks=pytest.mark.slow),
+        pytest.param(SurvivorConsent, True, marks=pytest.mark.slow),
+        pytest.param(UnmaskShares, False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_sum_that_was_cut_off_goes_on_where_it_was(reply: type, after: bool, study: StudyKind) -> None:
+    with dying(MaskedRounds, "_take", takes(reply), after=after):
+        study.run()
+    assert not study.entries()
+    digest = study.digest
+    assert study.run() == 0
+    study.check()
+    [entry] = study.entries()
+    assert entry.batch_digest == digest or not study.named
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("owner", "name", "after"),
+    [
+        (MaskedRounds, "close", True),
+        (MaskedRounds, "collect", True),
+        (Ledger, "charge", False),
+        (Ledger, "charge", True),
+        pytest.param(MaskedRounds, "admit", True, marks=pytest.mark.slow),
+        pytest.param(CoordinatorState, "begin_batch", True, marks=pytest.mark.slow),
+    ],
+)
+def test_whenever_the_coordinator_dies_there_is_one_sum_and_one_row(
+    owner: type, name: str, after: bool, study: StudyKind
+) -> None:
+    for _ in range(2 if owner is Ledger and not after else 1):
+        with dying(owner, name, after=after):
+            study.run()
+    charged = [(entry.hash, entry.outputs_digest) for entry in study.entries()]
+    assert len(charged) == (owner is Ledger and after)
+    assert study.run() == 0
+    study.check()
+    assert not charged or charged == [(entry.hash, entry.outputs_digest) for entry in study.entries()]
+
+
+# Hospitals that are away, fall silent, or never answer.
+
+
+@KINDS
+def test_one_that_falls_silent_is_left_out_and_the_others_are_summed(study: StudyKind) -> None:
+    with _instead(lambda number, step: number == 2 and isinstance(step, MaskRequest), _away):
+        assert study.run() == 0
+    study.check(given=HOSPITALS - 1, refused=1)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "step", [MaskRequest, UnmaskRequest, pytest.param(SurvivorNotice, marks=pytest.mark.slow)]
+)
+def test_too_few_leave_the_sum_open_and_uncharged_and_the_same_command_goes_on(
+    step: type, study: StudyKind, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _instead(lambda number, message: number > 2 and isinstance(message, step), _away):
+        for _ in range(2):
+            assert study.run() == 4
+            assert "nothing is charged for it yet" in capsys.readouterr().err
+    assert not study.entries()
+    digest = study.digest
+    assert study.run() == 0
+    study.check(refused=4)  # two hospitals, two tries
+    assert study.entries()[0].batch_digest == digest or not study.named
+
+
+@KINDS
+def test_before_anything_was_asked_for_too_few_cost_nothing(study: StudyKind) -> None:
+    with _instead(lambda number, message: number > 2 and isinstance(message, BatchOpening), _away):
+        assert study.run() == 4
+    assert not study.entries() and not study.events(study.given)
+    assert study.run() == 0
+    study.check(refused=2)
+
+
+@KINDS
+def test_what_was_asked_for_and_never_comes_is_spent_and_not_asked_for_again(
+    study: StudyKind, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(hospital: Any, request: Any, whole: Any) -> Any:
+        return hospital.refuse(Refusal.REPEATED)
+
+    with _instead(lambda number, message: number > 2 and isinstance(message, UnmaskRequest), refuse):
+        assert study.run() == 4
+    told = capsys.readouterr()
+    assert "stays open" not in told.err and ("again" in told.err) == (study.void == 3)
+    assert told.out.startswith("FAILED  ε=0 ") != study.charges_void
+    assert [entry.event.answered for entry in study.entries()] == [0] * study.charges_void
+    assert study.metrics()["privacy"]["coordinator"]["epsilon"] != 0
+    given = len(study.events(study.given))
+    assert given == HOSPITALS
+    assert study.run() == study.void
+    assert len(study.events(study.given)) == given
+
+
+@KINDS
+def test_a_coordinator_that_lost_its_memory_gets_no_second_sum(study: StudyKind) -> None:
+    with dying(MaskedRounds, "collect"):
+        study.run()
+    for path in study.private.iterdir():
+        path.unlink()
+    assert study.run() == 4
+    assert len(study.events(study.given)) == HOSPITALS
+    assert {event["reason"] for event in study.events("refused")} == {"COORDINATOR"}
+
+
+# Replies that no honest hospital sends.
+
+
+def _flipped(vector: MaskedVector, _: Any) -> bytes:
+    return replace(vector, vector=vector.vector ^ np.array(1, dtype=vector.vector.dtype)).to_bytes()
+
+
+def _of_another(vector: MaskedVector, _: Any) -> bytes:
+    return replace(vector, party="hospital-0").to_bytes()
+
+
+def _cut(vector: MaskedVector, _: Any) -> bytes:
+    return vector.to_bytes()[:-3]
+
+
+def _none(vector: MaskedVector, request: Any) -> bytes:
+    return bytes(request.step)
+
+
+@KINDS
+@pytest.mark.parametrize("lie", [_flipped, _of_another, _cut, _none])
+def test_a_reply_that_is_not_its_own_costs_its_sender_alone(
+    lie: Callable[[MaskedVector, Any], bytes], study: StudyKind
+) -> None:
+    def wrong(hospital: Any, request: Any, whole: Any) -> Any:
+        reply = whole(hospital, request)
+        return SumReply(party=reply.party, step=lie(read_reply(reply.step), request))
+
+    with _instead(lambda number, step: number == 2 and isinstance(step, MaskRequest), wrong):
+        assert study.run() == 0
+    study.check()
+    [told] = study.left_out()
+    assert told["party"] != "hospital-0"
+
+
+@KINDS
+def test_a_total_that_does_not_unmask_is_never_released(study: StudyKind) -> None:
+    """A hospital that signs wrong shares of its neighbours' secrets: nothing is unmasked with them."""
+
+    def wrong(hospital: Any, request: Any, whole: Any) -> Any:
+        reply = whole(hospital, request)
+        said = read_reply(reply.step)
+        other = replace(said, shares=bytes([said.shares[0] ^ 1]) + said.shares[1:])
+        with hospital._store(hospital._agreed()).machine() as machine:
+            signed = other.signed(machine._identity)
+        return SumReply(party=reply.party, step=signed.to_bytes())
+
+    with _instead(lambda number, step: number == 2 and isinstance(step, UnmaskRequest), wrong):
+        assert study.run() == 6
+    assert not any(entry.event.answered for entry in study.entries())
+    assert (
+        not (study.run_dir / "labels.npz").exists()
+        or not np.load(study.run_dir / "labels.npz")["answered"].any()
+    )
+
+
+# Verification.
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[type[StudyKind], Path], Path]:
+    """A copy of the run directory of a study of a kind, which is run once."""
+    runs: dict[type[StudyKind], Path] = {}
+
+    def copied(made: type[StudyKind], to: Path) -> Path:
+        if made not in runs:
+            with pytest.MonkeyPatch.context() as patch:
+                study = made(tmp_path_factory.mktemp("study"), patch)
+                assert study.run() == 0
+                runs[made] = study.run_dir
+        return Path(shutil.copytree(runs[made], to / "run"))
+
+    return copied
+
+
+def _row(statement: str) -> Callable[[Path], None]:
+    """Change the ledger as somebody could who may write the file."""
+
+    def change(run_dir: Path) -> None:
+        connection = sqlite3.connect(run_dir / "ledger.sqlite")
+        guards = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for (name,) in guards:
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(statement)
+        connection.commit()
+        connection.close()
+
+    return change
+
+
+def _label(run_dir: Path) -> None:
+    with np.load(run_dir / "labels.npz") as held:
+        columns = dict(held)
+    np.savez(run_dir / "labels.npz", **{**columns, "label": 1 - columns["label"]})
+
+
+def _metrics(change: Callable[[Any], object]) -> Callable[[Path], None]:
+    def write(run_dir: Path) -> None:
+        figures = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
+        change(figures)
+        (run_dir / "metrics.json").write_text(json.dumps(figures), encoding="utf-8")
+
+    return write
+
+
+TAMPERED = {
+    "a cheaper row": _row("UPDATE entries SET epsilon = 0.1 WHERE seq = 1"),
+    "a row removed": _row("DELETE FROM entries WHERE seq = 1"),
+    "another label": _row("UPDATE released SET label = 1 - label WHERE seq = 1"),
+    "another label beside": _label,
+    "a smaller ε": _metrics(lambda figures: figures["privacy"]["student"].update(data_independent=0.01)),
+    "another δ": _metrics(lambda figures: figures["privacy"].update(delta=1e-9)),
+    "another unit": _metrics(lambda figures: figures["privacy"].update(unit="nobody")),
+    "more answers": _metrics(lambda figures: figures.update(queries_answered=61)),
+}
+
+
+@KINDS
+def test_what_does_not_fit_the_ledger_is_found(
+    made: type[StudyKind],
+    finished: Callable[[type[StudyKind], Path], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = finished(made, tmp_path)
+    assert main(["ledger", "verify", str(whole)]) == 0
+    for name, tamper in TAMPERED.items():
+        (folder := tmp_path / name).mkdir()
+        tamper(run_dir := finished(made, folder))
+        assert main(["ledger", "verify", str(run_dir)]) == 6, name
+    capsys.readouterr()

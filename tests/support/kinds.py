@@ -1,0 +1,502 @@
+"""The kinds of question that hospitals answer, each behind the same few calls, for tests of all of them.
+
+`HospitalKind` is one kind at four real hospitals, as processes find them on their disks, and a coordinator
+that a test may make ask anything. `StudyKind` is a whole study of it in this process, whose run directory and
+hospitals outlive every coordinator. What differs by kind stands in the classes that extend them; a new kind
+is one more pair of these, and stands in every test with no skip.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+import clients.app
+from clients.hospital import Hospital
+from clients.label_hospital import LabelHospital
+from clients.label_site import LabelSite
+from clients.local import local_site, simulated_site
+from clients.log import HospitalLog
+from clients.masked import SummingHospital
+from clients.site_files import LocalSettings
+from pate_fed.cli.main import main
+from pate_fed.config.data import load_study_data
+from pate_fed.config.study import Study, study_from_dict
+from pate_fed.flower.inline import run_inline
+from pate_fed.privacy import Ledger
+from pate_fed.privacy.ledger.report import verify_run
+from pate_fed.protocol.label_terms import LabelTerms, PublicClusters, PublicPool, label_terms
+from pate_fed.protocol.make_terms import features_file, make_terms
+from pate_fed.protocol.messages import LabelRequest, SumRequest, TeachRequest, VoteRequest
+from pate_fed.protocol.terms import Terms
+from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply
+from pate_fed.secure_sum.messages import Enrolment
+from server.app import Coordinator
+from server.label_hospitals import SimulatedHospitals
+
+HOSPITALS, POOL, RECORDS, CLUSTERS, CLASSES = 5, 60, 40, 4, 2
+
+Ints = np.ndarray
+Agreement = Terms | LabelTerms
+
+
+# The data: tables of hospitals' own, and labels of public inputs.
+
+
+def write_tables(folder: Path) -> None:
+    """The public pool, and each hospital's table of two columns, two rows a patient."""
+    rng = np.random.default_rng(4)
+    for name, rows in (("pool", POOL), *((f"h{place}", RECORDS) for place in range(HOSPITALS))):
+        x, sex = rng.uniform(0, 1, rows), rng.choice(["m", "f"], rows)
+        y = np.where(x > 0.5, "yes", "no")
+        lines = [f"{a:.3f},{b},{c},p{n // 2}\n" for n, (a, b, c) in enumerate(zip(x, sex, y, strict=True))]
+        (folder / f"{name}.csv").write_text("x,sex,y,who\n" + "".join(lines), encoding="utf-8")
+
+
+def table_study(folder: Path, *, sums: bool, at_hospitals: bool, seed: int | None = None) -> Study:
+    """Votes of small forests on one batch, or class sums, of those tables."""
+    files = [str(folder / f"h{place}.csv") for place in range(HOSPITALS)]
+    table = {"label": "y", "patient": "who", "classes": ["no", "yes"]}
+    votes: dict[str, Any] = {
+        "teacher": {"name": "random-forest", "trees": 2},
+        "aggregation": {"aggregator": "gnmax", "sigma2": 4.0},
+        "queries": {"labels": 30, "max_queries": 30, "evaluate": False},
+        "student": {"name": "forest", "trees": 2},
+    }
+    summed = {
+        "aggregation": {"aggregator": "class-sums"},
+        "sums": {"features": "bins", "cuts": {"x": [0.0, 1.0]}},
+    }
+    return study_from_dict(
+        {
+            "study": {"name": "s"} | ({} if seed is None else {"seed": seed}),
+            "parties": {"num_clients": HOSPITALS},
+            "privacy": {"allow_weak": True},
+            "data": {
+                "pool": str(folder / "pool.csv"),
+                "private": files,
+                "num_queries": RECORDS,
+                "table": {**table, "columns": {"x": "number", "sex": ["m", "f"]}},
+            },
+            "secrecy": {"secure_sum": True} | ({"noise_at": "hospitals"} if at_hospitals else {}),
+            "engine": {"backend": "grpc"},
+            **(summed if sums else votes),
+        }
+    ).resolve()
+
+
+LABEL = np.arange(POOL) % CLASSES
+CLUSTER = np.arange(POOL, dtype=np.int64) % CLUSTERS
+
+
+# One kind at its hospitals.
+
+
+class HospitalKind(ABC):
+    """Real hospitals of a kind on one disk, and a coordinator that a test may make ask anything."""
+
+    given: str  # the event of a hospital's log by which its answer is known
+    at_hospitals = True  # who adds the noise
+    in_parts = False  # whether less than all may be asked about
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.terms = self.make_terms()
+        self.sum = CoordinatorSum(Identity.generate(), study=self.terms.digest)
+        self.settings = [self._settings(number) for number in range(HOSPITALS)]
+        for number in range(HOSPITALS):
+            self.set_policy(number, "")
+
+    # What differs by kind.
+
+    permits = ""  # lines that every policy here has, without which nothing of the kind leaves
+
+    @abstractmethod
+    def make_terms(self, *, seed: int | None = None) -> Any:
+        """The study's terms; the data are written."""
+
+    @abstractmethod
+    def hospital(self, number: int) -> SummingHospital[Any]:
+        """The hospital, as another process finds it."""
+
+    @abstractmethod
+    def request(self, terms: str, enrol: bytes) -> Any:
+        """What asks a hospital to agree to these terms."""
+
+    @abstractmethod
+    def data(self, number: int) -> Path:
+        """The file of a hospital's records."""
+
+    @abstractmethod
+    def places(self) -> Ints:
+        """All that is asked about."""
+
+    def other_terms(self) -> Any:
+        """Terms that are as good, and others."""
+        return replace(self.terms, least_clients=HOSPITALS)
+
+    # Written once.
+
+    def _settings(self, number: int) -> LocalSettings:
+        state = self.folder / f"state-{number}"
+        state.mkdir(mode=0o700)
+        return LocalSettings(
+            hospital=f"hospital-{number}",
+            data=str(self.data(number)),
+            state_dir=state,
+            pool=self.folder / "pool.csv",
+            policy=self.folder / f"policy-{number}.toml",
+        )
+
+    def set_policy(self, number: int, text: str) -> None:
+        """Have a hospital's policy say this beside what the kind needs."""
+        (self.folder / f"policy-{number}.toml").write_text(f"{self.permits}{text}", encoding="utf-8")
+
+    def agree(self, number: int = 0, terms: Any = None, *, text: str | None = None, enrol: Any = None) -> Any:
+        """Ask a hospital to agree: to the study's terms, to others, or to a text."""
+        terms = terms or self.terms
+        if enrol is None:
+            known = terms.digest == self.terms.digest
+            made = self.sum if known else CoordinatorSum(Identity.generate(), study=terms.digest)
+            enrol = made.enrol_request().to_bytes()
+        hospital, request = self.hospital(number), self.request(text or terms.to_json(), enrol)
+        answer = hospital.answer if isinstance(hospital, LabelHospital) else hospital.teach  # type: ignore[attr-defined]
+        return answer(request)
+
+    def close(self, threshold: int | None = None) -> None:
+        """Have all agree and enrol, and fix the roster."""
+        for number in range(HOSPITALS):
+            self.sum.admit(Enrolment.from_bytes(self.agree(number).enrolment))
+        self.roster = self.sum.close_roster(threshold=threshold or self.terms.least_clients).to_bytes()
+
+    def question(self, batch: int = 0, index: Ints | None = None, measured: int = 0) -> VoteRequest:
+        """All that is asked about, as one question."""
+        places = self.places() if index is None else np.asarray(index, dtype=np.int64)
+        return VoteRequest(terms_digest=self.terms.digest, batch=batch, index=places, measured=measured)
+
+    def open(self, question: VoteRequest, **changes: Any) -> SumBatch:
+        """The coordinator's rounds about a question; `changes` to what it says of them."""
+        votes = not self.at_hospitals and isinstance(self.terms, Terms) and self.terms.sums is None
+        totals = SumRange.votes(self.terms.num_teachers) if votes else SumRange.noisy()
+        usual = {"length": len(question.index) * CLASSES, "sum_range": totals}
+        return self.sum.open_batch(
+            batch=question.batch, batch_digest=question.digest, roster_rides=True, **{**usual, **changes}
+        )
+
+    def send(self, number: int, question: VoteRequest, message: Any, **changes: Any) -> Any:
+        """One step to one hospital; its message, or its refusal."""
+        values = {
+            "terms_digest": question.terms_digest,
+            "batch": question.batch,
+            "index": question.index,
+            "measured": question.measured,
+            "roster": self.roster,
+            "step": message if isinstance(message, bytes) else message.to_bytes(),
+        }
+        reply = self.hospital(number).sum_step(SumRequest(**{**values, **changes}))
+        return read_reply(reply.step) if hasattr(reply, "step") else reply
+
+    def total(self, question: VoteRequest) -> Ints:
+        """The sum over all hospitals, after all rounds."""
+        batch = self.open(question)
+        for requests in batch.rounds():
+            for party, step in requests.items():
+                batch.take(self.send(int(party[-1]), question, step))
+        return batch.total().reshape(-1, CLASSES)
+
+    def exact(self, number: int) -> Ints:
+        """What a hospital's records say, without noise and masks."""
+        hospital = self.hospital(number)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(HospitalLog, "record", lambda *_, **__: None)  # nothing was asked for
+            return np.asarray(hospital._count(self.terms, self.question()))
+
+    def log(self, number: int) -> list[Any]:
+        """A hospital's own log."""
+        path = self.settings[number].state_dir / "log.jsonl"
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+    def answers(self, number: int = 0) -> int:
+        """How often a hospital gave what it was asked for."""
+        return [event["event"] for event in self.log(number)].count(self.given)
+
+
+class _Tables(HospitalKind):
+    """Votes and class sums: a hospital with a table."""
+
+    sums = False
+
+    def make_terms(self, *, seed: int | None = None) -> Terms:
+        if not (self.folder / "pool.csv").exists():
+            write_tables(self.folder)
+        study = table_study(self.folder, sums=self.sums, at_hospitals=self.at_hospitals, seed=seed)
+        dataset = load_study_data(study)
+        self.features = features_file(study, dataset)
+        return make_terms(study, dataset)
+
+    def hospital(self, number: int) -> Hospital:
+        return Hospital(local_site(self.settings[number]))
+
+    def request(self, terms: str, enrol: bytes) -> TeachRequest:
+        return TeachRequest(terms=terms, enrol=enrol, features=self.features)
+
+    def data(self, number: int) -> Path:
+        return self.folder / f"h{number}.csv"
+
+
+class Votes(_Tables):
+    """Teachers' votes; the coordinator adds the noise to their exact totals."""
+
+    given, at_hospitals, in_parts = "voted", False, True
+
+    def places(self) -> Ints:
+        return np.arange(30, dtype=np.int64)
+
+
+class NoisyVotes(Votes):
+    """The same with noise at the hospitals."""
+
+    at_hospitals = True
+
+
+class ClassSums(_Tables):
+    """Sums of features by class, with noise at the hospitals."""
+
+    given, sums = "summed", True
+
+    def places(self) -> Ints:
+        sums = self.terms.sums
+        return np.arange(sums.dimension, dtype=np.int64)
+
+
+class ExactClassSums(ClassSums):
+    """The same with noise at the coordinator."""
+
+    at_hospitals, permits = False, 'class_sums = "exact"\n'
+
+
+class LabelCounts(HospitalKind):
+    """Counts of private labels in public clusters."""
+
+    given = "labelled"
+
+    def make_terms(self, *, seed: int | None = None) -> LabelTerms:
+        for number in range(HOSPITALS):
+            places = range(number, POOL, HOSPITALS)
+            rows = "".join(f"{place},{LABEL[place]}\n" for place in places)
+            self.data(number).write_text(f"index,label\n{rows}", encoding="utf-8")
+        return label_terms(
+            PublicPool(size=POOL, digest="ab" * 32, num_classes=CLASSES),
+            num_clients=HOSPITALS,
+            quorum=0.8,
+            epsilon=1.0,
+            seed=seed,
+            clusters=PublicClusters(place=CLUSTER, count=CLUSTERS, delta=1e-5),
+        )
+
+    def hospital(self, number: int) -> LabelHospital:
+        settings = self.settings[number]
+        site = LabelSite(
+            party=settings.hospital,
+            number=number,
+            state_dir=settings.state_dir,
+            simulated=False,
+            settings=settings,
+        )
+        return LabelHospital(site)
+
+    def request(self, terms: str, enrol: bytes) -> LabelRequest:
+        return LabelRequest(terms=terms, clusters=CLUSTER, enrol=enrol)
+
+    def data(self, number: int) -> Path:
+        return self.folder / f"labels-{number}.csv"
+
+    def places(self) -> Ints:
+        return np.arange(CLUSTERS, dtype=np.int64)
+
+
+HOSPITAL_KINDS: tuple[type[HospitalKind], ...] = (Votes, NoisyVotes, ClassSums, ExactClassSums, LabelCounts)
+
+
+# A whole study of one kind.
+
+
+class StudyKind(ABC):
+    """A study in this process: its run directory and its hospitals' disks outlive every coordinator.
+
+    It asks one question under masks. `asks` is what its row on the ledger counts, `void` the exit code of the
+    command that is repeated once hospitals were asked for what never came.
+    """
+
+    given: str
+    asks: int
+    void = 3
+    named = True  # whether a row names its question by its digest
+    charges_void = True  # whether what was asked for and never came has a row
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.run_dir, self.parties, self.patch = folder / "run", folder / "parties", patch
+        self.parties.mkdir()
+
+    @abstractmethod
+    def run(self, *, hospitals: int | None = None) -> int:
+        """The command, with all hospitals or none that answers: begun, or gone on with; its exit code."""
+
+    @property
+    @abstractmethod
+    def private(self) -> Path:
+        """The folder in which a coordinator keeps what another goes on from."""
+
+    @property
+    def digest(self) -> str:
+        """Of the question that is open."""
+        digest: str = json.loads((self.private / "batch.json").read_text(encoding="utf-8"))["digest"]
+        return digest
+
+    def entries(self) -> list[Any]:
+        """The ledger's charges, after every check; none where there is no ledger yet."""
+        exists = (self.run_dir / "ledger.sqlite").exists()
+        return list(Ledger.read(self.run_dir).chain.entries) if exists else []
+
+    def events(self, name: str) -> list[Any]:
+        """All hospitals' own events of a name."""
+        logs = [path.read_text(encoding="utf-8").splitlines() for path in self.parties.glob("*/log.jsonl")]
+        return [event for log in logs for event in map(json.loads, log) if event["event"] == name]
+
+    def left_out(self) -> list[Any]:
+        """Whom the coordinator's log tells to be left out."""
+        lines = (self.run_dir / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        return [event for event in map(json.loads, lines) if event["event"] == "left_out"]
+
+    def metrics(self) -> Any:
+        """The run's figures."""
+        return json.loads((self.run_dir / "metrics.json").read_text(encoding="utf-8"))
+
+    def check(self, *, given: int = HOSPITALS, refused: int = 0) -> None:
+        """What holds after every end that is a success: one row, one answer of each, all verified."""
+        [entry] = self.entries()
+        assert (entry.event.asked, entry.event.answered) == (self.asks, self.asks)
+        assert len(self.events(self.given)) == given and len(self.events("refused")) == refused
+        verify_run(self.run_dir)
+        metrics = self.metrics()
+        assert metrics["status"] == "success" and metrics["queries_answered"] == self.asks
+        with np.load(self.run_dir / "labels.npz") as labels:
+            assert len(np.unique(labels["index"])) == len(labels["index"]) == self.asks
+
+
+class _TableStudy(StudyKind):
+    sums = at_hospitals = False
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(folder, patch)
+        write_tables(folder)
+        self.study = table_study(folder, sums=self.sums, at_hospitals=self.at_hospitals)
+        (self.parties / "study.toml").write_text(self.study.to_toml(), encoding="utf-8")
+        site = {"study": str(self.parties / "study.toml"), "state_dir": str(self.parties)}
+        (self.parties / "site.json").write_text(json.dumps(site), encoding="utf-8")
+        patch.setenv("PATE_FED_SITE", str(self.parties / "site.json"))
+        # As careful as hospitals that are no simulation.
+        careful = lambda *found: replace(simulated_site(*found), simulated=False)  # noqa: E731
+        patch.setattr("clients.local.simulated_site", careful)
+
+    def run(self, *, hospitals: int | None = None) -> int:
+        coordinator = Coordinator(
+            self.study,
+            run_dir=self.run_dir,
+            quiet=True,
+            stop=threading.Event(),
+            started=time.perf_counter(),
+            resume=(self.run_dir / "ledger.sqlite").exists(),
+        )
+        nodes = HOSPITALS if hospitals is None else hospitals
+        coordinator.run(lambda server_app: run_inline(server_app, clients.app.app, num_nodes=nodes))
+        return coordinator.conclude(as_json=False)
+
+    @property
+    def private(self) -> Path:
+        return self.run_dir / "private"
+
+
+class VoteStudy(_TableStudy):
+    """Votes, one batch."""
+
+    given, asks, void = "voted", 30, 2  # no label to learn from
+
+
+class NoisyVoteStudy(VoteStudy):
+    """The same with noise at the hospitals."""
+
+    at_hospitals = True
+
+
+class SumStudy(_TableStudy):
+    """Class sums with noise at the hospitals."""
+
+    given, asks, sums, at_hospitals = "summed", RECORDS, True, True
+
+
+class ExactSumStudy(SumStudy):
+    """The same with noise at the coordinator."""
+
+    at_hospitals = False
+
+
+class CountStudy(StudyKind):
+    """Counts of private labels, by the command."""
+
+    given, asks, named, charges_void = "labelled", POOL, False, False
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(folder, patch)
+        images = np.zeros((POOL, 8, 8, 1), dtype=np.uint8)
+        images[np.arange(POOL), LABEL] = 200
+        for name, array in (("images", images), ("labels", LABEL)):
+            np.save(folder / f"{name}.npy", array)
+        files = [f"--{name}={folder / name}.npy" for name in ("images", "labels")]
+        fixed = ["--classes", "2", "--epsilon", "1", "--method", "noise-cluster", "--clusters", str(CLUSTERS)]
+        self.command = ["label-dp", "--dataset", "files", *files, *fixed, "--clusterer", "kinds:by_place"]
+        self.command += ["--num-clients", str(HOSPITALS), "--run-dir", str(self.run_dir)]
+
+        @contextmanager
+        def outliving() -> Iterator[Path]:
+            yield self.parties
+
+        patch.setattr("server.label_hospitals.simulated_disks", outliving)
+        patch.setattr(SimulatedHospitals, "state_dir", property(lambda place: self.run_dir / "secure_sum"))
+
+    def run(self, *, hospitals: int | None = None) -> int:
+        with self.patch.context() as patch:
+            if hospitals == 0:
+                patch.setattr(LabelHospital, "answer", _away)
+            return main(self.command)
+
+    @property
+    def private(self) -> Path:
+        [folder] = (self.run_dir / "secure_sum").iterdir()
+        return folder
+
+
+def _away(*_: object) -> Any:
+    raise ConnectionError
+
+
+def by_place(inputs: Ints, num_clusters: int, *, seed: int) -> Ints:
+    """A clusterer: inputs in turn."""
+    return np.arange(len(inputs), dtype=np.int64) % num_clusters
+
+
+STUDY_KINDS: tuple[type[StudyKind], ...] = (VoteStudy, NoisyVoteStudy, SumStudy, ExactSumStudy, CountStudy)
