@@ -104,7 +104,8 @@ def test_the_compose_file_has_as_many_hospitals_as_the_default_policy_needs() ->
     values = {"parties": {"num_clients": len(hospitals)}, "data": {"pool": "p.csv", "table": table}}
     study = study_from_dict(values).resolve()  # refuses masks for fewer than they can hide
     assert study.secrecy.secure_sum and not Policy().plain_votes
-    folders = PAGE.split("## Containers")[1].split("## A hospital's policy")[0]
+    page = (DEPLOY.parent / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
+    [folders] = re.findall(r"(?m)^\| containers \|.*$", page)
     for name in hospitals:
         [data, identity, state] = compose["services"][name]["volumes"]
         mounted = (f"./{name}/data:/data:ro", f"./{name}/identity:/identity:ro", f"{name}:/state")
