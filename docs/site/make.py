@@ -54,7 +54,9 @@ def by_hand() -> Iterator[tuple[Path, str]]:
     made = {DOCS / "results.md", *(DOCS / "reference").glob("*.md")}
     for page in pages:
         if page not in made:
-            text = re.sub(r"(?s)<!-- made: (\w+) -->.*<!-- end of \1 -->", "", page.read_text(encoding="utf-8"))
+            text = re.sub(
+                r"(?s)<!-- made: (\w+) -->.*<!-- end of \1 -->", "", page.read_text(encoding="utf-8")
+            )
             yield page, re.sub(r"(?s)<!--.*?-->", "", text)
 
 
