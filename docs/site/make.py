@@ -15,6 +15,7 @@ from pictures import PICTURES
 from reference_code import exit_codes, protocol_messages, python_api
 from reference_files import commands, policy_toml, study_toml
 from results_page import results_page
+from rooms_page import rooms_page, rooms_picture
 
 PAGES = {
     "commands.md": commands,
@@ -32,11 +33,12 @@ ROOT = DOCS.parent
 
 def generated() -> Iterator[tuple[Path, str]]:
     """Every generated file with its text."""
-    for name, picture in PICTURES.items():
+    for name, picture in {**PICTURES, "rooms": rooms_picture}.items():
         yield DOCS / "assets" / f"{name}.svg", picture().svg()
     for name, page in PAGES.items():
         yield DOCS / "reference" / name, page()
     yield DOCS / "results.md", results_page()
+    yield DOCS / "rooms.md", rooms_page()
     for name, (page, lines) in PARTS.items():
         begin, end = f"<!-- made: {name} -->\n", f"\n<!-- end of {name} -->"
         made = begin + "\n".join(lines()) + end
@@ -51,7 +53,7 @@ def by_hand() -> Iterator[tuple[Path, str]]:
     """Every page that is written by hand, with the text that is: no comments, no lines that are made."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
     pages += [*sorted((ROOT / "deploy").rglob("*.md")), *sorted(DOCS.rglob("*.md"))]
-    made = {DOCS / "results.md", *(DOCS / "reference").glob("*.md")}
+    made = {DOCS / "results.md", DOCS / "rooms.md", *(DOCS / "reference").glob("*.md")}
     for page in pages:
         if page not in made:
             text = re.sub(

@@ -3,6 +3,10 @@
 Images are `uint8` arrays `(n, height, width, channels)`, labels `int64 (n,)`; both are read-only memory maps
 of files in the user's cache, so that many processes share one copy. Importing this room imports NumPy and
 nothing heavier.
+
+Begin with `dataset.py`, what a study learns from, and `schema.py`: what a table's columns mean.
+`csv_file.py`, `dicom.py` and `formats.py` read files, `partition.py` deals out records, `glyph.py` draws the
+default data set.
 """
 
 from pate_fed.data.dataset import (

@@ -1,7 +1,11 @@
-"""Who may join: a study's authority, the coordinator's and the hospitals' keys, and one small file.
+"""Who may join: a study's authority, the coordinator's and the hospitals' keys, admission and revocation.
 
-Keys are made where they are used and never leave; a hospital's request is signed, and what it gets back is
-its certificate, the authority's, the study's terms and the coordinator's address. Imports no flwr.
+Keys are made where they are used and never leave. A hospital's request is signed; what it gets back, its
+admission, is one file with its certificate, the authority's, the study's terms and the coordinator's address.
+Imports no flwr.
+
+Begin with `authority.py` at the coordinator and `admission.py` at a hospital. `consent.py` records who said
+yes, `receipt.py` what the coordinator signs that it received.
 """
 
 from pate_fed.identity.admission import Admission, HospitalIdentity

@@ -1,6 +1,10 @@
 """Teachers that vote and students that learn from released labels; knows nothing of privacy or federation.
 
-Settings are here, light to import; networks, teachers and students are in the rooms below and need torch.
+Settings are here, light to import; networks, teachers, students and features are in the rooms below and need
+torch.
+
+Begin with `settings.py`: the names of all built-in teachers and students. `inputs.py` turns images and rows
+into what a model takes; `files.py` writes and reads models without pickle.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 Needs NumPy and SciPy only; `docs/accounting.md` has examples. `pate_fed.privacy.bounds` holds the theorems;
 what is not named here is imported from its own module.
+
+Begin with `accounting.py`, an accountant for scripts, and `mechanisms`: how totals become labels, and what
+that costs. `ledger` writes and verifies what was charged, `filter.py` stops a study before its budget would
+be passed, `planning` says beforehand what a budget affords.
 """
 
 from importlib import import_module

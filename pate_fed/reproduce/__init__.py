@@ -1,4 +1,8 @@
-"""`pate-fed reproduce NAME`: a paper's figures, ours beside the published ones."""
+"""`pate-fed reproduce NAME`: a paper's figures, ours beside the published ones.
+
+Begin below, where the names are listed. Each module measures one table's rows; `driver.py` repeats them over
+seeds, goes on after an interruption, and writes the file for docs/results/.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,9 @@ protocol, and fewer than 2 `threshold` - n with one that does not, the coordinat
 at least
 `threshold` hospitals (and can subtract what those in league tell it of their own). What is not: that a
 hospital's vector is honest, and that a batch succeeds when someone breaks the protocol.
+
+Begin with `hospital.py` and `coordinator.py`; `messages.py` has what they send, `masks.py` and `shamir.py`
+the arithmetic, `state.py` what lies on a disk between two messages.
 """
 
 from pate_fed.secure_sum.batch import SumBatch
