@@ -62,7 +62,9 @@ class HospitalProcess:
     def __init__(self, arguments: argparse.Namespace, stop: threading.Event) -> None:
         from pate_fed.flower import prepare_environment
         from pate_fed.flower.processes import private_folder, split_address
+        from pate_fed.flower.transport import require_transport
 
+        require_transport("a hospital's process")
         prepare_environment()
         if not PARTY_NAME.fullmatch(arguments.hospital):
             raise InputError(f"--hospital {arguments.hospital!r}: {PARTY_NAME_IS}")

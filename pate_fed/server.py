@@ -33,6 +33,9 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -
 
         study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_clients)
         return dry_run(study, run_dir=arguments.run_dir, as_json=arguments.format == "json")
+    from pate_fed.flower.transport import require_transport
+
+    require_transport("a coordinator's process")
     return CoordinatorProcess(arguments, stop=stop, started=started).run()
 
 

@@ -28,11 +28,13 @@ UV = str(Path(sys.executable).parent / "uv")  # which Flower brings
 # Libraries of extras that an environment has; the others it must not have.
 BRINGS: dict[str, set[str]] = {
     "": set(),
+    "deploy": set(),
     "simulation": {"ray"},
     "images": {"torch", "torchvision", "matplotlib", "PIL", "fontTools", "fsspec"},  # torch takes it along
 }
 BRINGS["hospital"] = BRINGS["images"] | {"pydicom"}
 BRINGS["all"] = set(EXTRA_OF)
+DEPLOYS = ("deploy", "hospital", "all")  # with the line of Flower that speaks gRPC
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +118,11 @@ def test_an_extra_brings_what_it_says_and_its_commands_run(
         print(installed.run("python", "-c", SIZES).stdout)
     found = installed.run("python", "-c", FOUND, *EXTRA_OF)
     assert set(json.loads(found.stdout)) == BRINGS[extra]
-    if not extra:
+    asked = "from pate_fed.flower.transport import has_transport; print(has_transport())"
+    assert (installed.run("python", "-c", asked).stdout == "True\n") == (extra in DEPLOYS)
+    if extra in ("", "deploy"):
         assert size <= 400
-    if extra in ("", "simulation"):
+    if extra in ("", "deploy", "simulation"):
         assert abs(size / _told(f"[{extra}]" if extra else "pate-fed") - 1) < 0.05, (
             "another is in docs/results"
         )

@@ -71,6 +71,9 @@ def add_demo_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
+    from pate_fed.flower.transport import require_transport
+
+    require_transport("the demonstration with real processes")
     found = unfinished_demo(Path(arguments.folder)) if arguments.execute else None
     made = found or make_demo(Path(arguments.folder))
     done = f"found in {made.folder}" if found else f"wrote to {made.folder}"

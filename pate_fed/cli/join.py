@@ -22,6 +22,9 @@ _MAY_COME_LATER = ("coordinator",)  # the client waits for it
 
 def join(arguments: argparse.Namespace) -> int:
     """Take part in a study to the end; the exit code is the client's, or that of the first problem."""
+    from pate_fed.flower.transport import require_transport
+
+    require_transport("taking part in a study")
     folder = Path(arguments.dir)
     identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
     admission = identity.admission

@@ -48,6 +48,9 @@ Ints = NDArray[np.int64]
 
 def rehearse(arguments: argparse.Namespace) -> int:
     """Read, train, vote and show; nothing is kept, claimed or sent."""
+    from pate_fed.flower.transport import require_transport
+
+    require_transport("what is rehearsed")
     terms, admission = read_offer(Path(arguments.offer))
     if isinstance(terms, LabelTerms):
         raise InputError(

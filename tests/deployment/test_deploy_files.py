@@ -224,7 +224,8 @@ def test_every_command_of_the_page_is_one_that_its_program_knows(line: str) -> N
     program, *options = shlex.split(line.partition("$")[2])
     if program == "pip":
         project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        assert options == ["install", project["name"]]
+        assert options == ["install", f"{project['name']}[deploy]"]
+        assert "deploy" in project["optional-dependencies"]
         return
     assert program in SCRIPTS
     PROGRAMS[program]().parse_args(options)
@@ -276,7 +277,8 @@ def test_a_lock_has_a_hash_for_everything_and_all_that_is_declared(path: Path) -
     assert "://" not in text
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = project["dependencies"] + ([] if path.stem == "requirements" else extras["images"])
+    wanted = project["dependencies"] + extras["deploy"]
+    wanted += [] if path.stem == "requirements" else extras["images"]
     locked = {
         entry.partition("==")[0]: Version(re.split("[ ;]", entry.partition("==")[2])[0]) for entry in entries
     }

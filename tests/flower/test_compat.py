@@ -19,8 +19,8 @@ from pate_fed.flower.cluster import ClusterSettings, check_token
 from pate_fed.flower.compat import asks_for_token, token_header
 
 
-def test_flower_is_the_release_this_room_was_written_for() -> None:
-    assert version("flwr").startswith("1.39.")
+def test_flower_is_a_release_this_room_was_written_for() -> None:
+    assert (1, 39) <= tuple(map(int, version("flwr").split(".")[:2])) <= (1, 42)
 
 
 @pytest.fixture

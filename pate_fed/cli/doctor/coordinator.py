@@ -37,7 +37,9 @@ class CoordinatorSide:
         count = 0 if self._study is None else self._study.parties.num_clients
         what = f"a coordinator of {count} hospitals" if count else "a coordinator"
         folder = Path(self._given.run_dir or "runs")
-        return Requirements(what=what, memory=_MEMORY, files=_FILES + count, folders=lambda: (folder,))
+        return Requirements(
+            what=what, memory=_MEMORY, files=_FILES + count, folders=lambda: (folder,), deploys=True
+        )
 
     def findings(self) -> Iterator[Finding]:
         """Findings of one check after another; later checks know what earlier ones have read."""

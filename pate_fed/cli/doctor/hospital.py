@@ -51,7 +51,11 @@ class HospitalSide:
     def requirements(self) -> Requirements:
         """What a hospital's processes take."""
         return Requirements(
-            what="a hospital", memory=_MEMORY, files=_FILES, folders=lambda: (self._state_dir,)
+            what="a hospital",
+            memory=_MEMORY,
+            files=_FILES,
+            folders=lambda: (self._state_dir,),
+            deploys=True,
         )
 
     @property

@@ -13,14 +13,18 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 import pate_fed
 from pate_fed.cli.doctor.findings import CheckResult, Finding, run_check
@@ -29,6 +33,31 @@ from pate_fed.runtime.run_dir import check_writable
 
 _GIB = 1024**3
 _LEAST_ROOM, _MUCH_ROOM = 64 * 1024**2, _GIB  # a run leaves 3 MB, a hospital well below 100
+_TRIED = {  # the lowest and the newest line of each library that .ci/run was seen to pass with
+    "Python": ("3.11", "3.13"),
+    "cryptography": ("46.0", "50.0"),
+    "dp-accounting": ("0.6", "0.6"),
+    "flwr": ("1.39", "1.42"),
+    "fonttools": ("4.40", "4.68"),
+    "fsspec": ("2025.7", "2026.9"),
+    "grpcio": ("1.70", "1.85"),
+    "jinja2": ("3.1", "3.1"),
+    "matplotlib": ("3.10", "3.11"),
+    "numpy": ("2.0", "2.5"),
+    "onnx": ("1.16", "1.23"),
+    "packaging": ("23.0", "25.0"),
+    "pillow": ("10.0", "13.0"),
+    "psutil": ("5.9", "7.2"),
+    "pydicom": ("3.0", "3.0"),
+    "ray": ("2.55", "2.55"),
+    "rich": ("14.0", "14.3"),
+    "safetensors": ("0.4", "0.8"),
+    "scikit-learn": ("1.5", "1.9"),
+    "scipy": ("1.13", "1.18"),
+    "shtab": ("1.7", "1.13"),
+    "torch": ("2.6", "2.15"),
+    "torchvision": ("0.21", "0.29"),
+}
 _FLOWER = ("flower-superlink", "flower-supernode")
 _DRAWS, _SIGMA = 4000, 40.0
 _CLOCK_UNSET = 5  # TIME_ERROR of adjtimex(2)
@@ -36,12 +65,16 @@ _CLOCK_UNSET = 5  # TIME_ERROR of adjtimex(2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What `what` needs of this machine: bytes of `memory`, `files` open at once, `folders` on its disk."""
+    """What `what` needs of this machine: bytes of `memory`, `files` open at once, `folders` on its disk.
+
+    `deploys`: it is a process of a study over the network.
+    """
 
     what: str
     memory: float
     files: int
     folders: Callable[[], Sequence[Path]]
+    deploys: bool = False
 
 
 def machine_findings(requirements: Requirements) -> Iterator[Finding]:
@@ -54,7 +87,7 @@ def machine_findings(requirements: Requirements) -> Iterator[Finding]:
     yield from run_check("clock", _clock)
     yield from run_check("masks", _masks)
     yield from run_check("noise", _noise)
-    yield from run_check("Flower", _flower)
+    yield from run_check("Flower", partial(_flower, requirements))
     yield from run_check("GPU", _gpu)
 
 
@@ -72,9 +105,6 @@ def simulation() -> Requirements:
 
 
 def _libraries() -> CheckResult:
-    from packaging.requirements import Requirement
-    from packaging.specifiers import SpecifierSet
-
     python = ".".join(map(str, sys.version_info[:3]))
     try:
         own = metadata.distribution("pate-fed")
@@ -97,9 +127,33 @@ def _libraries() -> CheckResult:
         wrong.append(f"Python is {python}, not {pythons}")
     if wrong:
         raise PateFedError(f"{', '.join(wrong)}: install pate_fed again, in a fresh virtual environment")
-    return CheckResult(
-        f"pate_fed {own.version}, Python {python}, {len(needed)} libraries of fitting versions"
-    )
+    untried = _untried({"Python": python, **_installed(_TRIED)})
+    text = f"pate_fed {own.version}, Python {python}, {len(needed)} libraries of fitting versions"
+    return CheckResult(text if untried else f"{text}, each of them tried", untried)
+
+
+def _installed(names: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def _untried(versions: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence on those of which this release of pate_fed was not tried with such a version."""
+    beyond = []
+    for name, version in versions.items():
+        lowest, found, newest = map(_line, (_TRIED[name][0], version, _TRIED[name][1]))
+        if not lowest <= found <= newest:
+            beyond.append(f"{name} {version} (was: {' to '.join(_TRIED[name])})")
+    if not beyond:
+        return ()
+    return (f"not tried with {', '.join(beyond)}: it may well work, and the tests say whether it does",)
+
+
+def _line(version: str) -> tuple[int, int]:
+    return Version(version).major, Version(version).minor
 
 
 def _disk(requirements: Requirements) -> CheckResult:
@@ -234,10 +288,18 @@ def _noise() -> CheckResult:
     return CheckResult(f"{noise.kind}, {took / _DRAWS * 1e6:.0f} µs a draw")
 
 
-def _flower() -> CheckResult:
+def _flower(requirements: Requirements) -> CheckResult:
     from pate_fed.flower import prepare_environment
     from pate_fed.flower.processes import version_of
+    from pate_fed.flower.transport import has_transport, require_transport
 
+    if requirements.deploys:
+        require_transport(requirements.what)
+    elif not has_transport():
+        simulated = (
+            f"Flower {metadata.version('flwr')} simulates studies; hospitals' processes need another one"
+        )
+        return CheckResult(f"{simulated}: pip install 'pate-fed[deploy]'")
     prepare_environment()
     try:
         tempfile.gettempdir()

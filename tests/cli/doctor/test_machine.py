@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
+import tomllib
 import warnings
 from functools import partial
 from pathlib import Path
@@ -13,12 +15,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 
 from pate_fed.cli.doctor import machine
 from pate_fed.cli.doctor.findings import PROBLEM, WARNING, Finding, run_check
 from pate_fed.cli.doctor.machine import Requirements
 from pate_fed.privacy import SystemNoise
 from pate_fed.secure_sum.masks import Masker
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def _rows(ask: Any) -> list[Finding]:
@@ -52,7 +57,7 @@ def test_a_folder_that_cannot_be_written_and_none_for_temporary_files(
         raise FileNotFoundError("no usable temporary directory")
 
     monkeypatch.setattr("tempfile.gettempdir", nowhere)
-    (row,) = _rows(machine._flower)
+    (row,) = _rows(partial(machine._flower, _requirements(deploys=True)))
     assert row.severity == WARNING and "TMPDIR" in row.text
     (row,) = _rows(partial(machine._disk, machine.simulation()))
     assert (row.severity, row.exit_code) == (PROBLEM, 1) and "temporary directory" in row.text
@@ -111,3 +116,37 @@ def test_masks_that_do_not_cancel_and_noise_that_is_none(monkeypatch: pytest.Mon
         monkeypatch.setattr(SystemNoise, "discrete_gaussian", lambda self, shape, sigma, drawn=drawn: drawn())
         (row,) = _rows(machine._noise)
         assert row.severity == PROBLEM and "spread" in row.text
+
+
+def test_another_line_of_flower_simulates_and_deploys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.metadata, "version", lambda name: "1.42.0")
+    (row,) = _rows(partial(machine._flower, _requirements()))
+    assert row.severity == "ok" and "Flower 1.42.0" in row.text and "pate-fed[deploy]" in row.text
+    (row,) = _rows(partial(machine._flower, _requirements(deploys=True)))
+    assert (row.severity, row.exit_code) == (PROBLEM, 2) and "pate-fed[deploy]" in row.text
+
+
+def test_a_version_that_was_not_tried_is_told() -> None:
+    tried = {name: newest for name, (_, newest) in machine._TRIED.items()}
+    assert machine._untried({**tried, "flwr": "1.39.2", "numpy": "2.0"}) == ()
+    [told] = machine._untried({**tried, "numpy": "3.0.1", "torch": "2.5.9", "Python": "3.14.0"})
+    assert "numpy 3.0.1 (was: 2.0 to 2.5), torch 2.5.9" in told.replace(
+        "Python 3.14.0 (was: 3.11 to 3.13), ", ""
+    )
+    assert "Python 3.14.0" in told and "flwr" not in told
+
+
+def test_what_was_tried_is_what_is_declared_and_locked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    ours = ("images", "simulation", "deploy", "cluster", "dicom", "onnx")
+    wanted = [*project["dependencies"], *(each for extra in ours for each in extras[extra])]
+    declared = [each for each in map(Requirement, wanted) if each.name != "pate-fed"]
+    assert {each.name for each in declared} == machine._TRIED.keys() - {"Python", "ray"}
+    for each in declared:
+        lowest = next(spec.version for spec in each.specifier if spec.operator == ">=")
+        assert machine._untried({each.name: lowest}) == (), each
+    locks = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "deploy").glob("*.lock"))
+    for name, version in re.findall(r"(?m)^([a-z0-9-]+)==([0-9.]+)", locks):
+        if name in machine._TRIED:
+            assert machine._untried({name: version}) == (), name
