@@ -1,4 +1,4 @@
-"""The page of rooms: which room imports which, as a picture measured in the code; each one's first sentence."""
+"""The page of rooms: which imports which, as a picture measured in the code, and each one's first sentence."""
 
 from __future__ import annotations
 
@@ -173,7 +173,8 @@ def rooms_page() -> str:
         "# Rooms of the repository",
         "",
         "Each room imports only what lies below it; an arrow that follows from others is not drawn.",
-        "`clients/` and `server/` never import each other. `tests/test_arrows.py` holds every import. Each room's",
+        "`clients/` and `server/` never import each other. `tests/test_arrows.py` holds every import.",
+        "Each room's",
         "`__init__.py` says where to begin. A hospital's reviewer reads `clients/` and",
         "`pate_fed/secure_sum/`: nothing else decides what leaves the house. An auditor reads `server/` and",
         "`pate_fed/privacy/`: nothing else decides what is released and what it costs.",

@@ -86,3 +86,11 @@ def test_no_remark_types_a_figure_that_a_file_has() -> None:
         for entry in group["result"]:
             remark = re.sub(r"\{\{.*?\}\}", "", entry.get("note", ""))
             assert not re.search(r"\d ± \d|\d\.\d %", remark), remark
+
+
+def test_the_page_begins_with_the_table_for_outsiders() -> None:
+    summary = results_page.results_page().split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in summary.splitlines() if line.startswith("| ")]
+    assert len(rows) > 6 and all(len(row) == 7 for row in rows)
+    for row in rows[2:]:
+        assert re.fullmatch(r"\d\d\.\d( ± \d+\.\d)?", row[3]) and int(row[4]) >= 1 and row[6].strip("`")
