@@ -98,7 +98,7 @@ def results_page() -> str:
     named = [entry["file"] for group in plan["group"] for entry in group["result"]]
     if sorted(named) != sorted(found):
         raise ValueError(f"page.toml and the files differ: {sorted(set(named) ^ set(found))}")
-    lines = ["# Results", "", *_summary(plan["summary"], found), _HEAD]
+    lines = ["# Results", "", *_summary(plan.get("summary", ()), found), _HEAD]
     for group in plan["group"]:
         lines += [f"## {group['title']}", ""]
         for entry in group["result"]:
@@ -118,8 +118,8 @@ def _summary(rows: list[Result], found: dict[str, Result]) -> Iterator[str]:
         beside = _PLACE.sub(lambda place: _figure_at(place[1], found), row["beside"])
         shown.append((*measured, beside, f"`{result['command']}`"))
     yield from table(heads, shown)
-    yield "ε is for one record replaced at δ 1e-5 (breast cancer 1e-4), fixed beforehand whatever the votes are, but"
-    yield "where it says otherwise. ± is the standard deviation over the runs."
+    yield "ε is for one record replaced at δ 1e-5 (breast cancer 1e-4), fixed beforehand whatever the votes,"
+    yield "but where it says otherwise. ± is the standard deviation over the runs."
     yield ""
 
 

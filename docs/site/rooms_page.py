@@ -1,4 +1,4 @@
-"""The page of rooms: which imports which, as a picture measured in the code, and each one's first sentence."""
+"""The page of rooms: which room imports which, as a picture, and the first sentence of each."""
 
 from __future__ import annotations
 
@@ -174,8 +174,7 @@ def rooms_page() -> str:
         "",
         "Each room imports only what lies below it; an arrow that follows from others is not drawn.",
         "`clients/` and `server/` never import each other. `tests/test_arrows.py` holds every import.",
-        "Each room's",
-        "`__init__.py` says where to begin. A hospital's reviewer reads `clients/` and",
+        "Each room's `__init__.py` says where to begin. A hospital's reviewer reads `clients/` and",
         "`pate_fed/secure_sum/`: nothing else decides what leaves the house. An auditor reads `server/` and",
         "`pate_fed/privacy/`: nothing else decides what is released and what it costs.",
         "",

@@ -1,10 +1,9 @@
-"""docs/records.md: its SQL and its Python make the table that it says, from a small store of each kind."""
+"""examples/records/: its SQL and its Python make the table that docs/records.md says, each from a small store."""
 
 from __future__ import annotations
 
 import csv
 import json
-import re
 import sqlite3
 import subprocess
 import sys
@@ -12,18 +11,12 @@ from pathlib import Path
 
 from pate_fed.data.infer import infer_schema
 
-PAGE = Path(__file__).parents[2] / "docs" / "records.md"
+FOLDER = Path(__file__).parents[2] / "examples" / "records"
 EXPECTED = [
     ["patient", "age", "sex", "systolic", "ldl", "outcome"],
     ["1", "60", "m", "141", "130", "infarction"],
     ["2", "44", "f", "120", "", "none"],
 ]
-
-
-def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
-    return found[1]
 
 
 def rows_of(path: Path) -> list[list[str]]:
@@ -46,7 +39,7 @@ def test_the_query_of_an_omop_store(tmp_path: Path) -> None:
         INSERT INTO condition_occurrence VALUES (1, 4329847, '2025-03-01'), (2, 4329847, '2020-03-01');
         """
     )
-    answer = store.execute(block("sql"))
+    answer = store.execute((FOLDER / "omop.sql").read_text(encoding="utf-8"))
     path = tmp_path / "records.csv"
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
@@ -86,5 +79,5 @@ def test_the_table_of_a_fhir_export(tmp_path: Path) -> None:
     }
     for name, found in resources.items():
         (tmp_path / f"{name}.ndjson").write_text("".join(json.dumps(each) + "\n" for each in found))
-    subprocess.run([sys.executable, "-c", block("python")], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, str(FOLDER / "fhir.py")], cwd=tmp_path, check=True)
     assert rows_of(tmp_path / "records.csv") == EXPECTED
