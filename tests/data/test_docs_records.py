@@ -1,4 +1,4 @@
-"""examples/records/: its SQL and its Python make the table that docs/records.md says, each from a small store."""
+"""examples/records/: its SQL and its Python make the table of docs/records.md, each from a small store."""
 
 from __future__ import annotations
 
