@@ -30,7 +30,7 @@ _OUTSIDE = (
     *(f"pate_fed.{room}" for room in ("protocol", "report", "reproduce", "runtime")),
 )
 _ABOVE_MECHANISMS = tuple(
-    f"pate_fed.privacy.{name}" for name in ("accountant", "filter", "ledger", "planning")
+    f"pate_fed.privacy.{name}" for name in ("accounting", "filter", "ledger", "planning")
 )
 # What lies below a path must not know what stands above it.
 FORBIDDEN = {
@@ -42,7 +42,7 @@ FORBIDDEN = {
         "pate_fed.privacy.bounds",
     ),
     "pate_fed/privacy/mechanisms/": _ABOVE_MECHANISMS,
-    "pate_fed/privacy/accountant.py": ("pate_fed.privacy.ledger", "pate_fed.privacy.planning"),
+    "pate_fed/privacy/accounting.py": ("pate_fed.privacy.ledger", "pate_fed.privacy.planning"),
     "pate_fed/privacy/filter.py": ("pate_fed.privacy.ledger", "pate_fed.privacy.planning"),
     "pate_fed/privacy/ledger/": ("pate_fed.privacy.planning",),
     "pate_fed/privacy/planning/": ("pate_fed.privacy.ledger",),

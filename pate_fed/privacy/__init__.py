@@ -12,8 +12,8 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # each name is imported when it is asked for: settings need a few light ones
 if TYPE_CHECKING:
-    from pate_fed.privacy.accountant import capped_cost_epsilon, odometer, total_cost
     from pate_fed.privacy.accounting import Accountant
+    from pate_fed.privacy.bounds.control import capped_cost_epsilon
     from pate_fed.privacy.bounds.cost import epsilon_of
     from pate_fed.privacy.filter import BudgetFilter
     from pate_fed.privacy.ledger.ledger import Ledger
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pate_fed.privacy.ledger.terms import LedgerTerms
     from pate_fed.privacy.mechanisms.data_dependent import data_dependent_epsilon_do_not_publish
     from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
-    from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent
+    from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent, odometer, total_cost
     from pate_fed.privacy.mechanisms.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
     from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
     from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings, sanitised_epsilon
@@ -64,8 +64,8 @@ __all__ = [
 ]
 
 _PLACES = {
-    "accountant": "capped_cost_epsilon odometer total_cost",
     "accounting": "Accountant",
+    "bounds.control": "capped_cost_epsilon",
     "bounds.cost": "epsilon_of",
     "filter": "BudgetFilter",
     "ledger.ledger": "Ledger",
@@ -73,7 +73,7 @@ _PLACES = {
     "ledger.terms": "LedgerTerms",
     "mechanisms.data_dependent": "data_dependent_epsilon_do_not_publish",
     "mechanisms.distributed": "DistributedGNMax",
-    "mechanisms.events": "CoordinatorView PrivacyEvent",
+    "mechanisms.events": "CoordinatorView PrivacyEvent odometer total_cost",
     "mechanisms.noise": "NoiseSource SeededNoise SystemNoise noise_from_seed",
     "mechanisms.noisy_max": "ConfidentGNMax GNMax InteractiveGNMax LNMax Release",
     "mechanisms.sanitise": "SanitiseSettings sanitised_epsilon",

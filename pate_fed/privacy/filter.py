@@ -15,11 +15,10 @@ import numpy as np
 
 from pate_fed.errors import BudgetError, InputError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.privacy.accountant import total_cost
 from pate_fed.privacy.bounds.conversion import overhead
 from pate_fed.privacy.bounds.cost import NOTHING, SEARCHED_ORDERS, Cost, overhead_up
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent
+from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent, total_cost
 from pate_fed.privacy.protection import RECORD, Protection
 
 

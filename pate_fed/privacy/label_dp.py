@@ -16,48 +16,20 @@ import numpy as np
 
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
-from pate_fed.privacy.bounds.conversion import round_up
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost
-from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
-from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon
-from pate_fed.privacy.bounds.noise_law import GAUSSIAN
-from pate_fed.privacy.bounds.orders import check_sigma
-from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, check_scale, is_number
+from pate_fed.privacy.bounds.gaussian import gaussian_delta
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN, log_tail_gaussian_difference
+from pate_fed.privacy.checks import (
+    check_count,
+    check_delta,
+    check_epsilon,
+    check_scale,
+)
 from pate_fed.privacy.mechanisms.events import Mechanism, hospital_noise, sum_distance
 from pate_fed.privacy.protection import RECORD, Protection
 
 MOST_SIGMA = 1e6
 _MOVED = 2  # counts that differ where one label is replaced
-
-
-def randomized_response_epsilon(num_classes: int, probability: float) -> float:
-    """ε = ln((N-1) p/(1-p)) of keeping a label with probability p, else a uniform other one (LDP, Theorem 2).
-
-    δ is 0.
-
-    Raises:
-        InputError: fewer than two classes, or p outside [1/N, 1).
-    """
-    check_count("num_classes", num_classes, least=2)
-    if not is_number(probability) or not 1 / num_classes <= probability < 1:
-        raise InputError(
-            f"probability={probability!r}: must be at least 1/{num_classes} and below 1, or ε has no bound"
-        )
-    odds = math.log(num_classes - 1) + math.log(probability) - math.log1p(-probability)
-    return round_up(odds)
-
-
-def noise_cluster_epsilon(sigma: float, delta: float) -> float:
-    """ε of NoiseCluster (LDP, Theorem 1): Gaussian noise of `sigma` labels on the class counts of clusters.
-
-    One label moves within one cluster, so L2 sensitivity √2; clusters are disjoint and do not compose. This
-    is the published figure, of continuous noise: integer noise of the same σ can cost more, so
-    `ClusterCounts` is held to `discrete_delta`.
-
-    Raises:
-        InputError: σ or δ out of range.
-    """
-    return gaussian_dp_epsilon(math.sqrt(2) / check_sigma("sigma", sigma), delta)
 
 
 def equation5_sigma(epsilon: float, delta: float) -> float:

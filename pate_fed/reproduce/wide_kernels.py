@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
 from pate_fed.privacy import RECORD, GNMax, SeededNoise
-from pate_fed.privacy.accountant import capped_cost_epsilon
+from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import affordable_sigma2
 from pate_fed.reproduce.uncertain import DELTA, EPSILON, LABELS, question_lines

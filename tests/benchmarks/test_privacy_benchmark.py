@@ -11,14 +11,15 @@ from functools import partial
 
 import numpy as np
 import pytest
+from published import gnmax_local_sensitivity
 from scipy.special import erfcinv, ndtr
 from scipy.stats import norm
 
 from pate_fed.privacy import ConfidentGNMax, SanitiseSettings, SeededNoise, sanitised_epsilon
 from pate_fed.privacy.bounds.conversion import to_epsilon
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
-from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
-from pate_fed.privacy.bounds.smooth import gnmax_local_sensitivity, gnmax_sensitivity
+from pate_fed.privacy.bounds.smooth import gnmax_sensitivity
+from pate_fed.privacy.checks import DEFAULT_ORDERS
 from pate_fed.privacy.mechanisms.data_dependent import data_dependent_rdp
 
 pytestmark = pytest.mark.benchmark

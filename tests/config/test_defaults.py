@@ -12,7 +12,7 @@ from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.errors import InputError
 from pate_fed.privacy import ConfidentGNMax, GNMax, LNMax, Protection, epsilon_of
-from pate_fed.privacy.accountant import capped_cost_epsilon
+from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
 

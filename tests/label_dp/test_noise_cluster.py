@@ -7,13 +7,14 @@ import math
 import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
+from published import noise_cluster_epsilon
 
 from pate_fed.errors import InputError
 from pate_fed.label_dp.noise_cluster import NoiseCluster, cluster_majority, label_counts
 from pate_fed.label_dp.release import label_accuracy
 from pate_fed.privacy import SeededNoise, SystemNoise
 from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon
-from pate_fed.privacy.label_dp import discrete_delta, equation5_sigma, noise_cluster_epsilon
+from pate_fed.privacy.label_dp import discrete_delta, equation5_sigma
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.05, 0.5, 1.0, 2.0, 4.0, 8.0])

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published import randomized_response_epsilon
 from scipy import stats
 
 from pate_fed.errors import InputError
 from pate_fed.label_dp.exact import WORDS, keep_words
 from pate_fed.label_dp.randres import PriorRes, RandRes
 from pate_fed.privacy import SeededNoise, SystemNoise
-from pate_fed.privacy.label_dp import randomized_response_epsilon
 
 # Table 2 of Tang et al.: classes, ε, the private label accuracy that is printed, in %.
 TABLE_2 = [

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published import joint_rdp, threshold_rdp
 from scipy.special import log_ndtr, logsumexp
 
 from pate_fed.privacy import ConfidentGNMax, PrivacyEvent, Protection, epsilon_of, total_cost
 from pate_fed.privacy.bounds.conversion import to_epsilon
-from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
 from pate_fed.privacy.bounds.gaussian import confident_mu, confident_rho, gaussian_dp_epsilon
-from pate_fed.privacy.bounds.gnmax import gnmax_rdp
-from pate_fed.privacy.bounds.joint import joint_rdp
+from pate_fed.privacy.bounds.gnmax import bit_divergence, exact_bit_rdp, gnmax_rdp, log_answered
 from pate_fed.privacy.bounds.lnmax import lnmax_log_q, lnmax_rdp_from_log_q
-from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
-from pate_fed.privacy.bounds.threshold import bit_divergence, exact_bit_rdp, log_answered, threshold_rdp
+from pate_fed.privacy.bounds.noise_law import log_tail_gaussian_difference
+from pate_fed.privacy.checks import DEFAULT_ORDERS
 
 ORDERS = np.array([1.5, 2.0, 4.0, 14.0, 32.0])
 LAW = settings(max_examples=60, deadline=None, derandomize=True)

@@ -10,13 +10,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from published import (
+    gnmax_local_sensitivity,
+    gnss_rdp_printed,
+    joint_rdp,
+    noise_cluster_epsilon,
+    nrs_parameters,
+    pate_plus_plus_epsilon,
+    randomized_response_epsilon,
+    threshold_rdp,
+)
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import to_epsilon
-from pate_fed.privacy.bounds.gaussian import confident_mu, gaussian_dp_epsilon, pate_plus_plus_epsilon
-from pate_fed.privacy.bounds.gnmax import gnmax_log_q, gnmax_rdp, gnmax_rdp_from_log_q
-from pate_fed.privacy.bounds.gnss import gnss_rdp_printed, nrs_parameters
-from pate_fed.privacy.bounds.joint import joint_rdp
+from pate_fed.privacy.bounds.gaussian import confident_mu, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.gnmax import (
+    exact_bit_rdp,
+    gnmax_log_q,
+    gnmax_rdp,
+    gnmax_rdp_from_log_q,
+    log_answered,
+)
 from pate_fed.privacy.bounds.lnmax import (
     lnmax_data_independent,
     lnmax_log_moments,
@@ -24,14 +38,7 @@ from pate_fed.privacy.bounds.lnmax import (
     lnmax_rdp_from_log_q,
     moments_epsilon,
 )
-from pate_fed.privacy.bounds.smooth import (
-    gnmax_local_sensitivity,
-    gnmax_sensitivity,
-    smooth_sensitivity,
-    threshold_local_sensitivity,
-)
-from pate_fed.privacy.bounds.threshold import exact_bit_rdp, log_answered, threshold_rdp
-from pate_fed.privacy.label_dp import noise_cluster_epsilon, randomized_response_epsilon
+from pate_fed.privacy.bounds.smooth import gnmax_sensitivity, smooth_sensitivity, threshold_local_sensitivity
 from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings, check_sanitisable
 
 Case = dict[str, Any]

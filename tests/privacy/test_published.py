@@ -7,21 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from published import (
+    gnmax_local_sensitivity,
+    gnss_rdp_printed,
+    joint_rdp,
+    pate_plus_plus_epsilon,
+    threshold_rdp,
+)
 
 from pate_fed.privacy.bounds.conversion import overhead, to_epsilon
-from pate_fed.privacy.bounds.gaussian import (
-    confident_mu,
-    confident_rho,
-    gaussian_dp_epsilon,
-    pate_plus_plus_epsilon,
-)
-from pate_fed.privacy.bounds.gnmax import gnmax_rdp
-from pate_fed.privacy.bounds.gnss import gnss_rdp_printed
-from pate_fed.privacy.bounds.joint import joint_rdp
+from pate_fed.privacy.bounds.gaussian import confident_mu, confident_rho, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.gnmax import exact_bit_rdp, exact_bit_worst_case, gnmax_rdp, log_answered
 from pate_fed.privacy.bounds.lnmax import DEFAULT_MOMENTS, lnmax_log_moments, moments_epsilon
-from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
-from pate_fed.privacy.bounds.smooth import gnmax_local_sensitivity, smooth_sensitivity
-from pate_fed.privacy.bounds.threshold import exact_bit_rdp, exact_bit_worst_case, log_answered, threshold_rdp
+from pate_fed.privacy.bounds.smooth import smooth_sensitivity
+from pate_fed.privacy.checks import DEFAULT_ORDERS
 
 EIGHT = np.arange(1.0, 9.0)
 MNIST = {"threshold": 200, "sigma1": 150.0}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from control_studies import control_epsilon
 
-from pate_fed.privacy.bounds.control import control_epsilon
 from pate_fed.reproduce import Reproduction, reproduce, rows, wide_kernels
 
 KINDS = ("random", "least margin", wide_kernels.BY_TOTALS)

@@ -16,7 +16,7 @@ from fractions import Fraction
 import numpy as np
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.orders import Floats
+from pate_fed.privacy.checks import Floats
 from pate_fed.privacy.protection import MECHANISM, Assumption
 from pate_fed.structure import check, setting
 from pate_fed.structure.parts import PartIdentity

@@ -13,16 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
-from pate_fed.privacy.bounds.conversion import to_epsilon
-from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon
-from pate_fed.privacy.bounds.orders import Floats, check_sigma
-from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp
-from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
+from pate_fed.privacy.bounds.conversion import round_up, to_epsilon
+from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of
+from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
+from pate_fed.privacy.checks import Floats, check_count, check_delta, check_sigma
 
 # Rényi orders of the table of moments, in units of √(2/variance). Between them the moments are log-convex.
 _ORDERS = (0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
@@ -208,77 +208,27 @@ def capped_epsilon(outcomes: Sequence[CappedOutcome], delta: float) -> float:
     return min(found)
 
 
-def capped_delta(outcomes: Sequence[CappedOutcome], epsilon: float) -> float:
-    """δ at ε of the same sequences as `capped_epsilon`; at most 1.
+@lru_cache(maxsize=256)
+def capped_cost_epsilon(cost: Cost, delta: float) -> float:
+    """ε at δ of at most `cost`, each outcome as often as it says at most and in any order; rounded up.
+
+    The least of RDP and of optimal control over the privacy loss, which
+    holds where a cap is set on every kind of outcome and nothing else is released. It takes a second or so.
 
     Raises:
-        InputError: ε out of range.
+        InputError: δ outside (0, 1).
     """
-    epsilon, parts = check_epsilon(epsilon), _coarsest_first(outcomes)
-    if not parts:
-        return 0.0
-    # About what comes out, by the limit of many outcomes; any positive slack is valid.
-    about = gaussian_delta(
-        math.sqrt(2 / math.pi * sum(each.times * each.variance for each in parts)), epsilon
-    )
-    found = [1.0]
-    for first in _STARTS:
-        for share in _SHARES:
-            slack = max(share * about, 1e-300)
-            variance = _variance(parts, first=first, slack=slack)
-            if math.isfinite(variance):
-                found.append(gaussian_delta(math.sqrt(variance), epsilon) + slack)
-    return min(found)
-
-
-def _study(sigma1: float | None, sigma2: float, max_queries: int, max_labels: int) -> list[CappedOutcome]:
-    """The bits and the winners of a study, one vote moved.
-
-    Raises:
-        InputError: noise or caps out of range.
-    """
-    sigma2, queries = check_sigma("sigma2", sigma2), check_count("max_queries", max_queries)
-    labels = min(queries, check_count("max_labels", max_labels))
-    winner = CappedOutcome(rdp=_argmax(sigma2), variance=2 / (sigma2 * sigma2), times=labels)
-    if sigma1 is None:
-        return [winner]
-    sigma1 = check_sigma("sigma1", sigma1)
-    return [winner, CappedOutcome(rdp=_bit(sigma1), variance=1 / (sigma1 * sigma1), times=queries)]
+    found = epsilon_of(cost, delta)
+    if not cost.outcomes or cost != Cost(outcomes=cost.outcomes):
+        return found
+    parts = [
+        CappedOutcome(rdp=_curve(outcome), variance=outcome.variance, times=times)
+        for outcome, times in cost.outcomes
+    ]
+    return min(found, capped_epsilon(parts, delta))
 
 
 @lru_cache(maxsize=256)
-def _argmax(sigma: float) -> Callable[[float], float]:
-    return partial(argmax_rdp, sigma)
-
-
-@lru_cache(maxsize=256)
-def _bit(sigma: float) -> Callable[[float], float]:
-    return partial(bit_rdp, sigma)
-
-
-@lru_cache(maxsize=1024)
-def control_epsilon(
-    *, sigma1: float | None, sigma2: float, max_queries: int, max_labels: int, delta: float
-) -> float:
-    """ε at δ of any adaptive sequence of threshold checks and noisy argmaxes under two caps; rounded up.
-
-    At most `max_queries` checks with noise `sigma1` (None: no check, every query is answered) and at most
-    `max_labels` answers with noise `sigma2`. Noise is discrete Gaussian, ties are broken uniformly; any
-    number of classes. One vote of every query may move (replace-one). It is for those who see outcomes, not
-    for those who see noisy totals. The first call for a σ2 takes seconds.
-
-    Raises:
-        InputError: noise, caps or δ out of range.
-    """
-    return capped_epsilon(_study(sigma1, sigma2, max_queries, max_labels), delta)
-
-
-def control_delta(
-    *, sigma1: float | None, sigma2: float, max_queries: int, max_labels: int, epsilon: float
-) -> float:
-    """δ at ε of the same sequences as `control_epsilon`; at most 1.
-
-    Raises:
-        InputError: noise, caps or ε out of range.
-    """
-    return capped_delta(_study(sigma1, sigma2, max_queries, max_labels), epsilon)
+def _curve(outcome: OutcomeCost) -> Callable[[float], float]:
+    """RDP of one outcome by the order; one function for equal outcomes, as its table is kept by it."""
+    return lambda order: round_up(float(outcome.rdp(Fraction(order))))

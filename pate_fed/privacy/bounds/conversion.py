@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.orders import Floats, check_curve
-from pate_fed.privacy.checks import check_delta
+from pate_fed.privacy.checks import Floats, check_curve, check_delta
 
 CONVERSIONS = ("improved", "classic")
 

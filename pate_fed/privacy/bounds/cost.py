@@ -17,13 +17,11 @@ import numpy as np
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.claimed import ClaimedCurve
 from pate_fed.privacy.bounds.conversion import overhead
-from pate_fed.privacy.bounds.discrete import moved_count_epsilon
 from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.hockey_stick import argmax_epsilon, bit_delta, bit_epsilon
-from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
-from pate_fed.privacy.bounds.orders import Floats
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, moved_count_epsilon
 from pate_fed.privacy.bounds.outcomes import WIDEST, argmax_rdp, bit_rdp, moved_rdp
-from pate_fed.privacy.checks import check_delta
+from pate_fed.privacy.checks import Floats, check_delta
 
 # α - 1 of the orders that are searched. Any order gives a valid ε; the best lies near 1 + sqrt(ln(1/δ)/ρ).
 SEARCHED_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
@@ -96,7 +94,7 @@ class OutcomeCost:
     def alone(self, delta: float) -> float:
         """ε at δ where it is the only release, rounded up; ∞ where RDP has to do."""
         near = math.nextafter(float(self.distance), math.inf) if self.distance else 0.0
-        if self.of == "sums":  # continuous noise that was rounded, on both sides within e^(±τ): bounds.sums
+        if self.of == "sums":  # rounded continuous noise, within e^(±τ): docs/proofs/class-sums.md
             least = delta * math.exp(-near) * (1 - 2**-50)
             return (2 * near + gaussian_dp_epsilon(1 / self.scale * (1 + 2**-50), least)) * (1 + 2**-50)
         if self.votes > 1 and self.of != "check":

@@ -11,9 +11,8 @@ import sys
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import round_up
-from pate_fed.privacy.bounds.orders import check_orders, check_sigma
-from pate_fed.privacy.bounds.special import log_ndtr
-from pate_fed.privacy.checks import check_count, check_delta
+from pate_fed.privacy.bounds.noise_law import log_ndtr
+from pate_fed.privacy.checks import check_count, check_delta, check_sigma
 from pate_fed.privacy.protection import RECORD, Protection
 
 _LOG_ULPS = 8  # units in the last place; at most 2 were seen against 80 digits
@@ -89,29 +88,3 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
     return round_up(high)
-
-
-def pate_plus_plus_epsilon(
-    num_queries: int,
-    num_labelled: int,
-    *,
-    sigma1: float,
-    sigma2: float,
-    delta: float,
-    order: float | None = None,
-) -> tuple[float, float]:
-    """ε and its order λ by PATE++'s Proposition 2 as printed; at the best order where none is given.
-
-    ε = λ (|M|/(2σ1²) + |M_l|/σ2²) + ln(1/δ)/(λ-1); the best λ is 1 + √(ln(1/δ)/ρ).
-
-    Raises:
-        InputError: counts, noise, δ or order out of range, or nothing asked and no order given.
-    """
-    rho = confident_rho(num_queries, num_labelled, sigma1=sigma1, sigma2=sigma2)
-    log_term = -math.log(check_delta(delta))
-    if order is None:
-        if rho == 0:
-            raise InputError("num_queries=0: nothing was spent, so there is no best order; give one")
-        order = 1 + math.sqrt(log_term / rho)
-    best = float(check_orders(order)[0])
-    return round_up(best * rho + log_term / (best - 1)), best

@@ -15,13 +15,17 @@ from functools import lru_cache
 import numpy as np
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.discrete import log_mass_gaussian_difference
 from pate_fed.privacy.bounds.gaussian import gaussian_delta
 from pate_fed.privacy.bounds.lattice import CoarseLattice, Lattice, Region
-from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, NoiseLaw, tail_sum
-from pate_fed.privacy.bounds.orders import Floats, check_sigma
+from pate_fed.privacy.bounds.noise_law import (
+    GAUSSIAN,
+    LAPLACE,
+    NoiseLaw,
+    log_mass_gaussian_difference,
+    tail_sum,
+)
 from pate_fed.privacy.bounds.outcomes import WIDEST
-from pate_fed.privacy.checks import check_count, check_delta, is_number
+from pate_fed.privacy.checks import Floats, check_count, check_delta, check_sigma, is_number
 
 _WIDEST = 20_000.0  # votes of noise beyond which a table takes long
 _REACH = {GAUSSIAN: 9.0, LAPLACE: 40.0}  # scales that hold all but 1e-17 of the noise

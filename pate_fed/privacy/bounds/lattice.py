@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.privacy.bounds.noise_law import PLAIN, Ints, NoiseLaw, running_sum, tail_sum
-from pate_fed.privacy.bounds.orders import Floats
+from pate_fed.privacy.checks import Floats
 
 Bools = NDArray[np.bool_]
 

@@ -13,17 +13,17 @@ from numpy.typing import ArrayLike
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import ConvertedEpsilon, round_up
-from pate_fed.privacy.bounds.discrete import log_tail_laplace_difference
 from pate_fed.privacy.bounds.gnmax import log1mexp, log_union
-from pate_fed.privacy.bounds.orders import (
+from pate_fed.privacy.bounds.noise_law import log_tail_laplace_difference
+from pate_fed.privacy.checks import (
     Floats,
     check_curve,
+    check_delta,
     check_histograms,
     check_log_q,
     check_orders,
     check_sigma,
 )
-from pate_fed.privacy.checks import check_delta
 
 # P17 stops at 8, which costs up to 45 % of ε on its own MNIST run.
 DEFAULT_MOMENTS: Floats = np.arange(1.0, 65.0)

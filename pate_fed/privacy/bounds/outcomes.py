@@ -17,8 +17,7 @@ import numpy as np
 
 from pate_fed.privacy.bounds.lattice import CoarseLattice, Lattice, Region
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, Ints, NoiseLaw, Reach
-from pate_fed.privacy.bounds.orders import Floats, check_orders, check_sigma
-from pate_fed.privacy.checks import check_count
+from pate_fed.privacy.checks import Floats, check_count, check_orders, check_sigma
 
 WIDEST = {GAUSSIAN: 10_000.0, LAPLACE: 100.0}  # votes of noise that a lattice is searched for
 _BEYOND = {GAUSSIAN: 1.25, LAPLACE: 1.75}  # of that, from where that much noise costs more than the totals

@@ -18,10 +18,8 @@ import numpy as np
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost
-from pate_fed.privacy.bounds.discrete import log_mass_gaussian_difference
-from pate_fed.privacy.bounds.noise_law import GAUSSIAN, NoiseLaw
-from pate_fed.privacy.bounds.orders import Floats
-from pate_fed.privacy.checks import check_delta
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN, NoiseLaw, log_mass_gaussian_difference
+from pate_fed.privacy.checks import Floats, check_delta
 
 _FINEST, _COARSEST = 2e-6, 1e-3  # nats of a cell of the losses' grid
 _CELLS = 20  # of it in an outcome's own deviation
@@ -129,7 +127,7 @@ def _outcome_pmf(outcome: OutcomeCost, cell: float) -> Any:
     divergences are then the chords between the grid's.
     """
     pmf, library = _library()
-    if outcome.of == "sums":  # near to continuous noise that was rounded (bounds.sums)
+    if outcome.of == "sums":  # near to continuous noise that was rounded (docs/proofs/class-sums.md)
         return library.from_gaussian_mechanism(outcome.scale, value_discretization_interval=cell)
     loss, chance = _atoms(outcome)
     if loss.max() > _LONGEST * cell:

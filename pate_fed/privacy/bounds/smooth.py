@@ -1,24 +1,34 @@
 """Smooth sensitivity of GNMax's and the threshold check's data-dependent RDP at one order (P18, appendix B).
 
-Only sums of local-sensitivity curves may be smoothed: one teacher votes on every query. P18 is arXiv
-1802.08908; NRS07 is Nissim, Raskhodnikova and Smith, STOC 2007.
+Only sums of local-sensitivity curves may be smoothed: one teacher votes on every query. What a release under
+such noise (GNSS) costs is derived here, as the paper's figure is too small. P18 is arXiv 1802.08908; NRS07 is
+Nissim, Raskhodnikova and Smith, STOC 2007.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.gnmax import theorem6
-from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders, check_sigma, check_weights
-from pate_fed.privacy.bounds.special import log_ndtr, ndtri_exp
-from pate_fed.privacy.bounds.vote_moves import VoteMoves
-from pate_fed.privacy.checks import check_count
+from pate_fed.privacy.bounds.noise_law import log_ndtr, ndtri_exp
+from pate_fed.privacy.checks import (
+    Floats,
+    check_count,
+    check_orders,
+    check_sigma,
+    is_number,
+)
+
+Ints = NDArray[np.int64]
+
+_POINTS = 16_384  # of a part; 5,000 teachers and many queries have millions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,37 +147,6 @@ def _log_q0(sigma: float, order: float) -> float:
     return low
 
 
-def gnmax_local_sensitivity(
-    totals: ArrayLike,
-    sigma: float,
-    order: float,
-    *,
-    num_teachers: int,
-    weights: ArrayLike | None = None,
-    integer_noise: bool = False,
-) -> Floats:
-    """Local-sensitivity curve of GNMax, Σ over queries of weight × LS_d (P18, Algorithms 4 and 5).
-
-    LS_d bounds the local sensitivity of a query's b(q) at any votes within d moves, d from 0 to at least
-    `num_teachers` - 1. With `integer_noise`
-    every gap counts for one vote less, a bound on the tails of integer noise with ties as losses for σ >= 2.
-
-    Shapes: `totals` (queries, classes), `weights` (queries,) to (distances,); see `summed_curve`.
-
-    Raises:
-        InputError: totals that are no counts or have more votes than teachers, weights that do not fit, or
-            parameters out of range.
-    """
-    votes = check_histograms(totals)
-    check_count("num_teachers", num_teachers, least=1)
-    if len(votes) and votes.sum(axis=1).max() > num_teachers:
-        raise InputError(f"a query has more votes than the {num_teachers} teachers")
-    share = check_weights(weights, len(votes))
-    pieces = gnmax_sensitivity(float(sigma), votes.shape[1], float(order))
-    moves = VoteMoves(votes, sigma=pieces.sigma, margin=1 if integer_noise else 0)
-    return summed_curve(moves, pieces, share, num_teachers)
-
-
 def summed_curve(moves: VoteMoves, pieces: GNMaxSensitivity, share: Floats, num_teachers: int) -> Floats:
     """The curve of `gnmax_local_sensitivity` from its parts, `share` (queries,) being the weights.
 
@@ -237,3 +216,118 @@ def smooth_sensitivity(local: ArrayLike, beta: float) -> float:
     if curve.ndim != 1 or curve.size == 0 or not (curve >= 0).all():
         raise InputError("a local-sensitivity curve must be a list of numbers of at least 0")
     return float((np.exp(-beta * np.arange(curve.size)) * curve).max())
+
+
+def gnss_rdp(order: float, *, beta: float, sigma_ss: float) -> float:
+    """RDP of releasing f(D) + SS_β(D) N(0, σ_ss²) at one order α, for α (1 - e^(-2β)) < 1.
+
+    The divergence of two Gaussians whose standard deviations differ by a factor up to e^β and whose means
+    differ by at most the smaller smooth sensitivity: with u = e^(-2β) and v = 1 - α + α u it is at most
+    α u/(2 σ_ss² v) + (-α β - ½ ln v)/(α - 1), and the other direction of u is smaller. This is exact for the
+    worst pair; P18's Theorem 23 as printed (`gnss_rdp_printed`) is below it where α β is above about 0.3.
+
+    Raises:
+        InputError: β below 0, σ_ss not above 0, or an order outside (1, 1/(1 - e^(-2β))).
+    """
+    beta = check_release(beta, sigma_ss)
+    most = -1 / math.expm1(-2 * beta) if beta > 0 else math.inf
+    if not is_number(order) or not 1 < order < most:
+        raise InputError(f"order={order!r}: must be above 1 and below 1/(1 - exp(-2 beta))={most:g}")
+    narrower, wider = (_gaussian_pair(order, log_u, sigma_ss) for log_u in (-2 * beta, 2 * beta))
+    return max(narrower, wider)
+
+
+def _gaussian_pair(order: float, log_u: float, sigma_ss: float) -> float:
+    """Divergence of N(0, 1) from N(d, u), both times σ_ss², for the largest d² = min(1, u)."""
+    v = 1 + order * math.expm1(log_u)
+    mean = order * min(1.0, math.exp(log_u)) / (2 * sigma_ss**2 * v)
+    return mean + (order * log_u - math.log(v)) / (2 * (order - 1))
+
+
+def check_release(beta: float, sigma_ss: float) -> float:
+    """β as a float; InputError where it or σ_ss is out of range."""
+    if not is_number(beta) or not 0 <= beta < math.inf:
+        raise InputError(f"beta={beta!r}: must be finite and at least 0")
+    if not is_number(sigma_ss) or not 0 < sigma_ss < math.inf:
+        raise InputError(f"sigma_ss={sigma_ss!r}: must be finite and above 0")
+    return float(beta)
+
+
+class VoteMoves:
+    """Bound on ln q (P18, Proposition 7) of many queries after any number of moved votes.
+
+    Moves go from the first to the second class ("closer", q grows) or from the currently second to the first
+    ("apart", q shrinks; the second is whichever is largest then). `margin` is what every gap counts less.
+    """
+
+    def __init__(self, votes: Ints, *, sigma: float, margin: int) -> None:
+        ranked = np.sort(votes, axis=1)[:, ::-1]
+        self.queries, self.num_classes = ranked.shape
+        self.every = np.arange(self.queries)
+        self._first, self._rest = ranked[:, 0], ranked[:, 1:]
+        # Apart: the k largest of the rest are level with the next one after _level[:, k-1] moves.
+        self._prefix = np.cumsum(self._rest, axis=1)
+        following = np.append(self._rest[:, 1:], np.zeros((self.queries, 1), dtype=np.int64), axis=1)
+        self._level = self._prefix - np.arange(1, self.num_classes) * following
+        # Gaps are whole and between 0 and all votes, so one table serves every query and distance.
+        most = int((self._first + self._prefix[:, -1]).max(initial=0))
+        self._log_chances = log_ndtr((margin - np.arange(most + 1)) / (math.sqrt(2) * sigma))
+        self._chances = np.exp(self._log_chances)
+        self._cap = math.log1p(-1 / self.num_classes)
+
+    def log_q(self, moves: Ints, query: Ints, apart: Ints | None = None) -> Floats:
+        """Bound on ln q of `query` after `moves`: apart where `apart` is 1 for the query, closer elsewhere.
+
+        Shapes: (points,) each, `apart` (queries,) to (points,).
+        """
+        gaps = self._closer(moves, query)
+        if apart is not None:
+            away = apart[query] > 0
+            gaps[away] = self._apart(moves[away], query[away])
+        return self._from_gaps(gaps)
+
+    def way(self, log_low: float, log_high: float, apart: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
+        """Moves of each query before ln q is within [log_low, log_high]: distance, query and ln q of each.
+
+        `apart` (queries,) is 1 where q is above, -1 where it is below, 0 where it is within. A query that
+        never gets there makes all moves that it can. In parts of bounded length, (points,) each; a distance
+        is in one part only.
+        """
+        most = np.where(apart > 0, self._prefix[:, -1], (self._first - self._rest[:, 0]) // 2)
+        open_, done = np.flatnonzero(apart != 0), 0
+        while open_.size:
+            span = max(1, min(_POINTS // open_.size, int(most[open_].max()) + 1 - done))
+            query, distance = np.repeat(open_, span), np.tile(np.arange(done, done + span), open_.size)
+            last = most[query]
+            value = self.log_q(np.minimum(distance, last), query, apart)
+            there = np.where(apart[query] > 0, value <= log_high, value >= log_low)
+            there |= distance > last
+            # What comes before the first that is there.
+            before = ~np.logical_or.accumulate(there.reshape(-1, span), axis=1)
+            kept = before.ravel()
+            yield distance[kept], query[kept], value[kept]
+            open_, done = open_[before[:, -1]], done + span
+
+    def _closer(self, moves: Ints, query: Ints) -> Ints:
+        gaps = (self._first[query] - moves)[:, None] - self._rest[query]
+        gaps[:, 0] -= moves
+        return gaps
+
+    def _apart(self, moves: Ints, query: Ints) -> Ints:
+        levelled = np.minimum((self._level[query] < moves[:, None]).sum(axis=1) + 1, self.num_classes - 1)
+        left = self._prefix[query, levelled - 1] - moves
+        # `left` votes spread evenly over the levelled classes, `short` of which have one less.
+        height = -(-left // levelled)
+        short = height * levelled - left
+        rank = np.arange(self.num_classes - 1)
+        even = height[:, None] - (rank < short[:, None])
+        rest = np.where(rank < levelled[:, None], even, self._rest[query])
+        return np.asarray((self._first[query] + moves)[:, None] - rest)
+
+    def _from_gaps(self, gaps: Ints) -> Floats:
+        if self._chances[-1] > 0:
+            total: Floats = np.log(self._chances[gaps].sum(axis=1))
+        else:  # far gaps underflow: relative to the nearest loser, which is the first
+            logs = self._log_chances[gaps]
+            total = logs[:, 0] + np.log(np.exp(logs - logs[:, :1]).sum(axis=1))
+        return np.minimum(total, self._cap)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pate_fed.errors import InputError
 from pate_fed.format import epsilon_text
-from pate_fed.privacy.accountant import capped_cost_epsilon
+from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.profiles import pld_epsilon, totals_pld_epsilon

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
-from pate_fed.privacy.accountant import capped_cost_epsilon
+from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.filter import BudgetFilter

@@ -14,10 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import ConvertedEpsilon, to_epsilon
 from pate_fed.privacy.bounds.cost import epsilon_of
-from pate_fed.privacy.bounds.gnmax import gnmax_rdp_total
+from pate_fed.privacy.bounds.gnmax import exact_bit_rdp, gnmax_rdp_total
 from pate_fed.privacy.bounds.lnmax import lnmax_log_q, lnmax_rdp_from_log_q
-from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS, Floats, check_histograms, check_orders
-from pate_fed.privacy.bounds.threshold import exact_bit_rdp
+from pate_fed.privacy.checks import DEFAULT_ORDERS, Floats, check_histograms, check_orders
 from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
 from pate_fed.privacy.protection import RECORD, Protection

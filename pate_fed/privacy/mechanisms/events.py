@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.cost import Cost
-from pate_fed.privacy.checks import check_count, is_number
+from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
+from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.protection import Protection
 
 
@@ -209,3 +210,25 @@ class PrivacyEvent:
         if self.coordinator.sees_release:
             return self.cost()
         return self.coordinator.cost(self.asked, self.protection, num_classes=self.mechanism.num_classes)
+
+
+def total_cost(events: Iterable[PrivacyEvent]) -> Cost:
+    """Total cost of the events against the student and the public, in any order."""
+    return sum((event.cost() for event in events), Cost())
+
+
+def odometer(events: Iterable[PrivacyEvent], delta: float, *, reserved: Cost = NOTHING) -> list[float]:
+    """Privacy odometer: ε at δ after each event, for display; it stops nothing and never decreases.
+
+    `reserved` is what was paid before the first event.
+
+    Raises:
+        InputError: δ outside (0, 1).
+    """
+    check_delta(delta)
+    cost, shown = reserved, [0.0]
+    for event in events:
+        cost += event.cost()
+        # Each search may end a hair beside the best order, which must not look like a refund.
+        shown.append(max(shown[-1], epsilon_of(cost, delta)))
+    return shown[1:]

@@ -19,12 +19,15 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import overhead, round_up
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.bounds.gaussian import confident_rho
-from pate_fed.privacy.bounds.gnss import gnss_rdp
-from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS, check_histograms
-from pate_fed.privacy.bounds.smooth import gnmax_sensitivity, smooth_sensitivity, summed_curve
-from pate_fed.privacy.bounds.threshold import exact_bit_worst_case
-from pate_fed.privacy.bounds.vote_moves import VoteMoves
-from pate_fed.privacy.checks import check_delta, is_number
+from pate_fed.privacy.bounds.gnmax import exact_bit_worst_case
+from pate_fed.privacy.bounds.smooth import (
+    VoteMoves,
+    gnmax_sensitivity,
+    gnss_rdp,
+    smooth_sensitivity,
+    summed_curve,
+)
+from pate_fed.privacy.checks import DEFAULT_ORDERS, check_delta, check_histograms, is_number
 from pate_fed.privacy.mechanisms.data_dependent import check_answered
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.privacy.accountant import capped_cost_epsilon
-from pate_fed.privacy.bounds.orders import Floats, check_histograms
-from pate_fed.privacy.bounds.special import betaincinv
-from pate_fed.privacy.checks import check_count, check_delta, is_number
+from pate_fed.privacy.bounds.control import capped_cost_epsilon
+from pate_fed.privacy.bounds.noise_law import betaincinv
+from pate_fed.privacy.checks import Floats, check_count, check_delta, check_histograms, is_number
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
 from pate_fed.privacy.mechanisms.own import OwnMechanism

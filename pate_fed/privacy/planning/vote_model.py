@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.orders import Floats, check_histograms
-from pate_fed.privacy.bounds.special import ndtr
-from pate_fed.privacy.checks import check_count, is_number
+from pate_fed.privacy.bounds.noise_law import ndtr
+from pate_fed.privacy.checks import Floats, check_count, check_histograms, is_number
 
 # Queries looked at when planning: the spread of a predicted share is then below 2 %.
 _SAMPLE = 1000

@@ -10,18 +10,13 @@ from functools import lru_cache, partial
 import mpmath
 import numpy as np
 import pytest
+from control_studies import capped_delta, control_delta, control_epsilon
 from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds import control
-from pate_fed.privacy.bounds.control import (
-    CappedOutcome,
-    capped_delta,
-    capped_epsilon,
-    control_delta,
-    control_epsilon,
-)
+from pate_fed.privacy.bounds.control import CappedOutcome, capped_epsilon
 from pate_fed.privacy.bounds.conversion import to_epsilon
 from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import round_up, to_epsilon
-from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
+from pate_fed.privacy.checks import DEFAULT_ORDERS
 
 RHO = st.floats(1e-6, 20.0)
 

@@ -8,19 +8,13 @@ import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published import noise_cluster_epsilon, pate_plus_plus_epsilon, randomized_response_epsilon
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import ConfidentGNMax, Protection
 from pate_fed.privacy.bounds.conversion import to_epsilon
-from pate_fed.privacy.bounds.gaussian import (
-    confident_mu,
-    confident_rho,
-    gaussian_delta,
-    gaussian_dp_epsilon,
-    pate_plus_plus_epsilon,
-)
-from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
-from pate_fed.privacy.label_dp import noise_cluster_epsilon, randomized_response_epsilon
+from pate_fed.privacy.bounds.gaussian import confident_mu, confident_rho, gaussian_delta, gaussian_dp_epsilon
+from pate_fed.privacy.checks import DEFAULT_ORDERS
 
 MNIST = {"sigma1": 150.0, "sigma2": 40.0}
 

@@ -20,7 +20,7 @@ from pate_fed.privacy.bounds.gnmax import (
     gnmax_rdp_total,
     log1mexp,
 )
-from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
+from pate_fed.privacy.checks import DEFAULT_ORDERS
 
 ORDERS = [1.5, 2.0, 5.0, 14.0, 40.0, 200.0]
 

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from published import gnss_rdp_printed
 from scipy.integrate import quad
 
-from pate_fed.privacy.bounds.gnss import gnss_rdp, gnss_rdp_printed
+from pate_fed.privacy.bounds.smooth import gnss_rdp
 
 
 def divergence(order: float, shift: float, ratio: float, sigma: float) -> float:

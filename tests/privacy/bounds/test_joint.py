@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published import joint_rdp
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import Protection
-from pate_fed.privacy.bounds.gnmax import gnmax_rdp
-from pate_fed.privacy.bounds.joint import joint_rdp
-from pate_fed.privacy.bounds.threshold import exact_bit_rdp, log_answered
+from pate_fed.privacy.bounds.gnmax import exact_bit_rdp, gnmax_rdp, log_answered
 
 ORDERS = np.array([1.5, 2.0, 5.0, 14.0, 32.0])
 NOISE = {"sigma1": 30.0, "sigma2": 20.0}

@@ -9,7 +9,7 @@ import pytest
 
 from pate_fed.privacy.bounds.lattice import CoarseLattice, Lattice, Region
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, NoiseLaw
-from pate_fed.privacy.bounds.orders import Floats
+from pate_fed.privacy.checks import Floats
 
 REGION = Region(low=3, both=4, ahead=6, gap=5)
 Cells = list[tuple[int, int]]

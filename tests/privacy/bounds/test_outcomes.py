@@ -307,7 +307,7 @@ def test_never_above_the_noisy_totals(sigma: float, order: float) -> None:
 
 def test_the_bit_is_the_worst_over_all_totals() -> None:
     """Against the finite maximum of the exact closed form, for one vote and for several."""
-    from pate_fed.privacy.bounds.threshold import exact_bit_worst_case
+    from pate_fed.privacy.bounds.gnmax import exact_bit_worst_case
     from pate_fed.privacy.mechanisms.events import Protection
 
     for shift in (1, 3):

@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published import gnmax_local_sensitivity, nrs_parameters, threshold_rdp
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import SanitiseSettings
 from pate_fed.privacy.bounds.gnmax import gnmax_log_q, gnmax_rdp
-from pate_fed.privacy.bounds.gnss import nrs_parameters
 from pate_fed.privacy.bounds.smooth import (
-    gnmax_local_sensitivity,
+    VoteMoves,
     gnmax_sensitivity,
     smooth_sensitivity,
     summed_curve,
     threshold_local_sensitivity,
 )
-from pate_fed.privacy.bounds.threshold import threshold_rdp
-from pate_fed.privacy.bounds.vote_moves import VoteMoves
 
 SIGMA, CLASSES, ORDER, TEACHERS = 40.0, 10, 14.0, 250
 

@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from published import threshold_rdp
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import Protection
-from pate_fed.privacy.bounds.threshold import (
-    bit_divergence,
-    exact_bit_rdp,
-    exact_bit_worst_case,
-    log_answered,
-    threshold_rdp,
-)
+from pate_fed.privacy.bounds.gnmax import bit_divergence, exact_bit_rdp, exact_bit_worst_case, log_answered
 
 ORDERS = [1.5, 2.0, 5.0, 14.0, 32.0]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pate_fed.privacy.bounds.gnmax import gnmax_log_q
-from pate_fed.privacy.bounds.vote_moves import VoteMoves
+from pate_fed.privacy.bounds.smooth import VoteMoves
 
 SIGMA, CLASSES, ORDER, TEACHERS = 40.0, 10, 14.0, 250
 

@@ -20,9 +20,8 @@ from pate_fed.privacy import (
     epsilon_of,
 )
 from pate_fed.privacy.bounds.conversion import to_epsilon
-from pate_fed.privacy.bounds.gnmax import gnmax_rdp
-from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
-from pate_fed.privacy.bounds.threshold import exact_bit_rdp
+from pate_fed.privacy.bounds.gnmax import exact_bit_rdp, gnmax_rdp
+from pate_fed.privacy.checks import DEFAULT_ORDERS
 from pate_fed.privacy.mechanisms.data_dependent import data_dependent_rdp
 
 SIZE = {"num_teachers": 250, "num_classes": 4}

@@ -20,7 +20,7 @@ from pate_fed.privacy import (
 )
 from pate_fed.privacy.bounds.conversion import overhead
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
-from pate_fed.privacy.bounds.gnss import gnss_rdp
+from pate_fed.privacy.bounds.smooth import gnss_rdp
 from pate_fed.privacy.mechanisms.data_dependent import data_dependent_rdp
 from pate_fed.privacy.mechanisms.sanitise import check_sanitisable, public_part
 
