@@ -18,7 +18,7 @@ from pate_fed.label_dp.release import PrivateLabels, check_labels
 from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.label_dp import ClusterCounts, discrete_delta, equation5_sigma
 from pate_fed.privacy.mechanisms.noise import NoiseSource
-from pate_fed.privacy.mechanisms.totals import noisy_argmax
+from pate_fed.privacy.mechanisms.noisy_max import noisy_argmax
 
 Ints = NDArray[np.int64]
 

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from pate_fed.privacy.ledger.ledger import Ledger
     from pate_fed.privacy.ledger.report import verify
     from pate_fed.privacy.ledger.terms import LedgerTerms
-    from pate_fed.privacy.mechanisms.data_dependent import data_dependent_epsilon_do_not_publish
+    from pate_fed.privacy.mechanisms.data_dependent import (
+        SanitiseSettings,
+        data_dependent_epsilon_do_not_publish,
+        sanitised_epsilon,
+    )
     from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
     from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent, odometer, total_cost
     from pate_fed.privacy.mechanisms.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
     from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
-    from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings, sanitised_epsilon
     from pate_fed.privacy.planning.audit import audit_all
     from pate_fed.privacy.planning.planner import Plan, plan
     from pate_fed.privacy.planning.vote_model import Pool
@@ -71,12 +74,11 @@ _PLACES = {
     "ledger.ledger": "Ledger",
     "ledger.report": "verify",
     "ledger.terms": "LedgerTerms",
-    "mechanisms.data_dependent": "data_dependent_epsilon_do_not_publish",
+    "mechanisms.data_dependent": "SanitiseSettings data_dependent_epsilon_do_not_publish sanitised_epsilon",
     "mechanisms.distributed": "DistributedGNMax",
     "mechanisms.events": "CoordinatorView PrivacyEvent odometer total_cost",
     "mechanisms.noise": "NoiseSource SeededNoise SystemNoise noise_from_seed",
     "mechanisms.noisy_max": "ConfidentGNMax GNMax InteractiveGNMax LNMax Release",
-    "mechanisms.sanitise": "SanitiseSettings sanitised_epsilon",
     "planning.audit": "audit_all",
     "planning.planner": "Plan plan",
     "planning.vote_model": "Pool",

@@ -11,9 +11,14 @@ from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import NOTHING, Cost
 from pate_fed.privacy.bounds.profiles import pld_epsilon
 from pate_fed.privacy.checks import check_count
-from pate_fed.privacy.dp_events import cost_of_dp_event, is_dp_event, to_dp_event
 from pate_fed.privacy.filter import BudgetFilter
-from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent
+from pate_fed.privacy.mechanisms.events import (
+    Mechanism,
+    PrivacyEvent,
+    cost_of_dp_event,
+    is_dp_event,
+    to_dp_event,
+)
 from pate_fed.privacy.protection import RECORD, Protection
 
 if TYPE_CHECKING:

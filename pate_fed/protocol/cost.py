@@ -25,10 +25,10 @@ from pate_fed.privacy import (
     SanitiseSettings,
 )
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.mechanisms.data_dependent import check_sanitisable
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
 from pate_fed.privacy.mechanisms.own import OwnMechanism
-from pate_fed.privacy.mechanisms.sanitise import check_sanitisable
 from pate_fed.protocol.sum_cost import noise_at_hospitals, sum_ledger_terms, sum_protection, sum_view
 from pate_fed.protocol.terms import Terms
 

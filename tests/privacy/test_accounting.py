@@ -30,7 +30,7 @@ from pate_fed.privacy import (
     capped_cost_epsilon,
     epsilon_of,
 )
-from pate_fed.privacy.dp_events import to_dp_event
+from pate_fed.privacy.mechanisms.events import to_dp_event
 
 STUDY = ConfidentGNMax(classes=10, threshold=200, sigma1=150, sigma2=40)
 TOTALS = np.tile([3, 90, 7], (20, 1))

@@ -39,7 +39,7 @@ from pate_fed.privacy.bounds.lnmax import (
     moments_epsilon,
 )
 from pate_fed.privacy.bounds.smooth import gnmax_sensitivity, smooth_sensitivity, threshold_local_sensitivity
-from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings, check_sanitisable
+from pate_fed.privacy.mechanisms.data_dependent import SanitiseSettings, check_sanitisable
 
 Case = dict[str, Any]
 Cases = Callable[..., list[Case]]

@@ -22,8 +22,8 @@ from pate_fed.privacy.ledger.chain import Chain
 from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.privacy.ledger.verify import SLACK
 from pate_fed.privacy.mechanisms.class_sums import SharedClassSums
+from pate_fed.privacy.mechanisms.data_dependent import public_part
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
-from pate_fed.privacy.mechanisms.sanitise import public_part
 from pate_fed.structure import setting
 
 STATUSES = ("success", "failed", "aborted")

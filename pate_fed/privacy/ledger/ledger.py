@@ -21,9 +21,8 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import VERSION
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.ledger.chain import Chain, Outputs
-from pate_fed.privacy.ledger.claims import Named
 from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
-from pate_fed.privacy.ledger.report import LedgerReport, verify
+from pate_fed.privacy.ledger.report import LedgerReport, Named, verify
 from pate_fed.privacy.ledger.rows import (
     Entry,
     Provenance,
@@ -43,7 +42,7 @@ from pate_fed.privacy.ledger.terms import (
 )
 from pate_fed.privacy.ledger.verify import read_chain
 from pate_fed.privacy.mechanisms.events import PrivacyEvent
-from pate_fed.privacy.mechanisms.totals import frozen
+from pate_fed.privacy.mechanisms.noisy_max import frozen
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

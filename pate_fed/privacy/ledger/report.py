@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,6 @@ from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text
 from pate_fed.privacy.ledger.accountants import CapsEpsilon, accountants, second_opinions
 from pate_fed.privacy.ledger.beside import NOT_HELD, labels_beside, metrics_beside
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
-from pate_fed.privacy.ledger.claims import Named, check_claims
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import (
@@ -32,7 +31,11 @@ from pate_fed.privacy.ledger.terms import (
 from pate_fed.privacy.ledger.verify import read_chain
 from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, SharedClassSums
 from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent, hospital_noise
-from pate_fed.privacy.mechanisms.own import OwnMechanism
+from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim
+from pate_fed.structure.parts import entry_points
+
+Named = Collection[str] | Mapping[str, Any] | None
+"""Mechanisms whose code may be loaded: by name, or with the object itself; None: not even installed ones."""
 
 _CHARGED = {
     "outcome": "what it released, and caps on both by optimal control of the privacy loss where that is less",
@@ -174,7 +177,7 @@ def verify(
 
     `aggregators` are mechanisms that are none of ours and whose code may be loaded, to hold their claims
     against it: names, or objects of this process by name. None: none, not even one that is installed for it
-    (`claims.check_claims`).
+    (`check_claims`).
 
     `public_key` (Ed25519, 64 hex digits) must have signed every row, `head` must be the hash of one; both
     come from elsewhere. Without the key a chain that was computed anew by somebody who can write the file is
@@ -334,3 +337,36 @@ def _entry_line(entry: Entry, entries: Sequence[Entry]) -> str:
         chosen = f"; round {student.round}, {student.strategy}, by a student of rows up to {last}"
     line = f"  {entry.seq:>4}  {entry.time}  {event.mechanism.name}: {counts}"
     return f"{line}, then ε={epsilon_text(entry.epsilon)}{chosen}"
+
+
+def check_claims(terms: LedgerTerms, named: Named) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which claims were held against their code, and why others were not, a sentence each.
+
+    Code is loaded where it is an installed entry point of the group pate_fed.aggregators, or in `named`. No
+    other is, whatever a ledger names: the file may come from anyone.
+
+    Raises:
+        IntegrityError: the code is another than the ledger names, or claims a larger curve.
+    """
+    checked, unchecked = list[str](), list[str]()
+    for mechanism in terms.mechanisms:
+        if not isinstance(mechanism, OwnMechanism):
+            continue
+        name, whose = mechanism.name, mechanism.claim.part.text
+        if named is None:
+            unchecked.append(f"the curve of {whose} was not computed again: ledger verify does")
+            continue
+        if name not in named and name not in entry_points("aggregator").values():
+            unchecked.append(
+                f"the curve of {whose} was not computed again: a ledger may name any code, so it is loaded "
+                f"only if you name it: --aggregator {name}, or in Python "
+                f"Ledger.read(RUN_DIR, aggregators=[{name!r}])"
+            )
+            continue
+        try:
+            check_claim(mechanism, named.get(name) if isinstance(named, Mapping) else None)
+        except InputError as error:
+            unchecked.append(f"the code of {whose} cannot be used here: {error}")
+            continue
+        checked.append(f"{name}: its code, as it is here, claims no more than was charged")
+    return tuple(checked), tuple(unchecked)

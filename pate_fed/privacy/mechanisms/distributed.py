@@ -22,8 +22,14 @@ from pate_fed.privacy.bounds.noise_law import GAUSSIAN
 from pate_fed.privacy.checks import check_count, check_scale, is_number
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, hospital_noise, sum_distance
 from pate_fed.privacy.mechanisms.noise import NoiseSource, as_noise
-from pate_fed.privacy.mechanisms.noisy_max import Release, Voting, finish, winner_cost
-from pate_fed.privacy.mechanisms.totals import noisy_argmax, stop_after
+from pate_fed.privacy.mechanisms.noisy_max import (
+    Release,
+    Voting,
+    finish,
+    noisy_argmax,
+    stop_after,
+    winner_cost,
+)
 from pate_fed.privacy.protection import RECORD, Protection
 
 # Masked sums are taken modulo 2^32, so no honest noisy total can be larger.

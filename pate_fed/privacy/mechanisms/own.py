@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -38,11 +38,15 @@ from pate_fed.privacy.bounds.claimed import (
 )
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.checks import check_count, is_number
-from pate_fed.privacy.dp_events import cost_of_dp_event, is_dp_event
-from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism
+from pate_fed.privacy.mechanisms.events import (
+    PLAIN,
+    CoordinatorView,
+    Mechanism,
+    cost_of_dp_event,
+    is_dp_event,
+)
 from pate_fed.privacy.mechanisms.noise import NoiseSource, SeededNoise, as_noise
-from pate_fed.privacy.mechanisms.noisy_max import MOST_TEACHERS, NOT_ANSWERED, Release, finish
-from pate_fed.privacy.mechanisms.totals import check_totals
+from pate_fed.privacy.mechanisms.noisy_max import MOST_TEACHERS, NOT_ANSWERED, Release, check_totals, finish
 from pate_fed.privacy.protection import RECORD, Protection
 from pate_fed.structure import from_plain, to_plain
 from pate_fed.structure.faults import describe, ends_process, telling
@@ -62,7 +66,7 @@ _SPOT = CLAIMED_ORDERS[::19]  # at which a curve is read again before each relea
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
+class Sensitivity(Protection):
     """What a mechanism may rely on of one query's totals: sizes, and how far one unit moves them.
 
     Shapes: totals are (num_classes,), each from 0 to `num_teachers`. Of neighbouring totals `l1` bounds the
@@ -72,32 +76,10 @@ class Sensitivity:
 
     num_teachers: int
     num_classes: int
-    protection: Protection
 
-    @property
-    def votes_moved(self) -> int:
-        """Votes that one unit can sway."""
-        return self.protection.votes_moved
 
-    @property
-    def votes_vanish(self) -> bool:
-        """Whether they may appear or disappear, instead of moving."""
-        return self.protection.votes_vanish
-
-    @property
-    def l1(self) -> int:
-        """L1 sensitivity, in votes."""
-        return self.protection.l1
-
-    @property
-    def l2_squared(self) -> int:
-        """Squared L2 sensitivity."""
-        return self.protection.l2_squared
-
-    @property
-    def top(self) -> int:
-        """Sensitivity of the largest total, in votes."""
-        return self.protection.top
+def _sensitivity(of: Protection, num_teachers: int, num_classes: int) -> Sensitivity:
+    return Sensitivity(**asdict(of), num_teachers=num_teachers, num_classes=num_classes)
 
 
 class Aggregator(Protocol):
@@ -221,9 +203,7 @@ class OwnMechanism(Mechanism):
 
     @property
     def _sensitivity(self) -> Sensitivity:
-        return Sensitivity(
-            num_teachers=self.num_teachers, num_classes=self.num_classes, protection=self.protection
-        )
+        return _sensitivity(self.protection, self.num_teachers, self.num_classes)
 
     def label(self, code: Any, totals: Ints, noise: NoiseSource) -> int:
         """A class or `NOT_ANSWERED` for totals int64 (classes,); IntegrityError where the code fails."""
@@ -267,7 +247,7 @@ def own_mechanism(
     what = f"{KIND} {known.name!r}"
     made = make_aggregator(part, parameters or {}, what=what)
     given = own_parameters(made, what=what)
-    sensitivity = Sensitivity(num_teachers=num_teachers, num_classes=classes, protection=protection)
+    sensitivity = _sensitivity(protection, num_teachers, classes)
     curve = _read_curve(made, sensitivity, what=what)
     if _read_curve(made, sensitivity, what=what) != curve:
         raise InputError(f"{what}: claims another curve each time it is asked; one that is fixed is meant")

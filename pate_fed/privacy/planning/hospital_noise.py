@@ -20,11 +20,13 @@ from pate_fed.privacy.planning.search import (
     CONSENSUS,
     Offer,
     OfferSearch,
+    OpenStudy,
+    Spent,
     effective_labels,
     is_useful,
     queries_for,
+    spend,
 )
-from pate_fed.privacy.planning.spend import OpenStudy, Spent, spend
 from pate_fed.privacy.planning.vote_model import VoteModel
 from pate_fed.privacy.protection import LEAST_PARTIES, Shares
 

@@ -7,6 +7,7 @@ import math
 import time
 from functools import lru_cache, partial
 
+import control_studies
 import mpmath
 import numpy as np
 import pytest
@@ -187,7 +188,7 @@ def profile(r: Floats, variance: float) -> Floats:
 def test_one_outcome_adds_no_more_than_the_increment(start: float) -> None:
     """Lemma 2 against real laws: E_p[G(r q/p)] <= G'(r) + η for random pairs and every r."""
     rng, sigma, slack = np.random.default_rng(3), 5.0, 1e-6
-    step = control._step(control._argmax(sigma), 2 / sigma**2)
+    step = control._step(control_studies._argmax(sigma), 2 / sigma**2)
     variance = start * step.variance
     raised = variance + control._increment(step, variance, slack)
     r = np.exp(np.linspace(-4, 4, 801))
@@ -212,7 +213,7 @@ def test_its_inequality_holds_in_fifty_digits() -> None:
     sigma, slack = 6.0, 1e-7
     variance = 2 / sigma**2
     start = 4 * variance
-    rise = control._increment(control._step(control._argmax(sigma), 2 / sigma**2), start, slack)
+    rise = control._increment(control._step(control_studies._argmax(sigma), 2 / sigma**2), start, slack)
     rng = np.random.default_rng(5)
     with mpmath.workdps(50):
         for alpha in (2.0, 3.0, 5.0, *rng.uniform(2, 14, size=4).tolist()):

@@ -7,14 +7,25 @@ from dataclasses import FrozenInstanceError, replace
 from fractions import Fraction
 from typing import Any
 
+import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import ConfidentGNMax, CoordinatorView, GNMax, LNMax, PrivacyEvent, Protection
+from pate_fed.privacy import (
+    Accountant,
+    ConfidentGNMax,
+    CoordinatorView,
+    GNMax,
+    LNMax,
+    PrivacyEvent,
+    Protection,
+    epsilon_of,
+)
 from pate_fed.privacy.bounds.cost import Cost
-from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
+from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, cost_of_dp_event, hospital_noise
 
 REST: dict[str, Any] = {"num_teachers": 12, "num_classes": 3}
 
@@ -159,3 +170,36 @@ def test_values_are_frozen() -> None:
     for value, name in ((event(), "asked"), (Protection(), "unit"), (PLAIN, "kind"), (CONFIDENT, "sigma2")):
         with pytest.raises(FrozenInstanceError):
             setattr(value, name, 1)
+
+
+STUDY = ConfidentGNMax(classes=10, threshold=200, sigma1=150, sigma2=40)
+
+
+def test_dp_accounting_agrees_on_the_noisy_totals_in_both_directions() -> None:
+    accountant = Accountant()
+    accountant.spend(STUDY, queries=640, labels=283)
+    accountant.spend(LNMax(classes=10, scale=20), queries=50)
+    lowered = accountant.to_dp_event()
+    theirs = RdpAccountant(orders=list(np.arange(1.5, 60, 0.25))).compose(lowered).get_epsilon(1e-5)
+    ours = epsilon_of(accountant.cost.as_totals, 1e-5)
+    assert ours == pytest.approx(theirs, rel=0.03)
+    back = cost_of_dp_event(lowered)
+    assert float(back.rho) == pytest.approx(float(accountant.cost.as_totals.rho), rel=1e-12)
+    assert back.rho >= accountant.cost.as_totals.rho  # rounded against the user
+    again = Accountant()
+    again.spend(lowered)
+    assert again.epsilon() == pytest.approx(ours, rel=1e-9) and again.epsilon() > accountant.epsilon()
+    assert "1 DpEvent" in repr(again)
+    assert again.to_dp_event() == dp_accounting.ComposedDpEvent([lowered])
+
+
+def test_dp_events_of_every_known_kind_have_their_cost() -> None:
+    events: list[Any] = [
+        dp_accounting.NoOpDpEvent(),
+        dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(4.0), 16),
+        dp_accounting.LaplaceDpEvent(10.0),
+        dp_accounting.dp_event.ZCDpEvent(0.5, 0.1),
+    ]
+    cost = cost_of_dp_event(dp_accounting.ComposedDpEvent(events))
+    assert (float(cost.rho), float(cost.flat), cost.pure[0][1]) == (1.0, 0.1, 1)
+    assert float(cost.pure[0][0]) == pytest.approx(0.1)

@@ -21,8 +21,7 @@ from pate_fed.privacy import (
 from pate_fed.privacy.bounds.conversion import overhead
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
 from pate_fed.privacy.bounds.smooth import gnss_rdp
-from pate_fed.privacy.mechanisms.data_dependent import data_dependent_rdp
-from pate_fed.privacy.mechanisms.sanitise import check_sanitisable, public_part
+from pate_fed.privacy.mechanisms.data_dependent import check_sanitisable, data_dependent_rdp, public_part
 
 SIGMA, CLASSES, ORDER, TEACHERS = 40.0, 10, 14.0, 250
 
