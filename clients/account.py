@@ -21,7 +21,7 @@ from pathlib import Path
 from clients.policy import Agreement, Policy
 from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
 from pate_fed.disk import sync_folder, write_private
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy import LedgerTerms
 from pate_fed.protocol.refusals import Refusal
@@ -198,7 +198,7 @@ def _bookings(connection: sqlite3.Connection) -> list[Booking]:
     for digest, state, when, study, data, stated, costs, asked in rows.fetchall():
         try:
             made = {name: LedgerTerms.from_dict(values) for name, values in json.loads(costs).items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IntegrityError) as error:
             raise InputError(f"the study {study!r} on this hospital's account is not readable") from error
         found.append(
             Booking(

@@ -1,11 +1,12 @@
 """Privacy accounting of PATE: mechanisms and noise, the budget, the ledger, planning, the papers' bounds.
 
 Needs NumPy and SciPy only; `docs/accounting.md` has examples. `pate_fed.privacy.bounds` holds the theorems;
-what is not named here is imported from its own module.
+what is not named here is imported from its own module. Input that is out of range, of another shape or no
+number is an InputError that names it, everywhere; docstrings say what else is refused.
 
 Begin with `accounting.py`, an accountant for scripts, and `mechanisms`: how totals become labels, and what
-that costs. `ledger` writes and verifies what was charged, `filter.py` stops a study before its budget would
-be passed, `planning` says beforehand what a budget affords.
+that costs. `protection.py` says what is protected, `ledger` writes and verifies what was charged, `filter.py`
+stops a study before its budget would be passed, `planning` says beforehand what a budget affords.
 """
 
 from importlib import import_module

@@ -80,9 +80,6 @@ class Accountant:
         It is a guarantee where the numbers of queries and labels were fixed beforehand, as caps: in any
         order, each query chosen from earlier labels, and with fewer in the end. Where they followed from the
         labels, as in a run that stops by its own count, it is a reading; fix caps, or ask `remaining` first.
-
-        Raises:
-            InputError: δ outside (0, 1).
         """
         return capped_cost_epsilon(self.cost, delta)
 
@@ -101,9 +98,6 @@ class Accountant:
 
         By the Rényi filter, so it may be asked again after each release: a stop that follows it keeps the
         budget however queries were chosen. `queries` is the most that is of interest.
-
-        Raises:
-            InputError: ε, δ or `queries` out of range.
         """
         known = [event for event in self._spent if isinstance(event, PrivacyEvent)]
         others = [self._cost(event) for event in self._spent if not isinstance(event, PrivacyEvent)]

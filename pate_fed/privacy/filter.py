@@ -27,8 +27,7 @@ class BudgetFilter:
     """Rényi filter of a budget (ε, δ): how many more queries fit, whatever the votes.
 
     It knows parameters and public counts only, never votes, so that a stop reveals nothing. `reserved` is
-    paid before the first query, for what a study releases besides its labels. Without `by_outcome` a query is
-    charged as its noisy totals, as earlier versions did.
+    paid before the first query, for what a study releases besides its labels.
 
     Raises:
         InputError: ε or δ out of range, or a reserved cost that is not known at the budget's order.
@@ -38,7 +37,6 @@ class BudgetFilter:
     delta: float
     protection: Protection = RECORD
     reserved: Cost = NOTHING
-    by_outcome: bool = True
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -82,8 +80,8 @@ class BudgetFilter:
             return 0
         order = Fraction(self.order)
         left = self.room - self._spent(events, order, charged)
-        asked = self._charge(mechanism.cost_asked(self.protection)).rdp(order)
-        both = asked + self._charge(mechanism.cost_answered(self.protection)).rdp(order)
+        asked = mechanism.cost_asked(self.protection).rdp(order)
+        both = asked + mechanism.cost_answered(self.protection).rdp(order)
         if asked < 0 or both <= 0:
             raise InputError(
                 f"mechanism={mechanism.name!r} states a cost of {float(both)} a query: above 0 is meant"
@@ -129,10 +127,7 @@ class BudgetFilter:
         if charged is not None:
             if known:
                 raise InputError("events and their sum were both given: one of them is meant")
-            return self._charge(charged).rdp(order)
+            return charged.rdp(order)
         if any(event.protection != self.protection for event in known):
             raise InputError("an event protects another unit, adjacency or number of votes than the budget")
-        return (self.reserved + self._charge(total_cost(known))).rdp(order)
-
-    def _charge(self, cost: Cost) -> Cost:
-        return cost if self.by_outcome else cost.as_totals
+        return (self.reserved + total_cost(known)).rdp(order)

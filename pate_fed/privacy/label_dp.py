@@ -59,9 +59,6 @@ def discrete_delta(sigma: float, epsilon: float) -> float:
 
     The privacy loss at the noise (x, x') of the two counts is (1 - (x - x'))/σ², so with D the difference of
     two draws δ = Pr[D > εσ² - 1] - e^ε Pr[D > εσ² + 1].
-
-    Raises:
-        InputError: σ or ε out of range.
     """
     sigma, epsilon = check_scale("sigma", sigma), check_epsilon(epsilon)
     gap = math.floor(epsilon * sigma**2 - 1) + 1
@@ -71,11 +68,7 @@ def discrete_delta(sigma: float, epsilon: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRelease(Mechanism):
-    """A release of private labels as a ledger's row states it; it costs the same about however many records.
-
-    Raises:
-        InputError: a parameter out of range.
-    """
+    """A release of private labels as a ledger's row states it: it costs the same for any count of records."""
 
     num_teachers: ClassVar[int] = 0
     answers_all: ClassVar[bool] = True

@@ -36,9 +36,6 @@ class Protection:
     by its square and pure ε by itself.
 
     The unit "label" is for features that are public: one record's label is replaced (label DP).
-
-    Raises:
-        InputError: an unknown unit or adjacency, or `votes_moved` below 1.
     """
 
     unit: str = "record"

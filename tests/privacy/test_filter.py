@@ -36,6 +36,8 @@ protections = st.builds(
 )
 
 
+from pate_fed.privacy.protection import RECORD
+
 epsilons = st.floats(1e-3, 60)
 
 
@@ -103,11 +105,12 @@ def test_a_budget_that_no_query_fits_is_seen_at_the_start() -> None:
 
 
 def test_what_fits_a_small_budget() -> None:
-    budget, totals = BudgetFilter(2.0, 1e-5), BudgetFilter(2.0, 1e-5, by_outcome=False)
-    assert totals.affordable(MNIST, queries=10_000) == 167
+    budget = BudgetFilter(2.0, 1e-5)
+    totals: Any = Free(MNIST.cost_asked(RECORD).as_totals, MNIST.cost_answered(RECORD).as_totals)
+    assert budget.affordable(totals, queries=10_000) == 167
     assert budget.affordable(MNIST, queries=10_000) == 260
     # With a cap on answers the rest of the budget goes into the check, which is cheaper.
-    assert totals.affordable(MNIST, queries=10_000, max_answers=100) == 2058
+    assert budget.affordable(totals, queries=10_000, max_answers=100) == 2058
     assert budget.affordable(MNIST, queries=10_000, max_answers=100) == 4818
     assert BudgetFilter(2.0, 1e-5).affordable(GNMax(**REST, sigma=40), queries=10_000, max_answers=100) == 100
 
@@ -204,8 +207,9 @@ def test_a_mechanism_that_claims_no_cost_is_refused() -> None:
 
 
 def test_filter_agrees_with_dp_accounting_on_gaussian_events() -> None:
-    budget = BudgetFilter(3.0, 1e-6, by_outcome=False)
-    fits = budget.affordable(GNMax(**REST, sigma=40), queries=100_000)
+    budget = BudgetFilter(3.0, 1e-6)
+    totals: Any = Free(GNMax(**REST, sigma=40).cost_asked(RECORD).as_totals, Cost())
+    fits = budget.affordable(totals, queries=100_000)
     accountant = dp_accounting.rdp.RdpAccountant(orders=[budget.order])
     one = dp_accounting.GaussianDpEvent(40 / math.sqrt(2))
     accountant.compose(one, fits)
@@ -215,13 +219,13 @@ def test_filter_agrees_with_dp_accounting_on_gaussian_events() -> None:
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)
-@given(epsilons, deltas, protections, st.booleans(), st.data())
+@given(epsilons, deltas, protections, st.data())
 def test_a_running_sum_is_what_all_events_add_up_to(
-    epsilon: float, delta: float, protection: Protection, by_outcome: bool, data: st.DataObject
+    epsilon: float, delta: float, protection: Protection, data: st.DataObject
 ) -> None:
     """Kept from release to release, it decides exactly as the sum over all events does, at every step."""
     release = SanitiseSettings.at_order(1e7).cost() if data.draw(st.booleans()) else Cost()
-    budget = BudgetFilter(epsilon, delta, protection, release, by_outcome)
+    budget = BudgetFilter(epsilon, delta, protection, release)
     known: list[PrivacyEvent] = []
     running = release
     for _ in range(data.draw(st.integers(1, 12))):
@@ -230,7 +234,7 @@ def test_a_running_sum_is_what_all_events_add_up_to(
         asked = data.draw(st.integers(0, 300))
         made = event(mechanism, asked, data.draw(st.integers(0, asked)), protection=protection)
         known.append(made)
-        running = running + (made.cost() if by_outcome else made.cost().as_totals)
+        running = running + made.cost()
         queries, cap = data.draw(st.integers(0, 2000)), data.draw(st.none() | st.integers(0, 500))
         wanted: dict[str, Any] = {"queries": queries, "max_answers": cap}
         assert budget.affordable(mechanism, charged=running, **wanted) == budget.affordable(

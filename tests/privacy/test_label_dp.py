@@ -137,13 +137,6 @@ def test_one_release_of_counts_is_charged_by_its_exact_law(
     assert epsilon_of(twice, delta) == epsilon_of(twice.as_totals, delta)
 
 
-def test_counts_in_a_ledger_of_an_earlier_version_cost_what_they_did(tmp_path: Path) -> None:
-    terms = _terms(SHARED, delta=1e-5, coordinator=NOISY_COUNTS, charged="totals")
-    with Ledger.create(tmp_path / "l.sqlite", terms) as ledger:
-        assert _charge(ledger, np.arange(N), SHARED) == pytest.approx(0.6157, abs=1e-4)
-    assert verify(tmp_path / "l.sqlite").epsilon == pytest.approx(0.6157, abs=1e-4)
-
-
 def test_wide_noise_is_charged_by_its_renyi_divergence() -> None:
     wide = replace(SHARED, sigma_party=1e6).cost_asked(LABEL)
     assert epsilon_of(wide, 1e-5) == epsilon_of(wide.as_totals, 1e-5)

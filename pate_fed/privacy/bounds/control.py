@@ -44,9 +44,6 @@ class CappedOutcome:
     `rdp` bounds its RDP at an order of at least 2, in both directions and for any votes. `variance` bounds it
     too: RDP(α) <= α `variance`/2 at every order α > 1, as noise with ρ = `variance`/2 has. Tables are kept by
     `rdp`, so equal kinds give equal functions.
-
-    Raises:
-        InputError: `variance` or `times` out of range.
     """
 
     rdp: Callable[[float], float]
@@ -189,9 +186,6 @@ def capped_epsilon(outcomes: Sequence[CappedOutcome], delta: float) -> float:
     """ε at δ of any adaptive sequence of `outcomes`, each kind as often as its cap; rounded up.
 
     In any order, each chosen from all earlier outcomes, stopped at any time.
-
-    Raises:
-        InputError: δ out of range.
     """
     delta, parts = check_delta(delta), _coarsest_first(outcomes)
     if not parts:
@@ -214,9 +208,6 @@ def capped_cost_epsilon(cost: Cost, delta: float) -> float:
 
     The least of RDP and of optimal control over the privacy loss, which
     holds where a cap is set on every kind of outcome and nothing else is released. It takes a second or so.
-
-    Raises:
-        InputError: δ outside (0, 1).
     """
     found = epsilon_of(cost, delta)
     if not cost.outcomes or cost != Cost(outcomes=cost.outcomes):

@@ -66,9 +66,6 @@ def to_epsilon(
     """ε at δ of an RDP curve: the least over its orders, at least 0, rounded up.
 
     Shapes: `orders` and `rdp` (orders,).
-
-    Raises:
-        InputError: δ outside (0, 1), an order of 1 or less, lengths that differ, a negative or NaN curve.
     """
     grid, curve = check_curve(orders, rdp)
     extra = overhead(grid, check_delta(delta), conversion)

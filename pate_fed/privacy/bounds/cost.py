@@ -78,7 +78,7 @@ class OutcomeCost:
         if self.of == "check":
             found = bit_rdp(self.scale, at, shift=self.votes, kind=self.kind)
         else:
-            # All at once, and one after the other: earlier versions charged the latter.
+            # Both hold: all votes at once (Lemma 8), and one after the other (`moved_rdp`).
             found = min(self._moved(at, self.votes), moved_rdp(self._moved, at, self.votes))
         return min(Fraction(found), totals) if found < math.inf else totals
 

@@ -26,11 +26,7 @@ def confident_rho(
     sigma2: float,
     protection: Protection = RECORD,
 ) -> float:
-    """ρ-zCDP of a run, so RDP α ρ (P18, Proposition 8 and section 4.2); `sigma1` None: no threshold.
-
-    Raises:
-        InputError: counts or noise out of range.
-    """
+    """ρ-zCDP of a run, so RDP α ρ (P18, Proposition 8 and section 4.2); `sigma1` None: no threshold."""
     check_count("asked", asked)
     if check_count("answered", answered) > asked:
         raise InputError(f"answered={answered}: must not be more than the {asked} queries asked")
@@ -43,11 +39,7 @@ def confident_rho(
 def confident_mu(
     asked: int, answered: int, *, sigma1: float | None, sigma2: float, protection: Protection = RECORD
 ) -> float:
-    """μ of the Gaussian DP of a run with continuous noise: μ² = 2ρ (Balle and Wang 2018, composition).
-
-    Raises:
-        InputError: counts or noise out of range.
-    """
+    """μ of the Gaussian DP of a run with continuous noise: μ² = 2ρ (Balle and Wang 2018, composition)."""
     return math.sqrt(2 * confident_rho(asked, answered, sigma1=sigma1, sigma2=sigma2, protection=protection))
 
 
@@ -56,9 +48,6 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
     Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), from logarithms of both terms and what these may be off: for small μ
     the terms are almost equal.
-
-    Raises:
-        InputError: μ not above 0, or ε below 0.
     """
     if not 0 < mu < math.inf or not epsilon >= 0:
         raise InputError(f"mu={mu!r}, epsilon={epsilon!r}: mu above 0 and epsilon of at least 0 are meant")
@@ -73,9 +62,6 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     """ε at δ of μ-Gaussian DP, exact and rounded up; no RDP analysis of Gaussian noise can give less.
 
     Exact for continuous Gaussian noise. For integer noise RDP is the proven figure.
-
-    Raises:
-        InputError: μ below 0, δ outside (0, 1).
     """
     delta = check_delta(delta)
     if mu == 0:

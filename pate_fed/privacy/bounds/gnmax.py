@@ -46,9 +46,6 @@ def gnmax_log_q(totals: ArrayLike, sigma: float, *, discrete: bool = False) -> F
     as in the paper.
 
     Shapes: `totals` (queries, classes) to (queries,).
-
-    Raises:
-        InputError: totals that are no counts, or σ out of range.
     """
     votes, sigma = check_histograms(totals), check_sigma("sigma", sigma)
 
@@ -141,9 +138,6 @@ def gnmax_rdp_from_log_q(
     """RDP of GNMax where q bounds its miss probability: min(Theorem 6, α/σ²) (P18).
 
     Shapes: `log_q` scalar or (queries,), in nats; (orders,) or (queries, orders).
-
-    Raises:
-        InputError: ln q above 0 or NaN, σ or an order out of range.
     """
     grid, sigma, given = check_orders(orders), check_sigma("sigma", sigma), check_log_q(log_q)
     flat, sigma = given.reshape(-1), effective_sigma(sigma, protection)
@@ -167,9 +161,6 @@ def gnmax_rdp(
     """Data-dependent RDP of GNMax for each query (P18, Theorem 6); private, as the votes are.
 
     Shapes: `totals` (queries, classes) to (queries, orders).
-
-    Raises:
-        InputError: totals that are no counts, σ or an order out of range.
     """
     log_q = gnmax_log_q(totals, sigma, discrete=discrete)
     return gnmax_rdp_from_log_q(log_q, sigma, orders, protection=protection)
@@ -186,9 +177,6 @@ def gnmax_rdp_total(
     """Data-dependent RDP of GNMax over all queries.
 
     Shapes: `totals` (queries, classes) to (orders,).
-
-    Raises:
-        InputError: as `gnmax_rdp`.
     """
     total: Floats = gnmax_rdp(totals, sigma, orders, discrete=discrete, protection=protection).sum(axis=0)
     return total
@@ -267,9 +255,6 @@ def exact_bit_rdp(
     clamped to 0..n, so the figure may only be larger than needed.
 
     Shapes: `top` scalar or (queries,) to (orders,) or (queries, orders).
-
-    Raises:
-        InputError: parameters out of range.
     """
     grid, votes = check_orders(orders), _check_top(top)
     # A batch has few different maxima, so each is done once.
@@ -299,9 +284,6 @@ def exact_bit_worst_case(
     differences of totals, which reach down to -`num_teachers`.
 
     Shapes: (orders,).
-
-    Raises:
-        InputError: parameters out of range.
     """
     every = np.arange(lowest, check_count("num_teachers", num_teachers, least=1) + 1)
     curves = exact_bit_rdp(every, threshold, sigma1, orders, discrete=True, protection=protection)

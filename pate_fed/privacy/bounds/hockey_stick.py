@@ -47,9 +47,6 @@ def bit_delta(scale: float, epsilon: float, *, shift: int = 1, kind: str = GAUSS
     max(0, Pr[Z = x] - e^ε Pr[Z = x + shift]): the loss is monotone in x, so one threshold reaches it. Beyond
     20,000 votes of Gaussian noise that of continuous noise is stated, within 1e-8 of it; of Laplace noise
     that at ε = 0.
-
-    Raises:
-        InputError: scale, ε or shift out of range.
     """
     scale, epsilon, k = _check(scale, epsilon, shift)
     if k > 4 * _REACH[kind] * scale + 10:  # the two laws hardly meet
@@ -68,9 +65,6 @@ def argmax_delta(scale: float, epsilon: float, *, shift: int = 1, kind: str = GA
     For any number of classes and any votes, ties broken uniformly. At most the noisy totals' own δ, which is
     in closed form. Above the true supremum by less than 1 % for Gaussian noise, and for Laplace noise of up
     to `outcomes.WIDEST` votes where δ is at least 1e-9. Wider Laplace noise is charged as that of so many.
-
-    Raises:
-        InputError: scale, ε or shift out of range.
     """
     scale, epsilon, k = _check(scale, epsilon, shift)
     if k > 4 * _REACH[kind] * scale + 10:
@@ -93,20 +87,12 @@ def argmax_delta(scale: float, epsilon: float, *, shift: int = 1, kind: str = GA
 
 
 def bit_epsilon(scale: float, delta: float, *, shift: int = 1, kind: str = GAUSSIAN) -> float:
-    """ε at δ of the bit that `bit_delta` bounds; rounded up, ∞ where none is found.
-
-    Raises:
-        InputError: scale, δ or shift out of range.
-    """
+    """ε at δ of the bit that `bit_delta` bounds; rounded up, ∞ where none is found."""
     return _inverse(lambda epsilon: bit_delta(scale, epsilon, shift=shift, kind=kind) > delta, delta)
 
 
 def argmax_epsilon(scale: float, delta: float, *, shift: int = 1, kind: str = GAUSSIAN) -> float:
-    """ε at δ of the winning class that `argmax_delta` bounds; rounded up, ∞ where none is found.
-
-    Raises:
-        InputError: scale, δ or shift out of range.
-    """
+    """ε at δ of the winning class that `argmax_delta` bounds; rounded up, ∞ where none is found."""
     scale, _, k = _check(scale, 0.0, shift)
     law = NoiseLaw(kind, min(scale, WIDEST[kind]))
 

@@ -37,9 +37,6 @@ def lnmax_log_q(totals: ArrayLike, scale: float, *, discrete: bool = False) -> F
     the integer noise that runs, and a tie counts as a loss.
 
     Shapes: `totals` (queries, classes) to (queries,).
-
-    Raises:
-        InputError: totals that are no counts, or the scale out of range.
     """
     votes, scale = check_histograms(totals), check_sigma("scale", scale)
     gaps = votes.max(axis=1, keepdims=True) - votes
@@ -54,9 +51,6 @@ def lnmax_data_independent(pure_epsilon: float, orders: ArrayLike) -> Floats:
     """RDP of an (ε, 0)-DP query: min(ε, ε² α/2) (P17, Theorem 2, with ε = 2γ).
 
     Shapes: (orders,).
-
-    Raises:
-        InputError: ε or an order out of range.
     """
     epsilon = check_sigma("pure_epsilon", pure_epsilon)
     return np.minimum(epsilon, epsilon**2 / 2 * check_orders(orders))
@@ -69,9 +63,6 @@ def lnmax_rdp_from_log_q(log_q: ArrayLike, pure_epsilon: float, orders: ArrayLik
     q < 1/(e^ε + 1) only.
 
     Shapes: `log_q` scalar or (queries,); (orders,) or (queries, orders).
-
-    Raises:
-        InputError: ln q above 0 or NaN, ε or an order out of range.
     """
     grid, given = check_orders(orders), check_log_q(log_q)
     most = lnmax_data_independent(pure_epsilon, grid)
@@ -93,9 +84,6 @@ def lnmax_log_moments(
     """Log-moments α(l) of each LNMax query; they add up over queries (P17, Theorem 1.1).
 
     Shapes: `totals` (queries, classes), `moments` (moments,) above 0 to (queries, moments).
-
-    Raises:
-        InputError: totals that are no counts, the scale or a moment out of range.
     """
     degrees = _check_moments(moments)
     log_q = lnmax_log_q(totals, scale, discrete=discrete)
@@ -108,9 +96,6 @@ def moments_epsilon(
     """ε = min over l of (Σ α(l) + ln(1/δ))/l (P17, Theorem 1.2), rounded up; its `order` is the best l.
 
     Shapes: `log_moments` summed over queries, (moments,).
-
-    Raises:
-        InputError: δ outside (0, 1), lengths that differ, or a negative or NaN moment.
     """
     degrees = _check_moments(moments)
     _, total = check_curve(degrees + 1, log_moments)

@@ -43,9 +43,6 @@ def bit_rdp(scale: float, order: float, *, shift: int = 1, kind: str = GAUSSIAN)
     Z is discrete N(0, `scale`²), or discrete Laplace noise of that scale, and n any whole number, so the
     bound holds for every threshold. It is at most the noise's own: α `shift`²/(2σ²), or min(ε, ε² α/2) with
     ε = `shift`/scale.
-
-    Raises:
-        InputError: scale, order or shift out of range.
     """
     scale, order = check_sigma("sigma", scale), float(check_orders(order)[0])
     k = check_count("shift", shift, least=1)
@@ -83,9 +80,6 @@ def argmax_rdp(scale: float, order: float, *, shift: int = 1, kind: str = GAUSSI
     and to several classes (Lemma 8), and is at most the noisy totals' own: αk²/σ² (P18, Proposition 8), or
     min(ε, ε² α/2) with ε = 2k/scale, k = `shift`. For large σ it tends to 2/π of that, for Laplace noise to
     about a third. Noise beyond `WIDEST` is charged as so much, or as the totals.
-
-    Raises:
-        InputError: scale, order or shift out of range.
     """
     scale, order = check_sigma("sigma", scale), float(check_orders(order)[0])
     k = check_count("shift", shift, least=1)

@@ -110,11 +110,7 @@ def _rises(values: Floats) -> bool:
 
 @lru_cache(maxsize=256)
 def gnmax_sensitivity(sigma: float, num_classes: int, order: float) -> GNMaxSensitivity:
-    """Local sensitivity of GNMax for this σ, number of classes and order; independent of the votes.
-
-    Raises:
-        InputError: a parameter out of range.
-    """
+    """Local sensitivity of GNMax for this σ, number of classes and order; independent of the votes."""
     sigma, order = check_sigma("sigma", sigma), float(check_orders(order)[0])
     check_count("num_classes", num_classes, least=2)
     log_q0 = _log_q0(sigma, order)

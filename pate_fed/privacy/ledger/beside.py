@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from pate_fed.disk import read_json
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy.label_dp import LabelRelease, SharedClusterCounts
-from pate_fed.privacy.ledger.chain import Chain
+from pate_fed.privacy.ledger.chain import SLACK, Chain
 from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.privacy.ledger.verify import SLACK
 from pate_fed.privacy.mechanisms.class_sums import SharedClassSums
 from pate_fed.privacy.mechanisms.data_dependent import public_part
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax

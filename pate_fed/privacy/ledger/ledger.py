@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import VERSION
 from pate_fed.privacy.bounds.cost import Cost
-from pate_fed.privacy.ledger.chain import Chain, Outputs
+from pate_fed.privacy.ledger.chain import Chain, Outputs, read_chain
 from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
 from pate_fed.privacy.ledger.report import LedgerReport, Named, verify
 from pate_fed.privacy.ledger.rows import (
@@ -40,7 +39,6 @@ from pate_fed.privacy.ledger.terms import (
     guaranteed_epsilon,
     is_digest,
 )
-from pate_fed.privacy.ledger.verify import read_chain
 from pate_fed.privacy.mechanisms.events import PrivacyEvent
 from pate_fed.privacy.mechanisms.noisy_max import frozen
 
@@ -98,14 +96,8 @@ class Ledger:
                 writes it.
         """
         ledger = cls(path, key=key)
-        # Earlier versions did not say that patients are named, and claimed no more.
-        if terms is not None and ledger.terms not in (terms, replace(terms, by_patient=False)):
+        if terms is not None and ledger.terms != terms:
             ledger.close()
-            if ledger.terms == replace(terms, charged="totals"):
-                raise IntegrityError(
-                    f"{path}: begun by an earlier version, which charged noisy totals; go on with that "
-                    "version, or begin a new study"
-                )
             raise IntegrityError(f"{path}: this ledger was begun under other terms")
         return ledger
 

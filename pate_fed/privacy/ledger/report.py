@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,18 +18,21 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text
-from pate_fed.privacy.ledger.accountants import CapsEpsilon, accountants, second_opinions
+from pate_fed.privacy.bounds.control import capped_cost_epsilon
+from pate_fed.privacy.bounds.cost import Cost, epsilon_of
+from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
+from pate_fed.privacy.bounds.profiles import pld_epsilon, totals_pld_epsilon
 from pate_fed.privacy.ledger.beside import NOT_HELD, labels_beside, metrics_beside
-from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
+from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon, read_chain
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import (
     LedgerTerms,
     guarantee_text,
     guaranteed_coordinator_epsilon,
+    guaranteed_cost,
     guaranteed_epsilon,
 )
-from pate_fed.privacy.ledger.verify import read_chain
 from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, SharedClassSums
 from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent, hospital_noise
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim
@@ -37,10 +41,8 @@ from pate_fed.structure.parts import entry_points
 Named = Collection[str] | Mapping[str, Any] | None
 """Mechanisms whose code may be loaded: by name, or with the object itself; None: not even installed ones."""
 
-_CHARGED = {
-    "outcome": "what it released, and caps on both by optimal control of the privacy loss where that is less",
-    "totals": "its noisy totals, as earlier versions did",
-}
+_CONTINUOUS = "were the noise continuous, which it is not: stands beside and guarantees nothing"
+_CHARGED = "what it released, and caps on both by optimal control of the privacy loss where that is less"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -277,7 +279,7 @@ def _bounds(report: LedgerReport) -> list[str]:
         f"Against another hospital, whatever it knows of its own {what}: {_other(terms)}",
         f"Against the coordinator: {coordinator}",
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up; each query "
-        f"is charged as {'its mechanism claims' if own else _CHARGED[terms.charged]}",
+        f"is charged as {'its mechanism claims' if own else _CHARGED}",
     ]
     if of_labels:
         lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
@@ -370,3 +372,105 @@ def check_claims(terms: LedgerTerms, named: Named) -> tuple[tuple[str, ...], tup
             continue
         checked.append(f"{name}: its code, as it is here, claims no more than was charged")
     return tuple(checked), tuple(unchecked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsEpsilon:
+    """ε that one accountant gives for a study's caps, rounded up, and what it holds for, as text."""
+
+    name: str
+    epsilon: float
+    holds_for: str
+
+    def line(self) -> str:
+        """The figure in one line."""
+        return f"{epsilon_text(self.epsilon):>8}  {self.name}: {self.holds_for}"
+
+
+def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
+    """ε of the caps by each accountant of this package that has one, the least first; empty without caps."""
+    capped, delta = _capped(terms), terms.delta
+    if capped is None:
+        return []
+    if capped.claimed:
+        claimed = "all who see labels, if the mechanism keeps what it claims"
+        return [CapsEpsilon(name="RDP as claimed", epsilon=epsilon_of(capped, delta), holds_for=claimed)]
+    totals = capped.as_totals
+    found = _of_sums(terms, capped) if terms.sums else _of_votes(terms, capped)
+    if totals == Cost(rho=totals.rho):
+        mu = math.sqrt(2 * float(totals.rho))
+        found.append(
+            CapsEpsilon(
+                name="Gaussian DP of continuous totals",
+                epsilon=gaussian_dp_epsilon(mu, delta),
+                holds_for=_CONTINUOUS,
+            )
+        )
+    return sorted(found, key=lambda each: each.epsilon)
+
+
+def _of_votes(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
+    delta = terms.delta
+    return [
+        CapsEpsilon(
+            name="RDP of noisy totals",
+            epsilon=epsilon_of(capped.as_totals, delta),
+            holds_for="the integer noise that runs, also against those who see noisy totals",
+        ),
+        CapsEpsilon(
+            name="RDP of outcomes",
+            epsilon=epsilon_of(capped, delta),
+            holds_for="all who see labels; a budget's filter adds up the same curves",
+        ),
+        CapsEpsilon(
+            name="optimal control",
+            epsilon=capped_cost_epsilon(capped, delta),
+            holds_for="all who see labels, any votes, order and stops; it or RDP is what is stated",
+        ),
+    ]
+
+
+def _of_sums(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
+    """Of class sums, which are one release: nothing is voted on, and nothing composes."""
+    seen = "all who see the noisy sums, or what is made of them"
+    return [
+        CapsEpsilon(
+            name="RDP of the noise",
+            epsilon=epsilon_of(capped.as_totals, terms.delta),
+            holds_for=f"{seen}; a looser bound on the same noise",
+        ),
+        CapsEpsilon(
+            name="exact law of the noise",
+            epsilon=epsilon_of(capped, terms.delta),
+            holds_for=f"{seen}; this is what is stated",
+        ),
+    ]
+
+
+def second_opinions(terms: LedgerTerms) -> list[CapsEpsilon]:
+    """ε of the caps by the library dp-accounting, where it is installed and knows the mechanism."""
+    capped = _capped(terms)
+    if capped is None or capped.claimed:
+        return []
+    rows: list[tuple[str, Callable[[Cost, float], float], str]] = [
+        (
+            "PLD of the integer noise",
+            pld_epsilon,
+            "all who see labels, within the caps; by dp-accounting, each outcome as its noise",
+        ),
+        ("PLD of continuous totals", totals_pld_epsilon, _CONTINUOUS),
+    ]
+    found = []
+    for name, accountant, holds_for in rows:
+        try:
+            epsilon = accountant(capped, terms.delta)
+        except InputError:  # no such distribution, or no library: the others stand
+            continue
+        found.append(CapsEpsilon(name=name, epsilon=epsilon, holds_for=holds_for))
+    return found
+
+
+def _capped(terms: LedgerTerms) -> Cost | None:
+    """The most that the caps allow; None without caps, or where no accountant here adds it up."""
+    capped = guaranteed_cost(terms)
+    return None if capped is None or capped.epsilon or capped.delta else capped

@@ -188,7 +188,6 @@ def charge_row(entry: Entry) -> Row:
         "answered": event.answered,
         "noise": event.noise,
         "private": int(event.private),
-        # "basis" is the name of earlier versions, whose ledgers must verify and go on.
         "body": None if provenance is None else _canonical({"basis": asdict(provenance)}),
     }
 

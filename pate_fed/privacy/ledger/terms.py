@@ -31,7 +31,7 @@ from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.protection import Assumption, Assumptions, Protection
 from pate_fed.structure import from_plain, to_plain
 
-CHARGED = ("outcome", "totals")
+_CHARGED = "outcome"
 
 
 def is_digest(value: object) -> bool:
@@ -48,14 +48,9 @@ class LedgerTerms:
     (with hospital noise `survivors` is the least number in a sum). With `sanitise` a data-dependent ε will be
     released too, once; it is paid here, before the first query, whether or not it is drawn in the end.
     `most_asked` and `most_answered` are the study's caps on queries and labels. Where all mechanisms respond
-    label by label, no record is in two rows, δ may be 0, and rows compose in parallel. `charged` says what a
-    query is charged as: its "outcome", or its noisy "totals", as in ledgers of earlier versions. `assumed` is
-    code beside the records on whose word every ε rests; earlier versions named none. `by_patient`
-    says that the study's table names patients, whose records count as one in class sums; earlier versions did
-    not say so.
-
-    Raises:
-        InputError: a value out of range.
+    label by label, no record is in two rows, δ may be 0, and rows compose in parallel. Every query is charged
+    by its outcome. `assumed` is code beside the records on whose word every ε rests. `by_patient` says that
+    the study's table names patients, whose records count as one in class sums.
     """
 
     study_digest: str
@@ -69,7 +64,6 @@ class LedgerTerms:
     sanitise: SanitiseSettings | None = None
     most_asked: int | None = None
     most_answered: int | None = None
-    charged: str = "outcome"
     assumed: tuple[Assumption, ...] = ()
     by_patient: bool = False
 
@@ -82,14 +76,12 @@ class LedgerTerms:
             raise InputError(f"by_patient={self.by_patient!r}: must be true or false")
         if not self.mechanisms:
             raise InputError("mechanisms=(): a ledger needs at least one mechanism to charge")
-        if self.charged not in CHARGED:
-            raise InputError(f"charged={self.charged!r}: must be one of {', '.join(CHARGED)}")
         if self.delta != 0 or not self.each_once:
             check_delta(self.delta)
         if self.each_once and len({each.cost_asked(self.protection) for each in self.mechanisms}) > 1:
             raise InputError("mechanisms that respond label by label must have one ε")
         if self.epsilon is not None:
-            BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved, self.by_outcome)
+            BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
         for name in ("most_asked", "most_answered"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=1)
@@ -110,7 +102,7 @@ class LedgerTerms:
         """
         if self.epsilon is None:
             return None
-        return BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved, self.by_outcome)
+        return BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
 
     @property
     def caps_keep_budget(self) -> bool:
@@ -119,19 +111,10 @@ class LedgerTerms:
         Caps are fixed beforehand, so all that fits them is within ε whatever the filter, which works at one
         Rényi order, has room for.
         """
-        if self.epsilon is None or not self.by_outcome:
+        if self.epsilon is None:
             return False
         most = guaranteed_cost(self)
         return most is not None and capped_cost_epsilon(most, self.delta) <= self.epsilon
-
-    @property
-    def by_outcome(self) -> bool:
-        """Whether queries are charged by their outcome."""
-        return self.charged == "outcome"
-
-    def charge(self, cost: Cost) -> Cost:
-        """What the ledger charges for a cost against the student and the public."""
-        return cost if self.by_outcome else cost.as_totals
 
     @property
     def assumptions(self) -> Assumptions:
@@ -170,7 +153,7 @@ class LedgerTerms:
 
     def plus(self, cost: Cost, event: PrivacyEvent) -> Cost:
         """The cost of all releases with one more: they add up, unless each is about other records' labels."""
-        return (self.reserved if self.each_once else cost) + self.charge(event.cost())
+        return (self.reserved if self.each_once else cost) + event.cost()
 
     def refuse_again(self, places: Sequence[NDArray[np.int64]]) -> None:
         """Refuse a record that is in two rows, or twice in one, where each may be there once.
@@ -220,17 +203,14 @@ class LedgerTerms:
                 raise IntegrityError(f"{total} {what} in all: the ledger's terms allow {most}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values by name; without `charged` where it is what earlier versions did and did not say.
-
-        `assumed` is there only where code is named and `by_patient` where patients are, so that the ledgers
-        of all other studies are as before.
-        """
-        said: dict[str, Any] = {"charged": self.charged} if self.by_outcome else {}
+        """Plain values by name; `assumed` only where code is named, and `by_patient` where patients are."""
+        named: dict[str, Any] = {}
         if self.assumed:
-            said["assumed"] = [to_plain(each) for each in self.assumed]
+            named["assumed"] = [to_plain(each) for each in self.assumed]
         if self.by_patient:
-            said["by_patient"] = True
-        return said | {
+            named["by_patient"] = True
+        return named | {
+            "charged": _CHARGED,
             "study_digest": self.study_digest,
             "delta": float(self.delta),
             "epsilon": None if self.epsilon is None else float(self.epsilon),
@@ -250,12 +230,17 @@ class LedgerTerms:
 
         Raises:
             KeyError, TypeError, InputError: they are no terms.
+            IntegrityError: a ledger of an earlier version, which charged noisy totals.
         """
+        if values.get("charged") != _CHARGED:
+            raise IntegrityError(
+                "begun by an earlier version, which charged noisy totals; go on with that version, or begin "
+                "a new study"
+            )
         made = [mechanism_from_parameters(m["name"], m["parameters"]) for m in values["mechanisms"]]
         return cls(
             **{
-                "charged": "totals",
-                **values,
+                **{name: value for name, value in values.items() if name != "charged"},
                 "mechanisms": tuple(made),
                 "protection": Protection(**values["protection"]),
                 "coordinator": CoordinatorView(**values["coordinator"]),
@@ -274,9 +259,7 @@ def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
     bounds = [] if terms.epsilon is None else [terms.epsilon]
     most = guaranteed_cost(terms)
     if most is not None:
-        bounds.append(
-            capped_cost_epsilon(most, terms.delta) if terms.by_outcome else epsilon_of(most, terms.delta)
-        )
+        bounds.append(capped_cost_epsilon(most, terms.delta))
     return min(bounds, default=None)
 
 
@@ -299,7 +282,7 @@ def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -
     """
     if mechanism.answers_all:
         asked = min(asked, answered)
-    return terms.charge(mechanism.cost(asked, min(asked, answered), terms.protection))
+    return mechanism.cost(asked, min(asked, answered), terms.protection)
 
 
 def guaranteed_coordinator_epsilon(terms: LedgerTerms) -> float | None:

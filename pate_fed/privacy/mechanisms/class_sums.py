@@ -58,11 +58,7 @@ def squared_sensitivity(squared_norm: int, protection: Protection) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumShape:
-    """What hospitals add up: a matrix (`dimension`, `num_classes`), and a contribution's `squared_norm`.
-
-    Raises:
-        InputError: a value out of range.
-    """
+    """What hospitals add up: a matrix (`dimension`, `num_classes`), and a contribution's `squared_norm`."""
 
     num_classes: int
     dimension: int

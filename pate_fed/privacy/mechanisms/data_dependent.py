@@ -113,9 +113,6 @@ def data_dependent_epsilon_do_not_publish(
     It reveals something about the votes: do not publish it.
 
     Shapes: `totals` (asked, classes), `answered` bool (asked,), `checked` int (asked,).
-
-    Raises:
-        InputError: as `data_dependent_rdp`, or δ outside (0, 1).
     """
     curve = data_dependent_rdp(
         mechanism, totals, answered, orders=_ORDERS, checked=checked, protection=protection
@@ -164,11 +161,7 @@ class SanitiseSettings:
 
     @classmethod
     def at_order(cls, order: float) -> SanitiseSettings:
-        """β = 0.25/order, and σ_ss such that the difference of the means costs 0.35 nats.
-
-        Raises:
-            InputError: an order of 1 or less.
-        """
+        """β = 0.25/order, and σ_ss such that the difference of the means costs 0.35 nats."""
         if not is_number(order) or not 1 < order < math.inf:
             raise InputError(f"order={order!r}: must be finite and above 1")
         beta = 0.25 / order

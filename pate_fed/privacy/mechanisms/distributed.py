@@ -62,9 +62,6 @@ class DistributedGNMax(Voting):
     `sigma_party` is the parameter of each hospital's discrete Gaussian share, `least_honest` the number of
     hospitals in a sum, less those that may collude, below which nothing is unmasked. `threshold` is None
     where every query is answered. All but the count in votes.
-
-    Raises:
-        InputError: a parameter out of range.
     """
 
     name: ClassVar[str] = "distributed-gnmax"

@@ -187,9 +187,6 @@ class PrivacyEvent:
 
     `noise` is the source's kind as text, `private` whether it protects anyone; `coordinator` is what the
     coordinator saw of the votes.
-
-    Raises:
-        InputError: counts that are negative, or more answers than queries.
     """
 
     mechanism: Mechanism
@@ -228,9 +225,6 @@ def odometer(events: Iterable[PrivacyEvent], delta: float, *, reserved: Cost = N
     """Privacy odometer: ε at δ after each event, for display; it stops nothing and never decreases.
 
     `reserved` is what was paid before the first event.
-
-    Raises:
-        InputError: δ outside (0, 1).
     """
     check_delta(delta)
     cost, shown = reserved, [0.0]

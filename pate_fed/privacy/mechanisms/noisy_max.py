@@ -99,9 +99,6 @@ class Voting(Mechanism):
         Noise of a NumPy generator is for simulation, and its event says that it protects nobody.
 
         Shapes: `totals` int (queries, classes).
-
-        Raises:
-            InputError: totals that are no vote totals.
         """
         votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
         noise = as_noise(noise)
@@ -139,9 +136,6 @@ class LNMax(AnswerAll):
     """Noisy max with Laplace noise (P17, section 2.2): argmax of totals + discrete Laplace of `scale` votes.
 
     One query is (2 k / scale, 0)-DP where a unit moves k votes; P17's γ is 1 / scale.
-
-    Raises:
-        InputError: a parameter out of range.
     """
 
     name: ClassVar[str] = "lnmax"
@@ -161,11 +155,7 @@ class LNMax(AnswerAll):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GNMax(AnswerAll):
-    """Noisy max with Gaussian noise (P18, Proposition 8): argmax of totals + discrete N(0, `sigma`²) votes.
-
-    Raises:
-        InputError: a parameter out of range.
-    """
+    """Noisy max with Gaussian noise (P18, Proposition 8): argmax of totals + discrete N(0, `sigma`²)."""
 
     name: ClassVar[str] = "gnmax"
     sigma: float
@@ -188,9 +178,6 @@ class ConfidentGNMax(Voting):
 
     A query is answered where max + discrete N(0, `sigma1`²) >= `threshold`, by the argmax of
     totals + discrete N(0, `sigma2`²). All three in votes.
-
-    Raises:
-        InputError: a parameter out of range.
     """
 
     name: ClassVar[str] = "confident-gnmax"
@@ -240,9 +227,6 @@ class InteractiveGNMax(ConfidentGNMax):
     sensitivity of the maximum at exactly one vote (rounding the maximum half to even would make it two).
     Where the check fails and the student's highest probability is above `confidence`, its own label is
     confirmed without a look at the votes.
-
-    Raises:
-        InputError: a parameter out of range.
     """
 
     name: ClassVar[str] = "interactive-gnmax"

@@ -94,11 +94,7 @@ class Aggregator(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OwnMechanism(Mechanism):
-    """A claimed mechanism as events and ledgers hold it; its code is loaded when it releases.
-
-    Raises:
-        InputError: counts out of range.
-    """
+    """A claimed mechanism as events and ledgers hold it; its code is loaded when it releases."""
 
     num_teachers: int = MOST_TEACHERS
     num_classes: int

@@ -68,11 +68,7 @@ class AuditResult:
 
 
 def clopper_pearson(hits: int, trials: int, *, miss: float) -> tuple[float, float]:
-    """Exact bounds on a chance, each of which fails with probability at most `miss`.
-
-    Raises:
-        InputError: more hits than trials, or `miss` outside (0, 1).
-    """
+    """Exact bounds on a chance, each of which fails with probability at most `miss`."""
     check_count("trials", trials, least=1)
     if check_count("hits", hits) > trials or not 0 < miss < 1:
         raise InputError(f"hits={hits}, trials={trials}, miss={miss!r}: not a count of hits and a chance")
@@ -90,9 +86,6 @@ class AuditCase:
     large δ finds most: there the ledger's bound on Gaussian noise is tightest, and events are frequent.
 
     Shapes: `totals`, `neighbour` and `predictions` (classes,).
-
-    Raises:
-        InputError: votes that are no neighbours under `protection`, or parameters out of range.
     """
 
     name: str
@@ -152,9 +145,6 @@ def audit(
     A quarter of the trials chooses the event that tells the two apart best (a likelihood ratio of outcome
     counts), the others measure it: with Clopper-Pearson bounds, ε >= ln((P_low - δ)/P'_high). `sampled` is
     what is drawn from where a fault is to be simulated, the case's mechanism otherwise.
-
-    Raises:
-        InputError: parameters out of range.
     """
     check_count("trials", trials, least=_LEAST_TRIALS)
     if not is_number(confidence) or not 0.5 < confidence < 1:
@@ -243,9 +233,6 @@ def audit_all(
 
     `shrink` multiplies the noise that is drawn, not the one that is charged: 0.5 simulates a fault that the
     audit must find, with enough trials.
-
-    Raises:
-        InputError: parameters out of range.
     """
     check_count("trials", trials, least=_LEAST_TRIALS)
     if not is_number(shrink) or not 0 < shrink <= 1:

@@ -54,9 +54,6 @@ class Sites:
 
     `alone` is the accuracy that a hospital's own model has on its own patients, None: not known; `shift` what
     it loses on the others'. `shares` are who is counted on for noise, None: a study's default.
-
-    Raises:
-        InputError: a value out of range.
     """
 
     hospitals: int

@@ -102,9 +102,6 @@ class Pool:
     """The public inputs of a plan: at most `max_queries` are asked about, and how teachers vote on them.
 
     `votes` is an assumed agreement (see `assumed_votes`) or the votes of a past study (`past_votes`).
-
-    Raises:
-        InputError: fewer than one query.
     """
 
     votes: float | VoteModel = 0.85
@@ -213,9 +210,6 @@ def alike_votes(agreement: float, num_classes: int, num_teachers: int) -> VoteMo
     """Votes of teachers that are right on every query with the same chance, each for itself.
 
     Kinder than `assumed_votes`: no query is lost, so that enough teachers are always right together.
-
-    Raises:
-        InputError: as `assumed_votes`.
     """
     assumed_votes(agreement, num_classes, num_teachers)  # its checks
     chances = [agreement] + [(1 - agreement) / (num_classes - 1)] * (num_classes - 1)

@@ -9,8 +9,7 @@ import pytest
 from ledgers import TERMS
 
 from pate_fed.privacy import ConfidentGNMax, Ledger, LNMax, SanitiseSettings
-from pate_fed.privacy.ledger.accountants import accountants, second_opinions
-from pate_fed.privacy.ledger.report import describe, verify_run
+from pate_fed.privacy.ledger.report import accountants, describe, second_opinions, verify_run
 from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_epsilon
 from pate_fed.privacy.mechanisms.class_sums import ClassSums
 
@@ -42,14 +41,6 @@ def test_accountants_of_the_same_caps_stand_beside_each_other() -> None:
     assert found["PLD of continuous totals"] == pytest.approx(3.6053, abs=0.0002)
     assert found["PLD of the integer noise"] == pytest.approx(3.6053, abs=0.0005)
     assert all(each.holds_for in each.line() for each in accountants(terms))
-
-
-def test_a_ledger_of_an_earlier_version_has_those_that_it_could_have_had() -> None:
-    earlier = _study(charged="totals")
-    found = _all(earlier)
-    assert "optimal control" not in found and "RDP of outcomes" not in found
-    assert guaranteed_epsilon(earlier) == found["RDP of noisy totals"]
-    assert min(found, key=found.__getitem__) != "RDP of noisy totals"  # beside, and no guarantee
 
 
 def test_what_an_accountant_does_not_know_it_leaves_out() -> None:

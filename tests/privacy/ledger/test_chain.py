@@ -14,9 +14,8 @@ from pate_fed.privacy import (
     total_cost,
     verify,
 )
-from pate_fed.privacy.ledger.chain import Chain, Outputs
+from pate_fed.privacy.ledger.chain import Chain, Outputs, _load, _replay
 from pate_fed.privacy.ledger.file import read_only
-from pate_fed.privacy.ledger.verify import _load, _replay
 
 
 def test_replay_refuses_a_batch_charged_twice(plain: Path) -> None:

@@ -102,7 +102,7 @@ def test_what_is_said_for_python_works(path: Path) -> None:
 
 def test_an_installed_entry_point_needs_no_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offered = {"theirs": NAME}
-    monkeypatch.setattr("pate_fed.privacy.ledger.claims.entry_points", lambda kind: offered)
+    monkeypatch.setattr("pate_fed.privacy.ledger.report.entry_points", lambda kind: offered)
     assert verify(path).claims and not verify(path).unchecked
     assert verify(path, aggregators=None).unchecked  # and `ledger show` loads not even that
     offered["theirs"] = "own_parts:another"

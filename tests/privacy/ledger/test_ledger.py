@@ -121,18 +121,15 @@ def test_the_budget_is_kept_to_the_last_query(path: Path, charge: Any, release: 
     assert verify(path).epsilon == spent
 
 
-@pytest.mark.parametrize("charged", ["outcome", "totals"])
-def test_its_running_sums_are_those_of_all_events(
-    path: Path, charge: Any, release: Any, charged: str
-) -> None:
+def test_its_running_sums_are_those_of_all_events(path: Path, charge: Any, release: Any) -> None:
     """At every step, and after it was opened again; batches of random sizes."""
-    terms = replace(TERMS, epsilon=200.0, charged=charged, sanitise=SanitiseSettings.at_order(1e6))
+    terms = replace(TERMS, epsilon=200.0, sanitise=SanitiseSettings.at_order(1e6))
     sizes = np.random.default_rng(5).integers(1, 40, size=12)
 
     def check(ledger: Ledger) -> None:
         events, budget = ledger.events(), terms.budget
         assert budget is not None
-        assert ledger.charged == terms.reserved + terms.charge(total_cost(events))
+        assert ledger.charged == terms.reserved + total_cost(events)
         assert (ledger.asked, ledger.answered) == (
             sum(event.asked for event in events),
             sum(event.answered for event in events),

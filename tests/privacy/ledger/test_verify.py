@@ -7,14 +7,13 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import KEY, PUBLIC, TERMS
+from ledgers import PUBLIC
 
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy import (
@@ -283,21 +282,6 @@ def test_a_signature_spelled_otherwise_was_changed(signed: Path, spelling: str) 
     tamper(signed, run(f"UPDATE entries SET signature = {spelling} WHERE seq = 4"))
     with pytest.raises(IntegrityError, match="row 4 is not signed by the ledger's key"):
         verify(signed)
-
-
-def test_a_ledger_of_totals_that_is_said_to_charge_outcomes_is_noticed(tmp_path: Path) -> None:
-    """The terms say so in the first row: under its hash, under the signature, and before every charge."""
-    path = tmp_path / "ledger.sqlite"
-    with Ledger.create(path, replace(TERMS, charged="totals"), key=KEY):
-        pass
-    assert not verify(path).chain.terms.by_outcome
-    claim = """UPDATE entries SET body = replace(body, '"terms":{', '"terms":{"charged":"outcome",')"""
-    tamper(path, run(claim))
-    with pytest.raises(IntegrityError, match="row 0 was changed"):
-        verify(path)
-    forge(path)
-    with pytest.raises(IntegrityError, match="row 0 is not signed by the ledger's key"):
-        verify(path)
 
 
 def test_a_forger_with_a_key_of_his_own_is_noticed_by_who_knows_the_right_one(signed: Path) -> None:
