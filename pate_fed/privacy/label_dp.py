@@ -16,8 +16,8 @@ import numpy as np
 
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
+from pate_fed.privacy.bounds.conversion import gaussian_delta
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost
-from pate_fed.privacy.bounds.gaussian import gaussian_delta
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, log_tail_gaussian_difference
 from pate_fed.privacy.checks import (
     check_count,

@@ -211,7 +211,7 @@ def _cells(rows: list[StudentRun]) -> list[Cell[StudentRun]]:
 
 
 def _lines(rows: list[StudentRun]) -> Iterator[str]:
-    from pate_fed.privacy.bounds.gaussian import confident_mu, gaussian_dp_epsilon
+    from pate_fed.privacy.bounds.conversion import confident_mu, gaussian_dp_epsilon
 
     columns = (
         Column("student", _title),

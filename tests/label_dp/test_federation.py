@@ -12,8 +12,8 @@ from pate_fed.label_dp.federation import least_share, summed_labels
 from pate_fed.label_dp.noise_cluster import NoiseCluster, label_counts
 from pate_fed.label_dp.release import label_accuracy
 from pate_fed.privacy import SystemNoise
+from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import epsilon_of
-from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.label_dp import SharedClusterCounts
 from pate_fed.privacy.protection import LABEL
 

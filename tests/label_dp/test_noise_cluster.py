@@ -13,7 +13,7 @@ from pate_fed.errors import InputError
 from pate_fed.label_dp.noise_cluster import NoiseCluster, cluster_majority, label_counts
 from pate_fed.label_dp.release import label_accuracy
 from pate_fed.privacy import SeededNoise, SystemNoise
-from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.conversion import gaussian_delta, gaussian_dp_epsilon
 from pate_fed.privacy.label_dp import discrete_delta, equation5_sigma
 
 

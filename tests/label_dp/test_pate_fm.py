@@ -10,8 +10,8 @@ import pytest
 from pate_fed.errors import InputError
 from pate_fed.label_dp.pate_fm import plan_pate_fm, shares_of_labels
 from pate_fed.privacy import SeededNoise
+from pate_fed.privacy.bounds.conversion import confident_rho, gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import epsilon_of
-from pate_fed.privacy.bounds.gaussian import confident_rho, gaussian_dp_epsilon
 
 
 @pytest.mark.parametrize("epsilon", [pytest.param(0.05, marks=pytest.mark.slow), 0.5, 2.0])

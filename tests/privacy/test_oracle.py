@@ -22,8 +22,7 @@ from published import (
 )
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.conversion import to_epsilon
-from pate_fed.privacy.bounds.gaussian import confident_mu, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.conversion import confident_mu, gaussian_dp_epsilon, to_epsilon
 from pate_fed.privacy.bounds.gnmax import (
     exact_bit_rdp,
     gnmax_log_q,

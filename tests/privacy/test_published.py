@@ -15,8 +15,13 @@ from published import (
     threshold_rdp,
 )
 
-from pate_fed.privacy.bounds.conversion import overhead, to_epsilon
-from pate_fed.privacy.bounds.gaussian import confident_mu, confident_rho, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.conversion import (
+    confident_mu,
+    confident_rho,
+    gaussian_dp_epsilon,
+    overhead,
+    to_epsilon,
+)
 from pate_fed.privacy.bounds.gnmax import exact_bit_rdp, exact_bit_worst_case, gnmax_rdp, log_answered
 from pate_fed.privacy.bounds.lnmax import DEFAULT_MOMENTS, lnmax_log_moments, moments_epsilon
 from pate_fed.privacy.bounds.smooth import smooth_sensitivity

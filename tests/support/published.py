@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import chdtri, ndtri
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.conversion import round_up
-from pate_fed.privacy.bounds.gaussian import confident_rho, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.conversion import confident_rho, gaussian_dp_epsilon, round_up
 from pate_fed.privacy.bounds.gnmax import effective_sigma, gnmax_rdp, gnmax_rdp_from_log_q, log_answered
 from pate_fed.privacy.bounds.smooth import VoteMoves, check_release, gnmax_sensitivity, summed_curve
 from pate_fed.privacy.checks import (

@@ -10,14 +10,14 @@ P17 is arXiv 1610.05755 (PATE, 2017), P18 is arXiv 1802.08908 (PATE, 2018), PATE
   `capped_epsilon`.
 - `profiles`: a whole study by privacy loss distributions (PLD): `pld_epsilon`, `totals_pld_epsilon`.
 - `claimed`: the RDP that a mechanism of the user's own claims: `ClaimedCurve`.
-- `gaussian`: data-independent totals: `confident_rho`, `confident_mu`, `gaussian_dp_epsilon`.
 - `gnmax`: GNMax (P18, Propositions 7, 8 and 10, Theorem 6) and the check's bit (section 4.2): `gnmax_log_q`,
   `theorem6`, `gnmax_rdp`, `gnmax_rdp_total`, `exact_bit_rdp`, `exact_bit_worst_case`.
 - `lnmax`: LNMax and the moments accountant (P17, Lemma 4, Theorems 1 to 3): `lnmax_log_q`,
   `lnmax_log_moments`, `moments_epsilon`.
 - `smooth`: smooth sensitivity, and what its release costs (P18, appendix B): `smooth_sensitivity`,
 `gnss_rdp`.
-- `conversion`: any RDP curve as ε: `to_epsilon`, `ConvertedEpsilon`.
+- `conversion`: any RDP curve as ε, and data-independent totals of Gaussian PATE: `to_epsilon`,
+  `ConvertedEpsilon`, `confident_rho`, `confident_mu`, `gaussian_dp_epsilon`.
 
 They rest on two more, whose names are no API: the integer noise that runs, and the lattice of who wins.
 """

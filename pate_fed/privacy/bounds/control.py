@@ -19,9 +19,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from pate_fed.privacy.bounds.conversion import round_up, to_epsilon
+from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, round_up, to_epsilon
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of
-from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.checks import Floats, check_count, check_delta, check_sigma
 
 # Rényi orders of the table of moments, in units of √(2/variance). Between them the moments are log-convex.

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.gaussian import gaussian_delta
+from pate_fed.privacy.bounds.conversion import gaussian_delta
 from pate_fed.privacy.bounds.lattice import CoarseLattice, Lattice, Region
 from pate_fed.privacy.bounds.noise_law import (
     GAUSSIAN,

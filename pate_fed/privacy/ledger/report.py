@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
+from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
-from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.profiles import pld_epsilon, totals_pld_epsilon
 from pate_fed.privacy.ledger.beside import NOT_HELD, labels_beside, metrics_beside
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon, read_chain

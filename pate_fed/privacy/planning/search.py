@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
+from pate_fed.privacy.bounds.conversion import gaussian_delta
 from pate_fed.privacy.bounds.cost import Cost
-from pate_fed.privacy.bounds.gaussian import gaussian_delta
 from pate_fed.privacy.checks import Floats
 from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, LNMax

@@ -18,8 +18,7 @@ from scipy.stats import binom, norm
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds import control
 from pate_fed.privacy.bounds.control import CappedOutcome, capped_epsilon
-from pate_fed.privacy.bounds.conversion import to_epsilon
-from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
+from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, to_epsilon
 from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp
 
 Floats = NDArray[np.float64]

@@ -12,8 +12,13 @@ from published import noise_cluster_epsilon, pate_plus_plus_epsilon, randomized_
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import ConfidentGNMax, Protection
-from pate_fed.privacy.bounds.conversion import to_epsilon
-from pate_fed.privacy.bounds.gaussian import confident_mu, confident_rho, gaussian_delta, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.conversion import (
+    confident_mu,
+    confident_rho,
+    gaussian_delta,
+    gaussian_dp_epsilon,
+    to_epsilon,
+)
 from pate_fed.privacy.checks import DEFAULT_ORDERS
 
 MNIST = {"sigma1": 150.0, "sigma2": 40.0}

@@ -15,7 +15,7 @@ from winner_search import Noise, hockey_stick, largest
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import RECORD, ConfidentGNMax, GNMax, LNMax, Protection, epsilon_of
-from pate_fed.privacy.bounds.gaussian import gaussian_delta
+from pate_fed.privacy.bounds.conversion import gaussian_delta
 from pate_fed.privacy.bounds.hockey_stick import argmax_delta, argmax_epsilon, bit_delta, bit_epsilon
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
 

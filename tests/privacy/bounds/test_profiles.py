@@ -22,8 +22,8 @@ from pate_fed.privacy import (
     capped_cost_epsilon,
     epsilon_of,
 )
+from pate_fed.privacy.bounds.conversion import confident_mu, gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import Cost
-from pate_fed.privacy.bounds.gaussian import confident_mu, gaussian_dp_epsilon
 from pate_fed.privacy.bounds.hockey_stick import argmax_epsilon, bit_epsilon
 from pate_fed.privacy.bounds.profiles import pld_epsilon, totals_pld_epsilon
 

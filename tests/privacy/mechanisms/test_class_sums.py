@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import Ledger, LedgerTerms, Protection, SeededNoise, verify
+from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
-from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.profiles import pld_epsilon
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.privacy.mechanisms.class_sums import (

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from pate_fed.privacy.mechanisms import exact_noise
-from pate_fed.privacy.mechanisms.exact_noise import Entropy, Law, draw, gaussian_law, laplace_law
+from pate_fed.privacy.mechanisms import noise as exact_noise
+from pate_fed.privacy.mechanisms.noise import Entropy, Law, draw, gaussian_law, laplace_law
 
 # The system's generator cannot be seeded, so its tests fail by chance this often: never seen in practice.
 CHANCE = 1e-9
