@@ -150,7 +150,7 @@ class SummingHospital(BaseHospital[T]):
             roster = read_request(request.roster)
             if not isinstance(roster, Roster):
                 raise RefusedError(SumRefusal.MALFORMED)
-            machine.pin(roster, beside=_PLAYED if self._site.simulated else None)
+            machine.pin(roster, played=_PLAYED if self._site.simulated else None)
         step = read_request(request.step)
         if isinstance(step, BatchOpening | MaskRequest):
             self._check(step, terms, request.question)

@@ -91,7 +91,7 @@ class TrustModel:
         if colluders >= least_voters:
             raise InputError(
                 f"secrecy.colluders is {colluders}: a sum may hold as few as {least_voters} of "
-                f"{num_clients} hospitals, so at most {least_voters - 1} of them can be reckoned with"
+                f"{num_clients} hospitals, so at most {least_voters - 1} of them can be counted on"
             )
         return Shares(num_clients=num_clients, least_voters=least_voters, colluders=colluders)
 

@@ -198,7 +198,7 @@ class Assumptions:
         return "; ".join(one.warning for one in self.each)
 
     @property
-    def beside_records(self) -> tuple[Assumption, ...]:
+    def at_hospitals(self) -> tuple[Assumption, ...]:
         """Those about code that runs at hospitals: the ledger has a mechanism's own with its curve."""
         return tuple(one for one in self.each if one.kind != MECHANISM)
 

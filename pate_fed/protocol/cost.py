@@ -171,7 +171,7 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool, together: bool
         coordinator=coordinator_view(terms, terms.least_clients),
         most_asked=terms.max_queries,
         most_answered=terms.labels,
-        assumed=terms.assumptions(together=together).beside_records,
+        assumed=terms.assumptions(together=together).at_hospitals,
     )
     if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
         beside = ", beside the sanitised ε" if privacy.sanitise else ""

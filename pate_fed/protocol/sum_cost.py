@@ -138,7 +138,7 @@ def sum_ledger_terms(terms: Terms, *, noise: str, private: bool, together: bool 
         coordinator=sum_view(terms),
         most_asked=terms.max_queries,
         most_answered=terms.labels,
-        assumed=terms.assumptions(together=together).beside_records,
+        assumed=terms.assumptions(together=together).at_hospitals,
         by_patient=terms.names_patients,
     )
     epsilon = guaranteed_epsilon(made)

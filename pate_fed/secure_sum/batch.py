@@ -58,8 +58,8 @@ class SumBatch:
     """One batch: go through `rounds`, `take` every reply, then ask for the `total`.
 
     Who does not reply within a round has dropped out. `rounds` goes through what may also be called one by
-    one:
-    `opening`, `mask_requests`, `survivor_notice`, `unmask_request`.
+    one: `opening`, `mask_requests`, `survivor_notice`, `unmask_request`. Each closes the step before it:
+    QuorumError where too few have replied, IntegrityError where it is not the next.
     """
 
     def __init__(
@@ -89,11 +89,7 @@ class SumBatch:
         return self._names(self._survivors)
 
     def rounds(self) -> Iterator[dict[str, BatchRequest]]:
-        """The four rounds: each time whom to send what. Take the replies before asking for the next.
-
-        Raises:
-            QuorumError: too few have replied to the round before; this object does not go on.
-        """
+        """The four rounds: each time whom to send what. Take the replies before asking for the next."""
         yield dict.fromkeys(sorted(self.invited), self.opening)
         yield {**self.mask_requests()}
         notice = self.survivor_notice()
@@ -133,11 +129,7 @@ class SumBatch:
         self._masked.remove(position)
 
     def mask_requests(self) -> dict[str, MaskRequest]:
-        """Close the sharing: for each hospital that shared, what to send it.
-
-        Raises:
-            QuorumError: too few have shared.
-        """
+        """Close the sharing: for each hospital that shared, what to send it."""
         self._close(_Step.SHARING, len(self._dealt), "shared their secrets")
         self._sharers = np.array(sorted(self._dealt), dtype=np.int64)
         columns = [self._dealt[sender].sealed for sender in self._sharers.tolist()]
@@ -154,22 +146,14 @@ class SumBatch:
         return requests
 
     def survivor_notice(self) -> SurvivorNotice:
-        """Close the masking: the set of those whose vectors came, for each of them.
-
-        Raises:
-            QuorumError: too few vectors came.
-        """
+        """Close the masking: the set of those whose vectors came, for each of them."""
         self._close(_Step.MASKING, len(self._masked), "sent their masked vectors")
         self._survivors = np.array(sorted(self._masked), dtype=np.int64)
         self._text = consent_digest(self.opening, self._sharers, self._survivors)
         return SurvivorNotice(**self.opening.head, survivors=self._survivors).signed(self._identity)
 
     def unmask_request(self) -> UnmaskRequest:
-        """Close the consenting: the survivors' signatures, for each of those who signed (`consenting`).
-
-        Raises:
-            QuorumError: too few have signed.
-        """
+        """Close the consenting: the survivors' signatures, for each of those who signed (`consenting`)."""
         self._close(_Step.CONSENTING, len(self._consents), "signed the set of survivors")
         signers = np.array(sorted(self._consents), dtype=np.int64)
         consents = b"".join(self._consents[signer] for signer in signers.tolist())
@@ -212,7 +196,7 @@ class SumBatch:
         self._expect(reply, position in self._dealt, "a vector without having shared its secrets")
         self._expect(reply, fits, "a vector of another length or type")
         self._once(reply, position in self._masked)
-        np.add(self._sum, vector, out=self._sum)
+        np.add(self._sum, vector, out=self._sum)  # mod 2^bits: unsigned addition wraps
         self._masked.add(position)
 
     def _take_consent(self, position: int, reply: SurvivorConsent) -> None:
@@ -297,11 +281,7 @@ class _Unmasking:
         self._secrets = self._combine(sharers, shares)
 
     def remove_masks(self, total: Vector, masker: Masker) -> None:
-        """Take every mask that does not cancel off `total`, in place.
-
-        Raises:
-            IntegrityError: a recovered secret is not the one that was committed to; the text names whose.
-        """
+        """Take every mask that does not cancel off `total`, in place."""
         for position, secret in self._secrets.items():
             if position in self._survivors:
                 self._remove_self_mask(position, secret, total, masker)
@@ -336,7 +316,7 @@ class _Unmasking:
             raise self._misfit(position, "pair seeds") from error
         for survivor in self._survivors.tolist():
             seed = seeds[survivor * KEY_BYTES : (survivor + 1) * KEY_BYTES]
-            if position < survivor:
+            if position < survivor:  # the survivor, higher, had added it (`dealing.mask`)
                 masker.take(total, seed)
             else:
                 masker.add(total, seed)

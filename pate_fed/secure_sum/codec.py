@@ -43,11 +43,7 @@ def digest(label: str, record: Mapping[str, Value]) -> bytes:
 
 
 def unpack(data: bytes) -> Record:
-    """The record in its bytes.
-
-    Raises:
-        IntegrityError: bytes that `pack` does not make.
-    """
+    """The record in its bytes; IntegrityError where `pack` does not make them."""
     record: Record = {}
     view, at, last = memoryview(data), 0, ""
     while at < len(view):

@@ -90,16 +90,16 @@ class PlayedSeats:
 
 
 def take_seat(
-    members: Members, position: int, exchange: ExchangeKey, beside: PlayedSeats | None = None
+    members: Members, position: int, exchange: ExchangeKey, played: PlayedSeats | None = None
 ) -> Seat:
     """Agree on a secret with every member, once for the study.
 
-    With those who sit `beside` it, and have agreed on theirs, nothing is computed a second time.
+    With those whom the same process has `played` already, nothing is computed a second time.
 
     Raises:
         RefusedError: a member's exchange key is not usable.
     """
-    taken = {} if beside is None else beside.of(members)
+    taken = {} if played is None else played.of(members)
     secrets = [bytes(KEY_BYTES)] * len(members)
     for other in range(len(members)):
         if other in taken:
@@ -107,17 +107,13 @@ def take_seat(
         elif other != position:
             secrets[other] = agree(members, position, other, exchange)
     seat = Seat(members, position, tuple(secrets))
-    if beside is not None:
-        beside.keep(seat)
+    if played is not None:
+        played.keep(seat)
     return seat
 
 
 def agree(members: Members, position: int, other: int, exchange: ExchangeKey) -> bytes:
-    """The secret of one pair for this roster, extracted under the roster's digest.
-
-    Raises:
-        RefusedError: the other's exchange key is not usable.
-    """
+    """The secret of one pair for this roster, extracted under the roster's digest."""
     salt, label = bytes.fromhex(members.digest), pair_label(members.study, *sorted((position, other)))
     try:
         return extract(exchange.agree(members.exchange_keys[other], salt=salt, label=label), salt)
@@ -212,6 +208,7 @@ def mask(
 
 def reveal(sharers: Positions, survivors: Positions, held: Limbs) -> bytes:
     """One share a sharer: of its self-mask's secret if it survived, else of its pair seeds' secret."""
+    # Never both of one hospital: its self-mask with its pair seeds would bare its vector.
     survived = np.isin(sharers, survivors)
     return shamir.to_bytes(np.where(survived[:, None], held[:, 0], held[:, 1]))
 

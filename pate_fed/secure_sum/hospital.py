@@ -159,7 +159,7 @@ class HospitalSum:
         return SumRefused(study=own.study, party=own.party, code=reason.name).signed(self._identity)
 
     def answer(self, request: Request, votes: Votes) -> Reply:
-        """The reply to any request after the first; see the method for each.
+        """The reply to any request after the first; see the method for each, which refuses by RefusedError.
 
         A batch's last request, sent again, gets the very same reply: a coordinator that died knows no other
         way to go on, and two copies tell no more than one. Any other request is a step of its own.
@@ -203,10 +203,10 @@ class HospitalSum:
             case UnmaskRequest():
                 return self.unmask(request)
 
-    def pin(self, roster: Roster, *, beside: dealing.PlayedSeats | None = None) -> RosterPinned:
+    def pin(self, roster: Roster, *, played: dealing.PlayedSeats | None = None) -> RosterPinned:
         """Check the roster and keep it for the whole study; agree on a secret with every member.
 
-        `beside` are hospitals that the same process plays, in a simulation.
+        `played` are hospitals that the same process plays, in a simulation.
 
         Raises:
             RefusedError: the roster fails a check or a demand, or another one is pinned.
@@ -215,7 +215,7 @@ class HospitalSum:
         if self._state.roster is None:
             members = check_roster(roster, own, self._state.coordinator, self._demands)
             position = members.positions[own.party]
-            seat = dealing.take_seat(members, position, self._state.exchange_key, beside)
+            seat = dealing.take_seat(members, position, self._state.exchange_key, played)
             self._state = self._state.pinned(roster, seat)
         elif not roster.signed_by(self._state.coordinator):
             raise RefusedError(SumRefusal.COORDINATOR)
@@ -224,11 +224,7 @@ class HospitalSum:
         return RosterPinned(roster=roster.digest.hex(), party=own.party).signed(self._identity)
 
     def share(self, opening: BatchOpening) -> BatchShares:
-        """Open a batch: draw its two secrets, and share both with every member under seal.
-
-        Raises:
-            RefusedError: no roster is pinned, or the batch's number or digest was used before.
-        """
+        """Open a batch: draw its two secrets, and share both with every member under seal."""
         seat = self._authentic(opening)
         used = {progress.opening.batch_digest for progress in self._batches.values()}
         if opening.batch in self._batches or opening.batch_digest in used:
@@ -236,6 +232,7 @@ class HospitalSum:
         self.forget_replies()  # a coordinator that opens the next batch has the sum of the one before
         dealt = dealing.deal(seat, opening)
         held = np.stack([dealt.secrets, dealt.own])
+        # Kept before the reply exists: a number that was opened is never opened again, whatever dies here.
         self._batches[opening.batch] = BatchProgress(opening=opening, held=held, handled=[opening.digest])
         return BatchShares(
             **opening.head,
@@ -276,11 +273,7 @@ class HospitalSum:
         return MaskedVector(**head, party=self.enrolment.party, vector=vector).signed(self._identity)
 
     def consent(self, notice: SurvivorNotice) -> SurvivorConsent:
-        """Sign the one set of survivors that this hospital will help to unmask.
-
-        Raises:
-            RefusedError: too few, not among the sharers, or without this hospital; or another set was signed.
-        """
+        """Sign the one set of survivors that this hospital will help to unmask."""
         seat = self._authentic(notice)
         progress = self._expect(notice, Stage.MASKED)
         if not self._is_quorum(seat, notice.survivors, among=progress.sharers):

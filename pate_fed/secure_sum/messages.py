@@ -211,11 +211,7 @@ class Message(_Digested):
 
     @classmethod
     def from_bytes(cls: type[M], data: bytes) -> M:
-        """The message in such bytes.
-
-        Raises:
-            IntegrityError: damaged bytes, or not this message (RefusedError).
-        """
+        """The message in such bytes."""
         return cls.from_record(unpack(data))
 
     def signed(self: M, identity: Identity) -> M:
@@ -394,20 +390,12 @@ _FIELDS = {kind: entries(kind) for kind in (*_REQUESTS.values(), *_REPLIES.value
 
 
 def read_request(data: bytes) -> Request:
-    """The coordinator's request in its bytes.
-
-    Raises:
-        IntegrityError: damaged bytes; RefusedError: another version, none of the requests, or malformed.
-    """
+    """The coordinator's request in its bytes; IntegrityError where damaged, else as `Message.from_record`."""
     return _parse(unpack(data), _REQUESTS)
 
 
 def read_reply(data: bytes) -> Reply:
-    """The hospital's reply in its bytes.
-
-    Raises:
-        IntegrityError: damaged bytes; RefusedError: another version, none of the replies, or malformed.
-    """
+    """The hospital's reply in its bytes; IntegrityError where damaged, else as `Message.from_record`."""
     return _parse(unpack(data), _REPLIES)
 
 

@@ -68,7 +68,7 @@ class Members:
 
 def threshold_for(parties: int) -> int:
     """How many of `parties` must survive: at least two thirds, and always more than half."""
-    return max(-(-2 * parties // 3), parties // 2 + 1)
+    return max(-(-2 * parties // 3), parties // 2 + 1)  # any two quorums share 2t - n hospitals
 
 
 def read_roster(roster: Roster) -> Members:

@@ -32,11 +32,7 @@ def fresh_secrets(count: int) -> Limbs:
 
 
 def from_bytes(data: bytes) -> Limbs:
-    """Secrets or shares from their bytes, 34 each: int64 (count, 17).
-
-    Raises:
-        IntegrityError: another length, or a limb outside the field.
-    """
+    """Secrets or shares from their bytes, 34 each: int64 (count, 17); IntegrityError outside the field."""
     if len(data) % SECRET_BYTES:
         raise IntegrityError("a share has another length than 34 bytes")
     if not in_field(data):
@@ -104,7 +100,7 @@ def _weights(points: Limbs) -> Limbs:
         gap = (point - points) % PRIME
         gap[number], factor = 1, np.full(len(points), point)
         factor[number] = 1
-        above, below = above * factor % PRIME, below * gap % PRIME
-    inverse = np.array([pow(int(value), -1, PRIME) for value in below], dtype=np.int64)
+        above, below = above * factor % PRIME, below * gap % PRIME  # products below 2^32: exact in int64
+    inverse = np.array([pow(int(value), -1, PRIME) for value in below], dtype=np.int64)  # PRIME is prime
     weights: Limbs = above * inverse % PRIME
     return weights

@@ -72,11 +72,7 @@ def save_batches(batches: Mapping[int, BatchProgress]) -> bytes:
 
 
 def load_batches(data: bytes) -> dict[int, BatchProgress]:
-    """The batches in bytes.
-
-    Raises:
-        IntegrityError: bytes that `save_batches` did not make.
-    """
+    """The batches in bytes."""
     record = open_state("batches", data)
     return {progress.opening.batch: progress for progress in map(_unpack, record.values())}
 
@@ -157,11 +153,7 @@ class StudyState:
 
     @property
     def exchange_key(self) -> ExchangeKey:
-        """The exchange key, before a roster is pinned.
-
-        Raises:
-            IntegrityError: it is forgotten already.
-        """
+        """The exchange key, before a roster is pinned."""
         if self.exchange is None:
             raise IntegrityError(_damaged("study"))
         return self.exchange
@@ -183,11 +175,7 @@ def save_study(state: StudyState) -> bytes:
 
 
 def load_study(data: bytes, identity: bytes) -> StudyState:
-    """The state in its bytes, where it belongs to the hospital with this public key.
-
-    Raises:
-        IntegrityError: damaged, or of another identity.
-    """
+    """The state in its bytes, where it belongs to the hospital with this public key."""
     record = open_state("study", data)
     enrolment = Enrolment.from_bytes(_expect(record.get("enrolment"), bytes))
     if enrolment.identity != identity:

@@ -97,11 +97,7 @@ class SumStore:
                 self._save(machine, before)
 
     def forget_replies(self) -> None:
-        """Forget what was kept to be sent again, once the study is over; nothing where none was begun.
-
-        Raises:
-            IntegrityError: the saved state is damaged.
-        """
+        """Forget what was kept to be sent again, once the study is over; nothing where none was begun."""
         if (self._folder / _STUDY).exists():
             with self.machine() as machine:
                 machine.forget_replies()
@@ -129,8 +125,8 @@ class SumStore:
         for name, state in ((_STUDY, machine.study_state()), (_BATCHES, machine.progress_state())):
             if before[name] != state:
                 self._write(name, state)
-        told = not self._durable or (self._folder / _ROSTER).exists()
-        if not told and (roster := machine.roster):
+        listed = not self._durable or (self._folder / _ROSTER).exists()
+        if not listed and (roster := machine.roster):
             self._write(_ROSTER, _for_people(roster).encode())
 
     def _write(self, name: str, data: bytes) -> None:

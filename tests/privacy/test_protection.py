@@ -90,7 +90,7 @@ def test_all_of_a_study_s_are_told_together() -> None:
     assert both and not Assumptions()
     assert both.short == "claimed by theirs:make and others:map, not proven"
     assert both.warning == "; ".join(one.warning for one in both.each)
-    assert [one.part for one in both.beside_records] == [other]
+    assert [one.part for one in both.at_hospitals] == [other]
     assert both.sources[1] == {
         "kind": FEATURE_MAP,
         "name": "others:map",

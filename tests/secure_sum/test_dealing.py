@@ -72,14 +72,14 @@ def test_shares_of_another_batch_or_for_another_hospital_are_refused(seven: Any)
     seven.refused("hospital-0", one["hospital-1"], SumRefusal.SHARERS, VALUES[0])
 
 
-def _sit(parties: Any, names: list[str], beside: dealing.PlayedSeats) -> list[dealing.Seat]:
+def _sit(parties: Any, names: list[str], played: dealing.PlayedSeats) -> list[dealing.Seat]:
     """The seats of some hospitals that take them in this order; what each agreed on by itself is the same."""
     seats = []
     for name in names:
         machine = parties.hospitals[name]
         members, own = parties.coordinator.members, machine._state.exchange_key
         place = members.positions[name]
-        machine.pin(parties.roster, beside=beside)
+        machine.pin(parties.roster, played=played)
         assert machine._state.seat.secrets == dealing.take_seat(members, place, own).secrets
         seats.append(machine._state.seat)
     return seats
@@ -88,28 +88,28 @@ def _sit(parties: Any, names: list[str], beside: dealing.PlayedSeats) -> list[de
 def test_hospitals_of_one_process_agree_once_and_on_the_same(
     federation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parties, beside, count = federation(5, pin=False), dealing.PlayedSeats(), list[bytes]()
+    parties, played, count = federation(5, pin=False), dealing.PlayedSeats(), list[bytes]()
     agree = ExchangeKey.agree
     monkeypatch.setattr(
         ExchangeKey, "agree", lambda key, other, **named: count.append(other) or agree(key, other, **named)
     )
-    _sit(parties, parties.names[::-1], beside)
+    _sit(parties, parties.names[::-1], played)
     assert len(count) == 5 * 4 + 5 * 4 // 2  # by themselves, for the comparison; and together
-    assert not beside.of(parties.coordinator.members)  # all sit: nothing is kept
+    assert not played.of(parties.coordinator.members)  # all sit: nothing is kept
 
 
 def test_of_two_rosters_one_is_kept_and_no_secret_is_shown(federation: Any) -> None:
-    first, second, beside = federation(4, pin=False), federation(3, pin=False), dealing.PlayedSeats()
-    _sit(first, first.names[:2], beside)
-    assert sorted(beside.of(first.coordinator.members)) == [0, 1]
-    _sit(second, second.names[:1], beside)
-    assert list(beside.of(second.coordinator.members)) == [0]
-    _sit(first, first.names[2:], beside)  # as if it were alone
-    assert repr(beside) == "PlayedSeats(2 of one roster, secrets=<hidden>)"
+    first, second, played = federation(4, pin=False), federation(3, pin=False), dealing.PlayedSeats()
+    _sit(first, first.names[:2], played)
+    assert sorted(played.of(first.coordinator.members)) == [0, 1]
+    _sit(second, second.names[:1], played)
+    assert list(played.of(second.coordinator.members)) == [0]
+    _sit(first, first.names[2:], played)  # as if it were alone
+    assert repr(played) == "PlayedSeats(2 of one roster, secrets=<hidden>)"
 
 
 def test_of_a_large_roster_nothing_is_kept(federation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dealing, "_MOST_PLAYED", 3)
-    parties, beside = federation(4, pin=False), dealing.PlayedSeats()
-    _sit(parties, parties.names[:2], beside)
-    assert not beside.of(parties.coordinator.members)
+    parties, played = federation(4, pin=False), dealing.PlayedSeats()
+    _sit(parties, parties.names[:2], played)
+    assert not played.of(parties.coordinator.members)

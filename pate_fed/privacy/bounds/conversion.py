@@ -60,7 +60,7 @@ def overhead(orders: Floats, delta: float, conversion: str = "improved") -> Floa
         InputError: an unknown conversion.
     """
     if conversion == "classic":
-        return -math.log(delta) / (orders - 1)
+        return -math.log(delta) / (orders - 1)  # Mironov 2017, Proposition 3
     if conversion == "improved":
         return np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
     raise InputError(f"conversion={conversion!r}: must be one of {', '.join(CONVERSIONS)}")
@@ -99,9 +99,9 @@ def confident_rho(
     check_count("asked", asked)
     if check_count("answered", answered) > asked:
         raise InputError(f"answered={answered}: must not be more than the {asked} queries asked")
-    rho = answered * protection.l2_squared / (2 * check_sigma("sigma2", sigma2) ** 2)
+    rho = answered * protection.l2_squared / (2 * check_sigma("sigma2", sigma2) ** 2)  # P18, Proposition 8
     if sigma1 is not None:
-        rho += asked * protection.top**2 / (2 * check_sigma("sigma1", sigma1) ** 2)
+        rho += asked * protection.top**2 / (2 * check_sigma("sigma1", sigma1) ** 2)  # P18, section 4.2
     return rho
 
 

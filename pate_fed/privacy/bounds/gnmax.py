@@ -52,6 +52,7 @@ def gnmax_log_q(totals: ArrayLike, sigma: float, *, discrete: bool = False) -> F
     def log_losses(gaps: NDArray[np.int64]) -> Floats:
         if discrete:
             return log_tail_gaussian_difference(gaps, sigma)
+        # The difference of two noises has the deviation √2 σ (P18, Proposition 7).
         found: Floats = log_ndtr(-gaps / (math.sqrt(2) * sigma))
         return found
 
@@ -72,6 +73,7 @@ def log_union(terms: Floats, votes: NDArray[np.int64]) -> Floats:
 
     Shapes: (queries, classes) both, `terms` changed in place, to (queries,).
     """
+    # The winner is no loser; of a tie the first counts as the winner, the others as losers.
     terms[np.arange(len(votes)), votes.argmax(axis=1)] = -np.inf
     top = terms.max(axis=1, initial=-np.inf)
     shifted = np.exp(terms - np.where(np.isfinite(top), top, 0.0)[:, None])
@@ -95,7 +97,7 @@ def theorem6(log_q: Floats, orders: Floats, sigma: float) -> Floats:
     Shapes: `log_q` (queries,), `orders` (orders,) to (queries, orders).
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        mu2 = sigma * np.sqrt(-log_q)
+        mu2 = sigma * np.sqrt(-log_q)  # P18, Proposition 10
         e2 = mu2 / sigma**2
         # ln of the most that q may be: the theorem's side condition.
         most = (mu2 - 1) * e2 - mu2 * (np.log1p(1 / mu2) + np.log(mu2 / (mu2 - 1)))
@@ -110,6 +112,7 @@ def theorem6(log_q: Floats, orders: Floats, sigma: float) -> Floats:
 def _theorem6_valid(log_q: Floats, mu2: Floats, e2: Floats, orders: Floats, sigma: float) -> Floats:
     """1/(α-1) ln[(1-q) A^(α-1) + q B^(α-1)] where q, μ2 and e2 satisfy the conditions; inf for α > μ1."""
     log_kept = log1mexp(log_q)
+    # A = (1 - q) / (1 - (q e^ε2)^(1 - 1/μ2)), B = e^ε1 / q^(1/(μ1 - 1)) (P18, Theorem 6), εi = μi/σ².
     log_a = log_kept - log1mexp((log_q + e2) * (1 - 1 / mu2))
     log_b = (mu2 + 1) / sigma**2 - log_q / mu2
     less = orders - 1

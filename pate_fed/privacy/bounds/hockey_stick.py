@@ -157,7 +157,7 @@ def _totals_delta(scale: float, epsilon: float, k: int, kind: str) -> float:
     most = k + law.depth()
     masses = law.masses(most)
     one = np.concatenate(([masses[: most - k + 1].sum()], masses[most - k + 1 : most], [masses[most:].sum()]))
-    both = np.convolve(one, one)
+    both = np.convolve(one, one)  # two independent totals: losses add
     loss = (2.0 * np.arange(len(both)) - 2 * k) / scale
     return _summed(both, both * np.exp(-loss), epsilon)
 

@@ -248,7 +248,7 @@ def _bernstein(
     """
     both = mass_u * mass_v / 2
     lost_u, lost_v = mass_u * under_v, mass_v * under_u
-    neither = under_u * under_v
+    neither = under_u * under_v  # strictly below both: at κ = 0 a tie goes to a or b
     start = np.stack((first + lost_u + both, second + lost_v + both, neither))
     middle = np.stack(
         (first + lost_u / 2 + both, second + lost_v / 2 + both, neither + (lost_u + lost_v) / 2)

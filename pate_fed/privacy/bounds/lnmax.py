@@ -43,7 +43,7 @@ def lnmax_log_q(totals: ArrayLike, scale: float, *, discrete: bool = False) -> F
     if discrete:
         terms = log_tail_laplace_difference(gaps, scale)
     else:
-        terms = np.log(2 + gaps / scale) - math.log(4) - gaps / scale
+        terms = np.log(2 + gaps / scale) - math.log(4) - gaps / scale  # P17, Lemma 4
     return log_union(terms, votes)
 
 
@@ -67,7 +67,7 @@ def lnmax_rdp_from_log_q(log_q: ArrayLike, pure_epsilon: float, orders: ArrayLik
     grid, given = check_orders(orders), check_log_q(log_q)
     most = lnmax_data_independent(pure_epsilon, grid)
     flat = given.reshape(-1)
-    valid = flat < -np.logaddexp(pure_epsilon, 0.0)
+    valid = flat < -np.logaddexp(pure_epsilon, 0.0)  # q < 1/(e^ε + 1), the condition of Theorem 3
     out = np.broadcast_to(most, (flat.size, grid.size)).copy()
     if valid.any():
         low = flat[valid][:, None]
@@ -99,7 +99,7 @@ def moments_epsilon(
     """
     degrees = _check_moments(moments)
     _, total = check_curve(degrees + 1, log_moments)
-    candidates = (total - math.log(check_delta(delta))) / degrees
+    candidates = (total - math.log(check_delta(delta))) / degrees  # the tail bound, P17, Theorem 1.2
     best = int(np.argmin(candidates))
     return ConvertedEpsilon(
         epsilon=round_up(float(candidates[best])),

@@ -78,7 +78,7 @@ class NoiseLaw:
         epsilon = shift / self.scale
         found = order * epsilon * epsilon / 2
         if self.kind == LAPLACE:
-            found = min(epsilon, found)
+            found = min(epsilon, found)  # pure DP, and Bun and Steinke 2016, Proposition 3.3
         return found * (1 + 2**-50)
 
     def reaches(self, order: float, shift: int) -> list[Reach]:

@@ -109,6 +109,7 @@ def _narrower(law: NoiseLaw, every: float) -> tuple[NoiseLaw, int]:
 def _argmax_rdp(law: NoiseLaw, order: float, k: int, reach: Reach, step: int) -> float:
     """The winner's supremum over the lattice's points, and the bounds outside of it."""
     found = math.inf
+    # Every goal gives a valid bound; a lower one takes a larger lattice, and is tried while that may help.
     for goal in _GOALS[law.kind]:
         region, outside = _outside(law, order, k, reach, goal)
         if k > 1 and step == 1 and region.cells > _MOST_CELLS:
@@ -135,7 +136,7 @@ def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:
         return one(order)
     if votes > _MOST_MOVED:
         return math.inf
-    high = votes * order
+    high = votes * order  # Hölder: the orders along the path fall from kα to kα - k + 1
     low = high - votes + 1
     between = np.exp(np.arange(math.floor(_GRID * math.log(low - 1)), _GRID * math.log(high - 1)) / _GRID)
     nodes = np.array([low, *(1 + between[(between > low - 1) & (between < high - 1)]), high])
@@ -164,7 +165,7 @@ def _outside(law: NoiseLaw, order: float, k: int, reach: Reach, goal: float) -> 
     whole = float(law.tilted_tails(order, k, most)[0])
     pair, pair_moment = law.difference_tails(most), law.tilted_sum_tails(order, k, most)
     bit, two = bit_rdp(law.scale, order, shift=k, kind=law.kind), _pair_rdp(law, order, k, reach.pair)
-    enough = goal * max(bit, two)
+    enough = goal * max(bit, two)  # the supremum of three outcomes is at least that of two
     at = np.arange(2 * k + 1, reach.one + 1)
 
     def first(rdp: float, *, loses: Floats, others: Floats) -> tuple[int, float]:

@@ -68,7 +68,7 @@ class GNMaxSensitivity:
         held = np.where((log_q >= self.log_q1) & (log_q <= self.log_q0), self.log_q1, log_q)
         quantile = self._quantile(held)
         here, more, less = self.bound(np.stack([held, self._moved(quantile, 1), self._moved(quantile, -1)]))
-        found: Floats = np.maximum(more - here, here - less)
+        found: Floats = np.maximum(more - here, here - less)  # the worse of one vote more, one less
         return found
 
     def conditions(self) -> tuple[bool, bool]:
@@ -93,7 +93,7 @@ class GNMaxSensitivity:
         return found
 
     def _moved(self, quantile: Floats, votes: int) -> Floats:
-        step = votes * math.sqrt(2) / self.sigma
+        step = votes * math.sqrt(2) / self.sigma  # one vote moves a gap by 2, the gap's noise is √2 σ
         moved: Floats = np.minimum(math.log(self.num_classes - 1) + log_ndtr(quantile + step), 0.0)
         return moved
 
@@ -211,7 +211,7 @@ def smooth_sensitivity(local: ArrayLike, beta: float) -> float:
         raise InputError(f"beta={beta!r}: must be a finite number above 0")
     if curve.ndim != 1 or curve.size == 0 or not (curve >= 0).all():
         raise InputError("a local-sensitivity curve must be a list of numbers of at least 0")
-    return float((np.exp(-beta * np.arange(curve.size)) * curve).max())
+    return float((np.exp(-beta * np.arange(curve.size)) * curve).max())  # NRS07: the largest of e^(-βd) LS_d
 
 
 def gnss_rdp(order: float, *, beta: float, sigma_ss: float) -> float:
@@ -235,7 +235,7 @@ def gnss_rdp(order: float, *, beta: float, sigma_ss: float) -> float:
 
 def _gaussian_pair(order: float, log_u: float, sigma_ss: float) -> float:
     """Divergence of N(0, 1) from N(d, u), both times σ_ss², for the largest d² = min(1, u)."""
-    v = 1 + order * math.expm1(log_u)
+    v = 1 + order * math.expm1(log_u)  # above 0 for orders that `gnss_rdp` lets through
     mean = order * min(1.0, math.exp(log_u)) / (2 * sigma_ss**2 * v)
     return mean + (order * log_u - math.log(v)) / (2 * (order - 1))
 

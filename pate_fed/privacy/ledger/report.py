@@ -22,10 +22,10 @@ from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.bounds.profiles import pld_epsilon, totals_pld_epsilon
-from pate_fed.privacy.ledger.beside import NOT_HELD, labels_beside, metrics_beside
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon, read_chain
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
+from pate_fed.privacy.ledger.run_files import NOT_HELD, check_labels, check_metrics
 from pate_fed.privacy.ledger.terms import (
     LedgerTerms,
     guarantee_text,
@@ -226,7 +226,7 @@ def verify_run(
         raise InputError(f"{run_dir}: holds no ledger.sqlite; give the --run-dir of a run")
     report = verify(path, public_key=public_key, head=head, aggregators=aggregators)
     found = []
-    for name, check in (("labels.npz", labels_beside), ("metrics.json", metrics_beside)):
+    for name, check in (("labels.npz", check_labels), ("metrics.json", check_metrics)):
         beside = run_dir / name
         found.append(check(beside, report.chain) if beside.exists() else f"{name}: not there")
     return replace(report, beside=(*found, NOT_HELD))
@@ -316,7 +316,7 @@ def _other(terms: LedgerTerms) -> str:
     if view.colluders:
         together = " together" if view.colluders > 1 else ""
         return f"as against the student, also for {counted(view.colluders, 'hospital')}{together}"
-    return "no bound is stated: it knows its own share of the noise, and no colluder was reckoned with"
+    return "no bound is stated: it knows its own share of the noise, and no colluder was counted on"
 
 
 def _mechanism(mechanism: Mechanism) -> str:

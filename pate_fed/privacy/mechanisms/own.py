@@ -292,7 +292,7 @@ def check_claim(mechanism: OwnMechanism, part: Any = None) -> None:
         identity=claim.part,
     ).claim
     beyond = len(claim.rdp) > len(ours.rdp)
-    more = any(own > said * (1 + _SLACK) for own, said in zip(ours.rdp, claim.rdp, strict=False))
+    more = any(own > charged * (1 + _SLACK) for own, charged in zip(ours.rdp, claim.rdp, strict=False))
     if ours.parameters != claim.parameters or beyond or more:
         raise IntegrityError(f"{what}: the code claims a larger curve than the one that was charged")
     if installed:

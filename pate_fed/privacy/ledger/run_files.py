@@ -82,7 +82,7 @@ class _Metrics:
     hospitals: _Hospitals | None = setting(None, read=lambda value: value or None)  # noqa: RUF009
 
 
-def labels_beside(path: Path, chain: Chain) -> str:
+def check_labels(path: Path, chain: Chain) -> str:
     """Each label must be on the ledger, in order; a process that was cut off wrote fewer."""
     try:
         with np.load(path, allow_pickle=False) as held:
@@ -127,10 +127,10 @@ def _by_record(path: Path, count: int, chain: Chain) -> dict[str, NDArray[Any]]:
     return {"index": np.arange(count), "answered": label >= 0, "label": label}
 
 
-def metrics_beside(path: Path, chain: Chain) -> str:
+def check_metrics(path: Path, chain: Chain) -> str:
     """No figure may be below what the terms guarantee, and none of a run's end another than the rows'."""
     metrics = read_json(_Metrics, path, what="the metrics of a run", error=IntegrityError, aside=True)
-    told = _told(path, metrics, chain.terms)
+    stated = _stated(path, metrics, chain.terms)
     _check_facts(path, metrics, chain.terms)
     counts = {
         "queries_asked": (metrics.queries_asked, chain.asked),
@@ -149,7 +149,7 @@ def metrics_beside(path: Path, chain: Chain) -> str:
             f"{path.name}: of a process that did not come to the study's end, and may be older than the "
             "ledger; its ε was NOT compared; what the ledger says holds"
         )
-    _check_epsilons(path, told, chain)
+    _check_epsilons(path, stated, chain)
     reading = (
         "" if metrics.privacy.student.sanitised is None else "; the sanitised one is a reading, no bound"
     )
@@ -157,19 +157,19 @@ def metrics_beside(path: Path, chain: Chain) -> str:
     return f"{path.name}: no ε below the ledger's, queries as on it, and of the same terms{reading}{end}"
 
 
-def _told(path: Path, metrics: _Metrics, terms: LedgerTerms) -> list[float | None]:
+def _stated(path: Path, metrics: _Metrics, terms: LedgerTerms) -> list[float | None]:
     """Every ε that is stated: against the public, the coordinator, and of private labels again the public."""
     privacy = metrics.privacy
-    told = [privacy.student.data_independent, privacy.coordinator.epsilon]
+    stated = [privacy.student.data_independent, privacy.coordinator.epsilon]
     if terms.protection.unit == "label":
         if privacy.epsilon is None:
             raise IntegrityError(f"{path}: not the metrics of a run (privacy.epsilon is missing)")
-        told.append(privacy.epsilon)
+        stated.append(privacy.epsilon)
         if metrics.hospitals is not None:
-            told.append(metrics.hospitals.coordinator.epsilon)
+            stated.append(metrics.hospitals.coordinator.epsilon)
     elif privacy.epsilon is not None or metrics.hospitals is not None:
         raise IntegrityError(f"{path}: privacy.epsilon or hospitals: of private labels alone, not of votes")
-    return told
+    return stated
 
 
 def _check_facts(path: Path, metrics: _Metrics, terms: LedgerTerms) -> None:
@@ -206,11 +206,11 @@ def _least_hospitals(terms: LedgerTerms) -> int:
     return max(named, default=terms.coordinator.survivors or 0)
 
 
-def _check_epsilons(path: Path, told: list[float | None], chain: Chain) -> None:
+def _check_epsilons(path: Path, stated: list[float | None], chain: Chain) -> None:
     terms = chain.terms
     bounds = guaranteed_epsilon(terms) if chain.entries else 0.0, guaranteed_coordinator_epsilon(terms)
-    whose = ("the public", "the coordinator", *["the public"] * (len(told) - 2))
-    for who, value in zip(whose, told, strict=True):
+    whose = ("the public", "the coordinator", *["the public"] * (len(stated) - 2))
+    for who, value in zip(whose, stated, strict=True):
         bound = bounds[who == "the coordinator"]
         if value is not None and (bound is None or not value >= bound * (1 - SLACK)):
             raise IntegrityError(f"{path}: ε against {who} is {value!r}, by the ledger {bound!r}")

@@ -25,8 +25,8 @@ from pate_fed.privacy import (
     SystemNoise,
     sanitised_epsilon,
 )
-from pate_fed.privacy.ledger.beside import NOT_HELD, STATUSES
 from pate_fed.privacy.ledger.report import verify_run
+from pate_fed.privacy.ledger.run_files import NOT_HELD, STATUSES
 from pate_fed.privacy.mechanisms.data_dependent import public_part
 from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE, PLAIN, CoordinatorView, hospital_noise
 from pate_fed.privacy.protection import LABEL
