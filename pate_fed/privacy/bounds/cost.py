@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from pate_fed.privacy.bounds.hockey_stick import argmax_epsilon, bit_delta, bit_
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, moved_count_epsilon
 from pate_fed.privacy.bounds.outcomes import WIDEST, argmax_rdp, bit_rdp, moved_rdp
 from pate_fed.privacy.checks import Floats, check_delta
+
+T = TypeVar("T")
+Counts = tuple[tuple[T, int], ...]
 
 # α - 1 of the orders that are searched. Any order gives a valid ε; the best lies near 1 + sqrt(ln(1/δ)/ρ).
 SEARCHED_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
@@ -150,25 +154,16 @@ class Cost:
     claimed: tuple[tuple[ClaimedCurve, int], ...] = ()
 
     def __add__(self, other: Cost) -> Cost:
-        times: dict[Fraction, int] = {}
-        for epsilon, count in (*self.pure, *other.pure):
-            times[epsilon] = times.get(epsilon, 0) + count
-        outcomes: dict[OutcomeCost, int] = {}
-        for outcome, count in (*self.outcomes, *other.outcomes):
-            outcomes[outcome] = outcomes.get(outcome, 0) + count
-        curves: dict[ClaimedCurve, int] = {}
-        for curve, count in (*self.claimed, *other.claimed):
-            curves[curve] = curves.get(curve, 0) + count
         limits = [cost.most_order for cost in (self, other) if cost.most_order is not None]
         return Cost(
             self.rho + other.rho,
-            tuple(sorted(times.items())),
+            _counted(self.pure, other.pure),
             self.flat + other.flat,
             min(limits, default=None),
             self.epsilon + other.epsilon,
             self.delta + other.delta,
-            tuple(sorted(outcomes.items())),
-            tuple(sorted(curves.items())),
+            _counted(self.outcomes, other.outcomes),
+            _counted(self.claimed, other.claimed),
         )
 
     def __mul__(self, times: int) -> Cost:
@@ -206,6 +201,14 @@ class Cost:
         claimed = (times * curve.rdp(order) for curve, times in self.claimed)
         parts = (*laplace, *outcomes, *claimed)
         return order * self.rho + self.flat + sum(parts, Fraction(0))
+
+
+def _counted(one: Counts[T], other: Counts[T]) -> Counts[T]:
+    """Both lists as one: each part once, with how often it is in either, in an order of their own."""
+    times: dict[T, int] = {}
+    for part, count in (*one, *other):
+        times[part] = times.get(part, 0) + count
+    return tuple(sorted(times.items()))
 
 
 NOTHING = Cost()

@@ -399,51 +399,32 @@ def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
     found = _of_sums(terms, capped) if terms.sums else _of_votes(terms, capped)
     if totals == Cost(rho=totals.rho):
         mu = math.sqrt(2 * float(totals.rho))
-        found.append(
-            CapsEpsilon(
-                name="Gaussian DP of continuous totals",
-                epsilon=gaussian_dp_epsilon(mu, delta),
-                holds_for=_CONTINUOUS,
-            )
-        )
+        epsilon, name = gaussian_dp_epsilon(mu, delta), "Gaussian DP of continuous totals"
+        found.append(CapsEpsilon(name=name, epsilon=epsilon, holds_for=_CONTINUOUS))
     return sorted(found, key=lambda each: each.epsilon)
 
 
 def _of_votes(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
     delta = terms.delta
+    totals, outcomes = epsilon_of(capped.as_totals, delta), epsilon_of(capped, delta)
+    public = "the integer noise that runs, also against those who see noisy totals"
+    adds_up = "all who see labels; a budget's filter adds up the same curves"
+    stated = "all who see labels, any votes, order and stops; it or RDP is what is stated"
     return [
-        CapsEpsilon(
-            name="RDP of noisy totals",
-            epsilon=epsilon_of(capped.as_totals, delta),
-            holds_for="the integer noise that runs, also against those who see noisy totals",
-        ),
-        CapsEpsilon(
-            name="RDP of outcomes",
-            epsilon=epsilon_of(capped, delta),
-            holds_for="all who see labels; a budget's filter adds up the same curves",
-        ),
-        CapsEpsilon(
-            name="optimal control",
-            epsilon=capped_cost_epsilon(capped, delta),
-            holds_for="all who see labels, any votes, order and stops; it or RDP is what is stated",
-        ),
+        CapsEpsilon(name="RDP of noisy totals", epsilon=totals, holds_for=public),
+        CapsEpsilon(name="RDP of outcomes", epsilon=outcomes, holds_for=adds_up),
+        CapsEpsilon(name="optimal control", epsilon=capped_cost_epsilon(capped, delta), holds_for=stated),
     ]
 
 
 def _of_sums(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
     """Of class sums, which are one release: nothing is voted on, and nothing composes."""
     seen = "all who see the noisy sums, or what is made of them"
+    rdp, exact = epsilon_of(capped.as_totals, terms.delta), epsilon_of(capped, terms.delta)
+    looser, stated = f"{seen}; a looser bound on the same noise", f"{seen}; this is what is stated"
     return [
-        CapsEpsilon(
-            name="RDP of the noise",
-            epsilon=epsilon_of(capped.as_totals, terms.delta),
-            holds_for=f"{seen}; a looser bound on the same noise",
-        ),
-        CapsEpsilon(
-            name="exact law of the noise",
-            epsilon=epsilon_of(capped, terms.delta),
-            holds_for=f"{seen}; this is what is stated",
-        ),
+        CapsEpsilon(name="RDP of the noise", epsilon=rdp, holds_for=looser),
+        CapsEpsilon(name="exact law of the noise", epsilon=exact, holds_for=stated),
     ]
 
 

@@ -20,17 +20,18 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN
 from pate_fed.privacy.checks import check_count, check_scale, is_number
-from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, hospital_noise, sum_distance
-from pate_fed.privacy.mechanisms.noise import NoiseSource, as_noise
+from pate_fed.privacy.mechanisms.events import CoordinatorView, hospital_noise, sum_distance
+from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import (
-    Release,
+    NOT_ANSWERED,
+    Bools,
+    Ints,
     Voting,
-    finish,
     noisy_argmax,
     stop_after,
     winner_cost,
 )
-from pate_fed.privacy.protection import RECORD, Protection
+from pate_fed.privacy.protection import Protection
 
 # Masked sums are taken modulo 2^32, so no honest noisy total can be larger.
 _LARGEST = 2**31
@@ -91,24 +92,12 @@ class DistributedGNMax(Voting):
             distance=sum_distance(self.sigma_party, self.least_honest),
         )
 
-    def release(
-        self,
-        totals: ArrayLike,
-        noise: NoiseSource | np.random.Generator,
-        *,
-        max_answers: int | None = None,
-        protection: Protection = RECORD,
-        coordinator: CoordinatorView = PLAIN,
-    ) -> Release:
-        """Answer from noisy totals; all queries count as asked, since all were unmasked.
-
-        Shapes: `totals` int (queries, classes), which may be negative. `noise` names the hospitals' source
-        and breaks ties; it adds nothing. `coordinator` says how many hospitals are in these totals.
+    def _votes(self, totals: ArrayLike, coordinator: CoordinatorView) -> Ints:
+        """Noisy totals as int64 (queries, classes), which may be negative.
 
         Raises:
             InputError: totals that are none, or with less noise in them than the mechanism is charged for.
         """
-        noise = as_noise(noise)
         array = np.asarray(totals)
         if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != self.num_classes:
             raise InputError(
@@ -123,11 +112,15 @@ class DistributedGNMax(Voting):
                 f"the totals hold noise of {honest} hospitals with sigma_party={coordinator.sigma_party}; "
                 f"{self.least_honest} with {self.sigma_party} are needed"
             )
-        noisy = array.astype(np.int64)
-        passed = np.ones(len(noisy), dtype=np.bool_)
-        if self.threshold is not None:
-            passed = noisy.max(axis=1) >= math.ceil(self.threshold)
+        return array.astype(np.int64)
+
+    def _answer(
+        self, votes: Ints, top: Ints, noise: NoiseSource, max_answers: int | None
+    ) -> tuple[Bools, Ints]:
+        # All queries count as asked, since all were unmasked; `noise` breaks ties and adds nothing.
+        least = -_LARGEST if self.threshold is None else math.ceil(self.threshold)
+        passed = top >= least
         passed[stop_after(passed, max_answers) :] = False
-        label = np.full(len(noisy), -1, dtype=np.int64)
-        label[passed] = noisy_argmax(noisy[passed], np.zeros_like(noisy[passed]), noise)
-        return finish(self, passed, label, noise, protection, coordinator)
+        label = np.full(len(votes), NOT_ANSWERED, dtype=np.int64)
+        label[passed] = noisy_argmax(votes[passed], np.zeros_like(votes[passed]), noise)
+        return passed, label

@@ -100,10 +100,13 @@ class Voting(Mechanism):
 
         Shapes: `totals` int (queries, classes).
         """
-        votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
-        noise = as_noise(noise)
+        votes, noise = self._votes(totals, coordinator), as_noise(noise)
         answered, label = self._answer(votes, votes.max(axis=1), noise, max_answers)
         return finish(self, answered, label, noise, protection, coordinator)
+
+    def _votes(self, totals: ArrayLike, coordinator: CoordinatorView) -> Ints:
+        """The totals as int64 (queries, classes), once they are known to be ones of this mechanism."""
+        return check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
 
     def _answer(
         self, votes: Ints, top: Ints, noise: NoiseSource, max_answers: int | None
@@ -257,8 +260,7 @@ class InteractiveGNMax(ConfidentGNMax):
         Raises:
             InputError: totals that are no vote totals, or predictions that are no probabilities.
         """
-        votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
-        noise = as_noise(noise)
+        votes, noise = self._votes(totals, coordinator), as_noise(noise)
         top = self.contradiction(votes, predictions)
         answered, label = self._answer(votes, top, noise, max_answers)
         release = finish(self, answered, label, noise, protection, coordinator)
