@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import ClassVar
 
@@ -166,16 +166,8 @@ def least_sigma(epsilon: float, delta: float, shape: SumShape, protection: Prote
     Raises:
         InputError: ε or δ out of range, or so small that σ would pass 10^9 steps.
     """
-
-    def charged(sigma: float) -> LabelRelease:
-        return ClassSums(
-            num_classes=shape.num_classes,
-            dimension=shape.dimension,
-            squared_norm=shape.squared_norm,
-            sigma=sigma,
-        )
-
-    return _least(charged, LEAST_SIGMA, check_epsilon(epsilon), check_delta(delta), protection)
+    given = asdict(shape)
+    return _least(lambda sigma: ClassSums(**given, sigma=sigma), epsilon, delta, protection)
 
 
 def least_share(
@@ -197,29 +189,18 @@ def least_share(
     check_count("survivors", survivors, least=1)
     if check_count("colluders", colluders) >= survivors:
         raise InputError(f"colluders={colluders}: must be fewer than the {survivors} hospitals in the sum")
-
-    def charged(share: float) -> LabelRelease:
-        return SharedClassSums(
-            num_classes=shape.num_classes,
-            dimension=shape.dimension,
-            squared_norm=shape.squared_norm,
-            sigma_party=share,
-            survivors=survivors,
-            colluders=colluders,
-        )
-
-    # From 2 steps on, where even one honest hospital has noise enough for the theorem.
-    return _least(charged, LEAST_SIGMA, check_epsilon(epsilon), check_delta(delta), protection)
+    given = {**asdict(shape), "survivors": survivors, "colluders": colluders}
+    return _least(lambda share: SharedClassSums(**given, sigma_party=share), epsilon, delta, protection)
 
 
 def _least(
-    charged: Callable[[float], LabelRelease],
-    low: float,
-    epsilon: float,
-    delta: float,
-    protection: Protection,
+    charged: Callable[[float], LabelRelease], epsilon: float, delta: float, protection: Protection
 ) -> float:
-    """The least noise from `low` on whose cost is within ε at δ; a cost falls as its noise grows."""
+    """The least noise whose cost is within ε at δ, as a cost falls where its noise grows.
+
+    From 2 steps on, where even one honest hospital has noise enough for the theorem.
+    """
+    epsilon, delta, low = check_epsilon(epsilon), check_delta(delta), LEAST_SIGMA
 
     def suffices(sigma: float) -> bool:
         return epsilon_of(charged(sigma).cost_asked(protection), delta) <= epsilon
