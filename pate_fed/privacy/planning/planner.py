@@ -290,13 +290,7 @@ def _point(
     """What another budget buys about; at the plan's own what it does."""
     if at != epsilon or best is None:
         return search.point(at, aggregators)
-    return CurvePoint(
-        epsilon=at,
-        labels=best.answered,
-        right_share=best.right_share,
-        effective_labels=best.effective_labels,
-        mechanism=best.mechanism,
-    )
+    return CurvePoint.of(best, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,14 +468,7 @@ class ClaimedSearch:
 
     def point(self, epsilon: float) -> CurvePoint:
         """The same as a point of a plan's curve."""
-        found = self.offer(epsilon)
-        return CurvePoint(
-            epsilon=epsilon,
-            labels=found.answered if found else 0,
-            right_share=found.right_share if found else None,
-            effective_labels=found.effective_labels if found else 0.0,
-            mechanism=found.mechanism if found else "none",
-        )
+        return CurvePoint.of(self.offer(epsilon), epsilon)
 
     def _affordable(self, epsilon: float) -> int:
         """The most queries of the pool that cost at most ε."""

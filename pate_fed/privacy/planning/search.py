@@ -90,6 +90,19 @@ class CurvePoint:
     effective_labels: float
     mechanism: str
 
+    @classmethod
+    def of(cls, offer: Offer | None, epsilon: float) -> CurvePoint:
+        """What an offer gives; nothing where there is none."""
+        if offer is None:
+            return cls(epsilon=epsilon, labels=0, right_share=None, effective_labels=0.0, mechanism="none")
+        return cls(
+            epsilon=epsilon,
+            labels=offer.answered,
+            right_share=offer.right_share,
+            effective_labels=offer.effective_labels,
+            mechanism=offer.mechanism,
+        )
+
 
 def queries_for(labels: int, *, share: float, low_share: float) -> int:
     """Cap on queries that gives so many labels nearly always, also where only `low_share` of them pass."""
