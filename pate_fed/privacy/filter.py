@@ -47,12 +47,14 @@ class BudgetFilter:
     def order(self) -> float:
         """Rényi order that the budget is kept at: the one where a Gaussian spend goes furthest."""
         # ε = α ρ + overhead(α): the order at which the budget affords the largest ρ.
+        # ρ that a Gaussian may spend at each order
         room = (self.epsilon - overhead(SEARCHED_ORDERS, self.delta)) / SEARCHED_ORDERS
         return float(SEARCHED_ORDERS[int(np.argmax(room))])
 
     @property
     def room(self) -> Fraction:
         """RDP at `order` that the whole budget allows, in nats, rounded down; 0 where it allows nothing."""
+        # exact, so that nothing is lost between many small charges
         return max(Fraction(0), Fraction(self.epsilon) - overhead_up(self.order, self.delta))
 
     def affordable(

@@ -50,7 +50,7 @@ def equation5_sigma(epsilon: float, delta: float) -> float:
             "be needed; larger ones are meant"
         )
     while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if holds(middle) else (middle, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)  # δ falls as σ grows
     return high
 
 
@@ -61,7 +61,7 @@ def discrete_delta(sigma: float, epsilon: float) -> float:
     two draws δ = Pr[D > εσ² - 1] - e^ε Pr[D > εσ² + 1].
     """
     sigma, epsilon = check_scale("sigma", sigma), check_epsilon(epsilon)
-    gap = math.floor(epsilon * sigma**2 - 1) + 1
+    gap = math.floor(epsilon * sigma**2 - 1) + 1  # the least whole D above εσ² - 1
     first, second = log_tail_gaussian_difference(np.array([gap, gap + 2]), sigma).tolist()
     return 0.0 if epsilon + second >= first else -math.exp(first) * math.expm1(epsilon + second - first)
 

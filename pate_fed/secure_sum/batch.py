@@ -75,6 +75,7 @@ class SumBatch:
         self._identity, self._members, self._range = identity, members, sum_range
         self._step = _Step.SHARING
         self._masker = Masker(opening.length, opening.bits)
+        # no single vector is kept once it is in here
         self._sum: Vector = np.zeros(opening.length, dtype=self._masker.dtype)
         self._dealt: dict[int, BatchShares] = {}
         self._masked: set[int] = set()
@@ -125,7 +126,7 @@ class SumBatch:
         """
         position = self._position(vector)
         self._expect(vector, position in self._masked, "no vector that could be withdrawn")
-        np.subtract(self._sum, vector.vector, out=self._sum)
+        np.subtract(self._sum, vector.vector, out=self._sum)  # wraps as the addition did
         self._masked.remove(position)
 
     def mask_requests(self) -> dict[str, MaskRequest]:
@@ -135,7 +136,7 @@ class SumBatch:
         columns = [self._dealt[sender].sealed for sender in self._sharers.tolist()]
         requests = {}
         for receiver in self._sharers.tolist():
-            at = receiver * SEALED_BYTES
+            at = receiver * SEALED_BYTES  # each sharer sealed one part a member, in the roster's order
             request = MaskRequest(
                 **self.opening.head,
                 party=self._members.names[receiver],
@@ -236,7 +237,7 @@ class SumBatch:
             raise IntegrityError(
                 f"batch {self.opening.batch}: this step is not the next one ({self._step.name})"
             )
-        if count < self._members.threshold:
+        if count < self._members.threshold:  # fewer shares open no secret, fewer signatures convince nobody
             self._step = _Step.VOID
             raise QuorumError(
                 f"{count} of {len(self._members)} hospitals {what}; the threshold is "
@@ -289,8 +290,10 @@ class _Unmasking:
                 self._remove_pair_masks(position, secret, total, masker)
 
     def _combine(self, sharers: Positions, shares: Mapping[int, bytes]) -> dict[int, bytes]:
+        # any t shares fix the polynomials; more give the same
         helpers = sorted(shares)[: self._members.threshold]
         revealed = np.stack([self._read(helper, shares[helper]) for helper in helpers])
+        # the points are 1, 2, …; the secrets lie at 0
         secrets = shamir.combine(np.array(helpers, dtype=np.int64) + 1, revealed)
         pairs = zip(sharers.tolist(), secrets, strict=True)
         return {position: shamir.to_bytes(secret) for position, secret in pairs}

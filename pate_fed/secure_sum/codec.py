@@ -55,7 +55,7 @@ def unpack(data: bytes) -> Record:
         if at > len(view):
             raise IntegrityError(_DAMAGED)
         name = _text(view[name_end - name_size : name_end])
-        if record and name <= last:
+        if record and name <= last:  # names rise: one record has one form
             raise IntegrityError(_DAMAGED)
         record[name], last = _value(kind, view[name_end:at]), name
     return record

@@ -99,6 +99,7 @@ class CoordinatorSum:
         """
         if self._members is not None:
             raise IntegrityError("the roster is closed already; one roster serves the whole study")
+        # one order for all, whoever came first
         names, count = sorted(self._enrolments), len(self._enrolments)
         needed = threshold_for(count) if threshold is None else threshold
         if count < (least := max(_LEAST, needed)):
@@ -175,7 +176,7 @@ class CoordinatorSum:
             )
         if batch in self._used or batch_digest in self._used:
             raise IntegrityError(f"batch {batch} was opened before; a batch is never summed twice")
-        self._used |= {batch, batch_digest}
+        self._used |= {batch, batch_digest}  # before anything is sent
         opening = BatchOpening(
             roster=members.digest,
             batch=batch,

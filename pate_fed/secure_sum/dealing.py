@@ -130,9 +130,10 @@ def batch_label(members: Members, opening: BatchOpening) -> BatchLabel:
 def deal(seat: Seat, opening: BatchOpening) -> Deal:
     """Draw the batch's two secrets and seal everyone's shares of them."""
     members, label = seat.members, batch_label(seat.members, opening)
-    secrets = shamir.fresh_secrets(2)
+    secrets = shamir.fresh_secrets(2)  # fresh in each batch: opening one opens no other
     shares = shamir.split(secrets, shares=len(members), threshold=members.threshold)
     share_key, plain = label.keys(_SHARE), shamir.to_bytes(shares)
+    # the own slot stays zeros: nothing is sent to oneself
     sealed, size = [bytes(SEALED_BYTES)] * len(members), len(plain) // len(members)
     for other in seat.others:
         key = share_key(seat.secrets[other], seat.position, other)
@@ -196,6 +197,7 @@ def mask(
     """
     masker, label = Masker(opening.length, opening.bits), batch_label(seat.members, opening)
     total = masker.residues(values)
+    # Pair masks alone would bare a vector that comes after its sender was counted as lost (Bonawitz 2017).
     masker.add(total, label.key(shamir.to_bytes(secret), SELF_MASK, seat.position, seat.position))
     seeds = _seeds(seat, label)
     for other in sharers.tolist():

@@ -264,7 +264,7 @@ class HospitalSum:
             held = dealing.open_shares(seat, opening, sharers, request.sealed, own)
         except RefusedError as error:
             raise self._void(progress, error.reason, str(error)) from error
-        values = votes()
+        values = votes()  # last of all: votes are read and noise is drawn when every check has passed
         dealing.check_vector(values, opening)
         vector = dealing.mask(seat, opening, sharers, secrets[0], values)
         progress.stage, progress.held, progress.sharers = Stage.MASKED, held, sharers
@@ -295,7 +295,7 @@ class HospitalSum:
         if not self._is_signed(seat, progress, request):
             raise self._void(progress, SumRefusal.CONSENT)
         shares = dealing.reveal(progress.sharers, progress.survivors, progress.held)
-        progress.finish(Stage.UNMASKED)
+        progress.finish(Stage.UNMASKED)  # what was not sent is forgotten: this batch is never opened again
         progress.handled.append(request.digest)
         head = progress.opening.head
         return UnmaskShares(**head, party=self.enrolment.party, shares=shares).signed(self._identity)

@@ -32,7 +32,7 @@ KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16
 _PROTOCOL = "pate_fed/secure_sum/v1"
-_NONCE = bytes(12)
+_NONCE = bytes(12)  # of keys that seal once
 _SHA256 = hashes.SHA256()
 _POSITIONS = struct.Struct(">II")
 

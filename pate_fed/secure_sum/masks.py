@@ -23,7 +23,7 @@ from pate_fed.secure_sum.keys import KEY_BYTES
 Vector = NDArray[np.uint16] | NDArray[np.uint32]
 
 _DTYPES: dict[int, np.dtype[Any]] = {16: np.dtype("<u2"), 32: np.dtype("<u4")}
-_FROM_ZERO = modes.CTR(bytes(16))
+_FROM_ZERO = modes.CTR(bytes(16))  # a key makes one keystream
 _BLOCK = 16
 
 
@@ -62,6 +62,7 @@ class SumRange:
 
     def lift(self, residues: Vector) -> NDArray[np.int64]:
         """The integers in the range that have these residues: int64, the same shape."""
+        # the one in the range, which is no longer than the circle
         lifted: NDArray[np.int64] = (residues.astype(np.int64) - self.smallest) % 2**self.bits + self.smallest
         return lifted
 

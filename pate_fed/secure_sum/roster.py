@@ -77,7 +77,7 @@ def read_roster(roster: Roster) -> Members:
     Raises:
         RefusedError: lists of different lengths, or an unfit threshold.
     """
-    names = tuple(roster.parties.split("\n"))
+    names = tuple(roster.parties.split("\n"))  # a name holds no line break (PARTY_NAME)
     identities = _rows(roster.identities, KEY_BYTES)
     exchange_keys = _rows(roster.exchange_keys, KEY_BYTES)
     if not len(names) == len(identities) == len(exchange_keys) == len(roster.enrolments) // SIGNATURE_BYTES:

@@ -42,7 +42,7 @@ def from_bytes(data: bytes) -> Limbs:
 
 def in_field(data: bytes) -> bool:
     """Whether every limb in these bytes is in the field."""
-    return int(np.frombuffer(data, dtype="<u2").max(initial=0)) < PRIME
+    return int(np.frombuffer(data, dtype="<u2").max(initial=0)) < PRIME  # 65521 to 65535 are no limbs
 
 
 def to_bytes(limbs: Limbs) -> bytes:

@@ -79,6 +79,7 @@ def load_batches(data: bytes) -> dict[int, BatchProgress]:
 
 def seal_state(what: str, record: Mapping[str, Value]) -> bytes:
     """A state's bytes: a checksum against damage, then the record. It is not encrypted."""
+    # the checksum is against damage, not against whoever may write the file
     body = pack({"what": what, "state": pack(record)})
     return hashlib.sha256(body).digest() + body
 

@@ -138,7 +138,7 @@ class SumStore:
         """One process at a time; a lock of the system's, gone with the process that holds it."""
         handle = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            while not try_lock(handle):
+            while not try_lock(handle):  # freed by the system also where its holder was killed
                 time.sleep(_WAIT_S)
             yield
         finally:

@@ -196,6 +196,7 @@ class Cost:
             raise InputError("a cost that is known as (ε, δ)-DP only has no Rényi divergence")
         if self.most_order is not None and order > self.most_order:
             raise InputError(f"order={float(order):g}: this cost is known up to {float(self.most_order):g}")
+        # Bun and Steinke 2016, Proposition 3.3
         laplace = (count * min(epsilon, epsilon * epsilon * order / 2) for epsilon, count in self.pure)
         outcomes = (times * outcome.rdp(order) for outcome, times in self.outcomes)
         claimed = (times * curve.rdp(order) for curve, times in self.claimed)
@@ -252,6 +253,7 @@ def _at_most_once(outcomes: tuple[tuple[OutcomeCost, int], ...], delta: float) -
     """ε at δ of one outcome by its own law, after checks that take little of δ at ε = 0; ∞ of others."""
     if any(times > 1 for _, times in outcomes):
         return math.inf
+    # the one that reveals most is stated by its own law; checks before it take of δ
     *others, main = sorted((outcome for outcome, _ in outcomes), key=lambda each: each.variance)
     # Basic composition, also of a query that is chosen from the check's bit.
     left = delta * (1 - 1e-12) - math.fsum(other.delta() for other in others) if others else delta

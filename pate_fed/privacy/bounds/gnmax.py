@@ -288,6 +288,7 @@ def exact_bit_worst_case(
 
     Shapes: (orders,).
     """
+    # a finite maximum: no search can miss it
     every = np.arange(lowest, check_count("num_teachers", num_teachers, least=1) + 1)
     curves = exact_bit_rdp(every, threshold, sigma1, orders, discrete=True, protection=protection)
     worst: Floats = curves.max(axis=0)

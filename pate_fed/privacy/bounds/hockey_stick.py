@@ -54,6 +54,7 @@ def bit_delta(scale: float, epsilon: float, *, shift: int = 1, kind: str = GAUSS
     if scale > _WIDEST:  # Pr[Z = 0] is below either, by Poisson summation and by tanh
         largest = 1 / (scale * math.sqrt(2 * math.pi)) if kind == GAUSSIAN else 1 / (2 * scale)
         return min(_continuous_delta(scale, epsilon, k, kind), k * largest * (1 + _ROUNDING))
+    # by x: Pr[Z = x] and Pr[Z = x + k]
     mass = NoiseLaw(kind, scale).masses(math.ceil(_REACH[kind] * scale) + k + 2)
     return _summed(mass[:-k], mass[k:], epsilon)
 
@@ -94,7 +95,7 @@ def bit_epsilon(scale: float, delta: float, *, shift: int = 1, kind: str = GAUSS
 def argmax_epsilon(scale: float, delta: float, *, shift: int = 1, kind: str = GAUSSIAN) -> float:
     """ε at δ of the winning class that `argmax_delta` bounds; rounded up, ∞ where none is found."""
     scale, _, k = _check(scale, 0.0, shift)
-    law = NoiseLaw(kind, min(scale, WIDEST[kind]))
+    law = NoiseLaw(kind, min(scale, WIDEST[kind]))  # less noise: never a smaller ε
 
     def above(epsilon: float) -> bool:
         # The totals, and some points of the lattice, decide most for much less time.

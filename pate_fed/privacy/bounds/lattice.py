@@ -230,7 +230,7 @@ class CoarseLattice:
         for table, runs, less in ((self._mass, self._rows, own), (self._half, self._columns, other)):
             begin = self._most + start * step + 1 - less
             parts.append(table[begin : begin + runs * step].reshape(runs, step))
-        sums = parts[0] @ parts[1].T
+        sums = parts[0] @ parts[1].T  # all products of runs at once
         for row in range(self._rows - 2, -1, -1):
             sums[row, :-1] += sums[row + 1, 1:]
         at = -self._places - start

@@ -135,12 +135,13 @@ def _outcome_pmf(outcome: OutcomeCost, cell: float) -> Any:
     below = np.floor(loss / cell).astype(np.int64)
     rest = loss - below * cell
     # p = low + high and p e^-loss = low e^-(grid) + high e^-(grid + cell)
+    # of a loss between two points, the share that goes up
     high = chance * np.clip(-np.expm1(-rest) / -math.expm1(-cell), 0.0, 1.0)
     first = int(below.min())
     grid = np.zeros(int(below.max()) - first + 2)
     np.add.at(grid, below - first, chance - high)
     np.add.at(grid, below - first + 1, high)
-    beyond = max(0.0, 1 - float(grid.sum())) + 1e-18
+    beyond = max(0.0, 1 - float(grid.sum())) + 1e-18  # what no cell holds counts as an infinite loss
     losses = {first + place: float(mass) for place, mass in enumerate(grid) if mass > 0}
     made = pmf.create_pmf(losses, cell, beyond, pessimistic_estimate=True)
     return library.PrivacyLossDistribution(made)

@@ -229,6 +229,7 @@ def gnss_rdp(order: float, *, beta: float, sigma_ss: float) -> float:
     most = -1 / math.expm1(-2 * beta) if beta > 0 else math.inf
     if not is_number(order) or not 1 < order < most:
         raise InputError(f"order={order!r}: must be above 1 and below 1/(1 - exp(-2 beta))={most:g}")
+    # both directions; the first is the larger
     narrower, wider = (_gaussian_pair(order, log_u, sigma_ss) for log_u in (-2 * beta, 2 * beta))
     return max(narrower, wider)
 

@@ -192,6 +192,7 @@ class Ledger:
         # Until the transaction is known to be whole, nothing else may be charged on this object.
         self._failed = True
         try:
+            # the lock first: nobody else writes between row and head
             self._connection.execute("BEGIN IMMEDIATE")
             insert_row(self._connection, row)
             self._connection.executemany(

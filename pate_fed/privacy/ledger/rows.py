@@ -148,7 +148,7 @@ def outputs_digest(index: NDArray[Any], answered: NDArray[Any], label: NDArray[A
     """SHA-256 hex over the released outputs of one batch, in order; all of shape (asked,)."""
     state = hashlib.sha256(b"pate_fed/v1 outputs")
     for part in (index, answered, label):
-        state.update(len(part).to_bytes(8, "big"))
+        state.update(len(part).to_bytes(8, "big"))  # lengths, so that no two splits give the same bytes
         state.update(np.asarray(part).astype("<i8").tobytes())
     return state.hexdigest()
 

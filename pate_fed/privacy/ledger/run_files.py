@@ -119,7 +119,7 @@ def _in_order(chain: Chain, count: int) -> dict[str, NDArray[Any]]:
 
 def _by_record(path: Path, count: int, chain: Chain) -> dict[str, NDArray[Any]]:
     """The columns of private labels, in the records' order; -1 where none was released."""
-    label = np.full(count, -1, dtype=np.int64)
+    label = np.full(count, -1, dtype=np.int64)  # no record was asked about until a row says so
     for part in chain.outputs:
         if part.index.max(initial=-1) >= count:
             raise IntegrityError(f"{path}: fewer labels than this ledger released and charged for")

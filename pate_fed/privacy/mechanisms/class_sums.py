@@ -53,6 +53,7 @@ def squared_sensitivity(squared_norm: int, protection: Protection) -> int:
     `votes_moved` is how many such contributions a unit may make: to so many a hospital's sum is clipped.
     """
     one = squared_norm * protection.votes_moved**2
+    # |v - w|² <= |v|² + |w|², as no entry is negative
     return one if protection.adjacency == "add-or-remove-one" else 2 * one
 
 
@@ -235,7 +236,7 @@ def sums_cost(*, squared: int, sigma: float, entries: int, distance: Fraction = 
     check_count("squared", squared, least=1), check_count("entries", entries, least=1)
     if check_scale("sigma", sigma) < LEAST_SIGMA:
         raise InputError(f"sigma={sigma!r}: must be at least {LEAST_SIGMA:g} of the lattice's steps")
-    variance = Fraction(sigma) ** 2
+    variance = Fraction(sigma) ** 2  # exact: the float is a fraction
     # 1/μ, rounded down: 2^-50 is more than a root and a quotient can be off.
     scale = math.sqrt((variance - ROUNDED) / squared) * (1 - 2**-50)
     return OutcomeCost(
@@ -243,6 +244,7 @@ def sums_cost(*, squared: int, sigma: float, entries: int, distance: Fraction = 
         kind=GAUSSIAN,
         scale=scale,
         votes=1,
+        # ρ = Δ²/(2σ²) (arXiv 2004.00010, Theorem 14), and the quarter of 2102.06387, Proposition 14
         totals=Fraction(squared) / (2 * variance) + distance * entries / 4,
         distance=(_SLACK + distance) * entries,
     )

@@ -94,6 +94,7 @@ def data_dependent_rdp(
     bits = exact_bit_rdp(
         top, mechanism.threshold, mechanism.sigma1, grid, discrete=True, protection=protection
     )
+    # queries compose: their RDP adds up at each order (Mironov 2017, Proposition 1)
     curve += bits.sum(axis=0)
     return curve
 
@@ -164,7 +165,7 @@ class SanitiseSettings:
         if not is_number(order) or not 1 < order < math.inf:
             raise InputError(f"order={order!r}: must be finite and above 1")
         beta = 0.25 / order
-        u = math.exp(-2 * beta)
+        u = math.exp(-2 * beta)  # the worst ratio of the two variances
         v = 1 + order * math.expm1(-2 * beta)
         return cls(order=order, beta=beta, sigma_ss=math.sqrt(order * u / (2 * 0.35 * v)))
 

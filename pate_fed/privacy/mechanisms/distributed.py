@@ -49,7 +49,7 @@ def party_sigma(sigma: float, *, parties: int, colluders: int = 0) -> float:
         raise InputError(
             f"colluders={colluders}: none of {parties} hospitals is left whose noise nobody knows"
         )
-    share = check_scale("sigma", sigma) / math.sqrt(honest)
+    share = check_scale("sigma", sigma) / math.sqrt(honest)  # variances of independent noise add up
     # Rounded up, compared exactly: the shares must not add up to less than they should.
     while Fraction(share) ** 2 * honest < Fraction(sigma) ** 2:
         share = math.nextafter(share, math.inf)

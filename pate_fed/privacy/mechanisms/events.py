@@ -131,6 +131,7 @@ class CoordinatorView:
                 "a hospital that is added or removed takes its noise along: with noise at the hospitals "
                 "there is no bound for adjacency add-or-remove-one of a hospital; replace-one has one"
             )
+        # τd/4 of ρ (arXiv 2102.06387, Proposition 14)
         slack = sum_distance(self.sigma_party, self.survivors - self.colluders) * num_classes / 4
         return Cost(Fraction(protection.l2_squared) / (2 * variance) + slack) * asked
 

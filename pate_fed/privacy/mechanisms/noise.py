@@ -90,7 +90,7 @@ class SystemNoise:
     def tie_keys(self, shape: Shape) -> NDArray[np.int64]:
         """Uniform keys from the CSPRNG, int64 of the given shape."""
         raw = np.frombuffer(secrets.token_bytes(8 * math.prod(_axes(shape))), dtype=np.int64)
-        return (raw & (2**62 - 1)).reshape(shape) + 1
+        return (raw & (2**62 - 1)).reshape(shape) + 1  # 62 bits, from 1: 0 marks who is no candidate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +104,7 @@ class GeneratorNoise:
     def discrete_gaussian(self, shape: Shape, *, sigma: float) -> NDArray[np.int64]:
         """Draws by rejection from the discrete Laplace (arXiv 2004.00010, Algorithm 3), int64."""
         sigma = check_scale("sigma", sigma)
-        scale = math.floor(sigma) + 1
+        scale = math.floor(sigma) + 1  # Algorithm 3, its t
         out = np.empty(math.prod(_axes(shape)), dtype=np.int64)
         filled = 0
         while filled < out.size:
@@ -222,7 +222,7 @@ def _proposals(law: Law, count: int, entropy: Entropy) -> Ints:
         magnitude = coarse * law.step + fine
         kept = _kept(law, coarse, fine, entropy)
     negative = (word & np.uint64(1)).astype(np.bool_)
-    kept &= ~(negative & (magnitude == 0))
+    kept &= ~(negative & (magnitude == 0))  # else 0 would come up twice as often
     return np.where(negative, -magnitude, magnitude)[kept]
 
 

@@ -276,6 +276,7 @@ class InteractiveGNMax(ConfidentGNMax):
             InputError: predictions that are no probabilities.
         """
         shares = check_predictions(predictions, votes.shape)
+        # predictions are rounded first, so that this moves as whole votes do
         most: Ints = (votes - np.rint(self.num_teachers * shares).astype(np.int64)).max(axis=1)
         return most
 
@@ -388,6 +389,7 @@ def noisy_argmax(votes: Ints, noise: Ints, source: NoiseSource) -> Ints:
     """
     noisy = votes + noise
     best = noisy == noisy.max(axis=1, keepdims=True)
+    # the largest of independent keys: each tied class alike
     label: Ints = np.where(best, source.tie_keys(noisy.shape), 0).argmax(axis=1)
     return label
 

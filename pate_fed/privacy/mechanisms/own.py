@@ -174,10 +174,11 @@ class OwnMechanism(Mechanism):
                 What it fails with follows from votes, so the message tells nothing of it.
         """
         votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
-        source, code = as_noise(noise), self._code()
+        source, code = as_noise(noise), self._code()  # loaded and held to its claim before any query
         label = np.full(len(votes), NOT_ANSWERED, dtype=np.int64)
         left, asked = len(votes) if max_answers is None else check_count("max_answers", max_answers), 0
         while asked < len(votes) and left > 0:
+            # one query at a time: each is charged the whole curve
             label[asked] = self.label(code, votes[asked], source)
             left -= int(label[asked] != NOT_ANSWERED)
             asked += 1

@@ -183,7 +183,7 @@ def _outcomes(
 
 def _lower_bound(here: Ints, there: Ints, delta: float, miss: float) -> float:
     """A bound below ε that fails with probability at most 2 `miss`, whichever of the two is more likely."""
-    begin = len(here) // 4
+    begin = len(here) // 4  # a quarter chooses the event, the rest measures it
     weights = _log_share(here[:begin]) - _log_share(there[:begin])
     chosen: tuple[float, float, float] = (-math.inf, 0.0, 1.0)
     for sign, first, second in ((1.0, here, there), (-1.0, there, here)):
@@ -197,6 +197,7 @@ def _lower_bound(here: Ints, there: Ints, delta: float, miss: float) -> float:
     hits = [int((rows[begin:] @ (sign * weights) >= cut).sum()) for rows in (first, second)]
     low, _ = clopper_pearson(hits[0], len(here) - begin, miss=miss)
     _, high = clopper_pearson(hits[1], len(here) - begin, miss=miss)
+    # ε >= ln((P - δ)/P') for every event (the definition of (ε, δ)-DP)
     return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
 
 
@@ -212,7 +213,7 @@ def _best_cut(first: Floats, second: Floats, delta: float, miss: float) -> tuple
     cuts = np.unique(first)
     hits = len(first) - np.searchsorted(np.sort(first), cuts)
     others = len(second) - np.searchsorted(np.sort(second), cuts)
-    low = betaincinv(hits, len(first) - hits + 1, miss)
+    low = betaincinv(hits, len(first) - hits + 1, miss)  # Clopper and Pearson 1934, at every cut
     high = np.where(
         others == len(second), 1.0, betaincinv(others + 1, np.maximum(len(second) - others, 1), 1 - miss)
     )

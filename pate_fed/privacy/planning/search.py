@@ -347,6 +347,7 @@ class OfferSearch:
 
 def effective_labels(answered: Floats, right: Floats, coverage: Any, num_classes: int) -> Floats:
     """Effective labels of an offer, as `OBJECTIVE` states it."""
+    # above chance, as wrong labels spread over the other classes
     above = np.maximum(right - (1 - right) / (num_classes - 1), 0.0)
     worth: Floats = answered * above**_EXPONENT * coverage
     return worth

@@ -49,6 +49,7 @@ class VoteModel:
         For noise that the hospitals add, where the check looks at the noisy totals: 1 - Π Φ((T - n_j)/σ).
         """
         votes = consensus * num_teachers * self.shares
+        # noises of different classes are independent
         passed: Floats = 1 - ndtr((threshold - votes) / sigma).prod(axis=1)
         return passed
 
@@ -148,7 +149,7 @@ def assumed_votes(agreement: float, num_classes: int, num_teachers: int) -> Vote
             f"1/{num_classes} and below 1, such as 0.85"
         )
     rng = np.random.default_rng(20180219)
-    correct = rng.beta(agreement, 1 - agreement, size=(_SAMPLE, 1))
+    correct = rng.beta(agreement, 1 - agreement, size=(_SAMPLE, 1))  # mean a; near 0 and 1 most
     wrong = (1 - correct) * rng.dirichlet([0.2] * (num_classes - 1), size=_SAMPLE)
     chances = np.concatenate((correct, wrong), axis=1)
     votes = rng.multinomial(num_teachers, chances / chances.sum(axis=1, keepdims=True))
