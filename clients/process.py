@@ -41,7 +41,7 @@ from pate_fed.secure_sum.messages import Reply as SumMessage
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 
 if TYPE_CHECKING:
-    from pate_fed.flower.supernode import Exchange, SuperNode
+    from pate_fed.flower.transport import Exchange, Node
     from pate_fed.identity import HospitalIdentity
 
 _POLL_S = 0.5
@@ -61,8 +61,9 @@ class HospitalProcess:
 
     def __init__(self, arguments: argparse.Namespace, stop: threading.Event) -> None:
         from pate_fed.flower import prepare_environment
-        from pate_fed.flower.processes import private_folder, split_address
+        from pate_fed.flower.processes import private_folder
         from pate_fed.flower.transport import require_transport
+        from pate_fed.runtime.addresses import split_address
 
         require_transport("a hospital's process")
         prepare_environment()
@@ -165,7 +166,7 @@ class HospitalProcess:
             if over:
                 return self._print_outcome(done)
 
-    def _answer(self, node: SuperNode | None) -> Exchange | None:
+    def _answer(self, node: Node | None) -> Exchange | None:
         from clients.app import app, note_sent, refuse_bundle
 
         if node is None:
@@ -228,7 +229,7 @@ class HospitalProcess:
         said = [event["sentence"] for _, event in read_events(self._state) if event and "sentence" in event]
         return printable(str(said[-1])) if said else otherwise  # it may name what a coordinator named
 
-    def _start_node(self) -> SuperNode:
+    def _start_node(self) -> Node:
         from pate_fed.flower.supernode import NodeTls, SuperNode
 
         tls = None

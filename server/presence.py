@@ -12,7 +12,7 @@ from server.returning import Returning
 PATIENCE_S = 90.0
 """How long a node that is away may take to come back before the others go on without it.
 
-Flower holds a lost node's seat for 20 s (`pate_fed.flower.patches`); starting again takes some more.
+Flower holds a lost node's seat for 20 s (`pate_fed.flower.guard`); starting again takes some more.
 """
 _LOOK_S = 2.0
 

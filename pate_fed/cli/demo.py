@@ -154,8 +154,8 @@ def make_identities(folder: Path, *, policy: str = "") -> None:
     Every hospital gets the same `policy`, or none of its own.
     """
     from pate_fed.cli.terms import make_terms_of
-    from pate_fed.flower.processes import free_port
     from pate_fed.identity import Authority, HospitalIdentity, make_request
+    from pate_fed.runtime.addresses import free_port
 
     address = f"127.0.0.1:{free_port()}"
     terms = make_terms_of(folder / "study.toml")

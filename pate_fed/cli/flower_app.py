@@ -63,7 +63,7 @@ def make_server_app(study: Study | Mapping[str, Any] | str | Path | None = None)
     the run's own in the user's state folder. Each SuperNode is one party. What ends the study before its time
     ends the run as failed.
     """
-    from pate_fed.flower.apps import server_app_of
+    from pate_fed.flower.engine import server_app_of
 
     return server_app_of(lambda grid, context: _coordinate(study, grid, context))
 
@@ -100,9 +100,9 @@ def _coordinate(given: Study | Mapping[str, Any] | str | Path | None, grid: Grid
     Raises:
         PateFedError: it did not come to its end.
     """
-    from pate_fed.flower.apps import count_nodes
+    from pate_fed.flower import rest_idle_threads
     from pate_fed.flower.compat import token_mode
-    from pate_fed.flower.environment import rest_idle_threads
+    from pate_fed.flower.engine import count_nodes
 
     rest_idle_threads()
     from server.app import Coordinator
@@ -147,7 +147,7 @@ def _study(
     Raises:
         InputError: settings that are wrong, or a study of more or fewer parties than SuperNodes.
     """
-    from pate_fed.flower.apps import nested_settings
+    from pate_fed.flower.engine import nested_settings
 
     settings = nested_settings(run_config)
     config, run_dir = str(settings.pop(_CONFIG, "")), str(settings.pop(_RUN_DIR, ""))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pate_fed.cli.parser import Parser, program_name
 from pate_fed.errors import PateFedError
-from pate_fed.flower.processes import split_address
+from pate_fed.runtime.addresses import split_address
 from pate_fed.runtime.console import any_console
 
 _TIMEOUT_S = 3.0

@@ -87,7 +87,7 @@ def are_apart(arguments: argparse.Namespace) -> bool:
         if (value := getattr(arguments, name)) is not None:
             raise InputError(f"--{name} {value} with {given[0]}: hospitals that connect have their own")
     if arguments.init is not None:
-        from pate_fed.flower.processes import split_address
+        from pate_fed.runtime.addresses import split_address
 
         address = arguments.address
         if address is None or split_address(address, option="--address")[1] is None:

@@ -63,9 +63,9 @@ def _study_init(arguments: argparse.Namespace) -> int:
     from clients.policy import Policy
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.config.study import read_study
-    from pate_fed.flower.processes import split_address
     from pate_fed.identity import Authority, read_terms
     from pate_fed.identity.certificates import spoken
+    from pate_fed.runtime.addresses import split_address
 
     if split_address(arguments.address, option="--address")[1] is None:
         raise InputError(f"--address {arguments.address}: HOST:PORT is meant; hospitals need a fixed port")

@@ -2,7 +2,7 @@
 
 Flower's own engine on Ray has one pool of actors for all nodes: it sends a party's messages anywhere, goes on
 giving messages to an actor that died, and works on no more of them at once than the driver has cores. So here
-Flower's apps and messages go over a Grid of our own, whose actors keep to their nodes (`party_pool`).
+Flower's apps and messages go over a Grid of our own, whose actors keep to their nodes (`cluster_grid`).
 """
 
 from __future__ import annotations
@@ -86,9 +86,8 @@ def run_on_cluster(
     from pate_fed.flower.compat import quiet_flower
 
     with _joined(cluster), quiet_flower(), _shared_disk(cluster.shared_dir) as (where, probe):
-        from pate_fed.flower.cluster_grid import ClusterGrid
+        from pate_fed.flower.cluster_grid import ClusterGrid, free_places
         from pate_fed.flower.inline import run_on
-        from pate_fed.flower.ray_processes import free_places
 
         places, share = free_places(cluster.device, cluster.gpus_per_client, most=num_nodes)
         device = "cuda" if share else "cpu"

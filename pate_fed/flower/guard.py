@@ -2,19 +2,17 @@
 
 flwr 1.39 asks nobody for a certificate, takes 2 GiB from whoever connects, and believes what a node says of
 itself in four places (`docs/upstream/flower-fleet-api.md`). Its commands run in processes of ours, so that is
-closed here before they start. What is put in a place of Flower's is checked to be there: with another flwr
-nothing starts, rather than unguarded.
+closed before they start, in `line_1_39`. A node may pull what it was sent, and push one bounded reply to it.
 """
 
 from __future__ import annotations
 
-import inspect
-import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +28,127 @@ from flwr.proto.message_pb2 import (
     PullObjectRequest,
     PushObjectRequest,
 )
-from flwr.server.superlink.fleet.grpc_rere.node_auth_server_interceptor import NodeAuthServerInterceptor
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.utils import get_metadata_bytes
 
 from pate_fed.errors import PateFedError
-from pate_fed.flower.credentials import channel_credentials
-from pate_fed.flower.deliveries import Deliveries, Refused, most_objects
-from pate_fed.flower.guard_settings import LinkGuard, NodeGuard
-from pate_fed.flower.patches import HEARTBEAT_S
+from pate_fed.flower.transport import LinkGuard, NodeGuard
 from pate_fed.identity.keys import load_key
+from pate_fed.runtime.addresses import channel_credentials
+
+_OBJECT = 2**20  # Flower cuts arrays into chunks of 5 MiB
+_FEW_OBJECTS = 64
+_MOST_PUSHES = 100  # attempts to send one reply
+
+
+def most_objects(most_bytes: int) -> int:
+    """How many of Flower's objects a message of so many bytes is cut into at most."""
+    return _FEW_OBJECTS + most_bytes // _OBJECT
+
+
+class Refused(Exception):
+    """A call that no honest node makes, with the code that it gets."""
+
+    def __init__(self, code: grpc.StatusCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """One message that was delivered to a node, and the room that its reply has left."""
+
+    objects: frozenset[str]
+    room: int
+    reply: frozenset[str] | None = None  # the objects that its reply is made of, as the node announced them
+    waiting: set[str] = field(default_factory=set)  # those that the node has not sent yet
+    pushes: int = 0
+
+
+class Deliveries:
+    """The messages that each node was sent, and the bytes that its replies have left: `most_bytes` each."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._most_objects = most_objects(most_bytes)
+        self._deliveries: dict[int, dict[str, _Delivery]] = {}
+        self._lock = threading.Lock()
+
+    def deliver(self, node: int, message: str, objects: frozenset[str]) -> None:
+        """Note that a node was sent a message, made of `objects`."""
+        with self._lock:
+            self._deliveries.setdefault(node, {})[message] = _Delivery(objects, self._most_bytes)
+
+    def check_pull(self, node: int, name: str) -> None:
+        """Refuse a node an object of a message that was not sent to it."""
+        with self._lock:
+            if not any(name in each.objects for each in self._deliveries.get(node, {}).values()):
+                raise Refused(grpc.StatusCode.NOT_FOUND, "an object of no message to this node")
+
+    def confirm(self, node: int, message: str) -> None:
+        """Note that a node has a message; only one that was sent to it is taken out of the store."""
+        with self._lock:
+            delivery = self._deliveries.get(node, {}).get(message)
+            if delivery is None:
+                raise Refused(grpc.StatusCode.NOT_FOUND, "a message that was not sent to this node")
+            delivery.objects = frozenset()
+
+    def announce(self, node: int, message: str, objects: Sequence[str], size: int) -> None:
+        """Note the objects of a node's reply to `message`; `size` is what announcing them takes."""
+        with self._lock:
+            delivery = self._deliveries.get(node, {}).get(message)
+            if delivery is None:
+                raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a reply to no message to this node")
+            if delivery.reply is None:
+                if len(objects) > self._most_objects or size > delivery.room:
+                    raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "a reply of too many parts")
+                delivery.reply, delivery.room = frozenset(objects), delivery.room - size
+            delivery.pushes += 1
+            if delivery.reply != frozenset(objects) or delivery.pushes > _MOST_PUSHES:
+                raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second reply to the same message")
+
+    def expect(self, node: int, message: str, objects: Sequence[str]) -> None:
+        """Note which objects of its reply a node was asked to push."""
+        with self._lock:
+            delivery = self._deliveries.get(node, {}).get(message)
+            if delivery is not None:
+                delivery.waiting.update(set(objects) & (delivery.reply or frozenset()))
+
+    @contextmanager
+    def pushing(self, node: int, name: str, size: int) -> Iterator[Callable[[], None]]:
+        """Hold room for one object of a reply while it is stored; what is yielded says that it was."""
+        delivery, stored = self._hold(node, name, size), threading.Event()
+        try:
+            yield stored.set
+        finally:
+            with self._lock:
+                if not stored.is_set():
+                    delivery.room += size
+                    delivery.waiting.add(name)
+                elif not delivery.waiting:
+                    self._forget(node, delivery)
+
+    def _hold(self, node: int, name: str, size: int) -> _Delivery:
+        with self._lock:
+            for delivery in self._deliveries.get(node, {}).values():
+                if name in delivery.waiting:
+                    break
+            else:
+                raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "an object that nobody asked this node for")
+            if size > delivery.room:
+                raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "more bytes than a reply of this study has")
+            delivery.room -= size
+            delivery.waiting.discard(name)
+            return delivery
+
+    def _forget(self, node: int, delivery: _Delivery) -> None:
+        """A reply that has come in full needs no more room."""
+        held = self._deliveries[node]
+        self._deliveries[node] = {name: each for name, each in held.items() if each is not delivery}
+
+
+HEARTBEAT_S = 10
+"""Seconds from one heartbeat to the latest time of the next; Flower's least. After two a seat is free."""
 
 _WRAPPING = 2**20  # a gRPC message around the largest object
 _HANDSHAKE_MS = 20_000
@@ -58,29 +167,6 @@ _FLEET = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.keepalive_permit_without_calls", 0),
 ]
-
-
-def install(command: str, settings: str) -> None:
-    """Put the guard around one of Flower's commands, in this process, before it runs.
-
-    Raises:
-        PateFedError: the installed flwr is not the one that the guard is made for.
-    """
-    if command == "flower-superlink":
-        _guard_superlink(LinkGuard(**json.loads(settings)))
-    else:
-        _guard_supernode(NodeGuard(**json.loads(settings)))
-
-
-def _replace(module: Any, name: str, replacement: Callable[..., Any], *parameters: str) -> None:
-    """Put a function in the place of one of Flower's that takes these parameters."""
-    original = getattr(module, name, None)
-    if original is None or not set(parameters) <= set(inspect.signature(original).parameters):
-        raise PateFedError(
-            f"the installed flwr has no {name}({', '.join(parameters)}) in {module.__name__}, so nothing "
-            "would guard the connection: install flwr 1.39"
-        )
-    setattr(module, name, replacement)
 
 
 # The coordinator's side.
@@ -174,40 +260,6 @@ def _key_in(certificate: bytes) -> bytes:
     return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
-def _guard_superlink(guard: LinkGuard) -> None:
-    # The package has a function of the module's name.
-    flower_superlink = import_module("flwr.superlink.cli.flower_superlink")
-    made: list[grpc.Server] = []
-    start: Callable[[Any], None] = flower_superlink.SuperLinkLifespan.startup
-
-    def make_server(
-        servicer_and_add_fn: tuple[Any, Callable[..., Any]],
-        server_address: str,
-        certificates: tuple[bytes, bytes, bytes] | None,
-        interceptors: Sequence[grpc.ServerInterceptor],
-        **_: Any,
-    ) -> grpc.Server:
-        if certificates is None or not any(
-            isinstance(each, NodeAuthServerInterceptor) for each in interceptors
-        ):
-            raise PateFedError("Flower's SuperLink would take nodes without keys: install flwr 1.39")
-        made.append(
-            fleet_server(
-                servicer_and_add_fn, server_address, certificates, interceptors=interceptors, guard=guard
-            )
-        )
-        return made[-1]
-
-    def startup(lifespan: Any) -> None:
-        start(lifespan)
-        if not made:
-            raise PateFedError("Flower's SuperLink started without its guard: install flwr 1.39")
-
-    parameters = ("servicer_and_add_fn", "server_address", "certificates", "interceptors")
-    _replace(flower_superlink, "generic_create_grpc_server", make_server, *parameters)
-    _replace(flower_superlink.SuperLinkLifespan, "startup", startup, "self")
-
-
 def fleet_server(
     servicer_and_add_fn: tuple[Any, Callable[..., Any]],
     address: str,
@@ -276,25 +328,6 @@ class PullGuard(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
             if self._room < 0:
                 raise PateFedError("the coordinator sends more than a message of the study can hold")
         return call
-
-
-def _guard_supernode(guard: NodeGuard) -> None:
-    from flwr.client.grpc_rere_client import connection
-    from flwr.supernode import start_client_internal
-
-    def make_channel(
-        *,
-        server_address: str,
-        root_certificates: bytes | None,
-        interceptors: Sequence[grpc.UnaryUnaryClientInterceptor],
-        **_: Any,
-    ) -> grpc.Channel:
-        return fleet_channel(server_address, root_certificates, interceptors=interceptors, guard=guard)
-
-    parameters = ("server_address", "root_certificates", "interceptors")
-    _replace(connection, "create_channel", make_channel, *parameters)
-    # Flower unpacks the coordinator's bundle for its settings; a hospital opens none, and needs none.
-    _replace(start_client_internal, "get_fused_config_from_fab", lambda *_: {}, "fab_file", "run")
 
 
 def fleet_channel(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.errors import InputError
-from pate_fed.flower.environment import prepare_environment
+from pate_fed.flower import prepare_environment
 from pate_fed.runtime.object_store import ObjectStore, StoredFolder
 from pate_fed.runtime.run_dir import disk_on_node, simulated_disks
 from pate_fed.structure.faults import PartyFault, read_faults

@@ -1,23 +1,30 @@
-"""Child processes that are started, watched and ended here, and the free ports and folders that they get."""
+"""Flower's long-running commands as child processes that end with their parent, in private folders."""
 
 from __future__ import annotations
 
 import os
 import secrets
-import socket
+import signal
 import subprocess
 import sys
+import threading
+import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.flower.environment import GUARD
+from pate_fed.flower import prepare_environment
+from pate_fed.runtime.addresses import free_port
 
 PROTECTED = frozenset(
     f"/flwr.proto.Runtime/{name}" for name in ("AcquireTask", "PullPendingTasks", "ClaimTask")
 )
 """Calls to a child that only who knows its secret may make."""
+
+GUARD = "PATE_FED_GUARD"
+"""The variable of a child with what `pate_fed.flower.guard` needs there, no secret among it."""
 
 SECRET = "executor.secret"
 """The file of a child's secret, in its folder while it runs."""
@@ -51,7 +58,7 @@ def version_of(command: str, *, home: Path) -> str:
 
 
 def _started(command: str) -> list[str]:
-    return [sys.executable, "-m", "pate_fed.flower.child", command, str(os.getpid())]
+    return [sys.executable, "-m", "pate_fed.flower.processes", command, str(os.getpid())]
 
 
 class Child:
@@ -142,54 +149,63 @@ def _write_secret(path: Path) -> bytes:
     return secret
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that is free on `host` now."""
-    with _socket(host) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+_WATCH_S = 0.5
+_END_S = 5.0
 
 
-def check_port(host: str, port: int, *, option: str) -> None:
-    """Make sure that one may listen there.
+def main() -> None:
+    """Run one of Flower's commands in this process: its name, the parent's process id, its own arguments.
 
-    Raises:
-        InputError: the port is taken, needs rights, or the host is not one of this machine's.
+    However the parent ends, also when it is killed, this process notices within a second and goes too. With
+    TLS its environment holds what `pate_fed.flower.guard` needs.
     """
+    command, parent = sys.argv[1], int(sys.argv[2])
+    prepare_environment()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    sys.argv = [command, *sys.argv[3:]]
+    code = 1
     try:
-        with _socket(host) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-    except OSError as error:
-        raise InputError(
-            f"{option} {host}:{port}: cannot listen there ({error.strerror}); give another port, or none for "
-            "one that is free"
-        ) from error
+        _run(command)
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    # Flower's own threads would keep a SuperNode alive whose main thread is gone.
+    sys.stderr.flush()
+    os._exit(code)
 
 
-def _socket(host: str) -> socket.socket:
-    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+def _run(command: str) -> None:
+    if settings := os.environ.pop(GUARD, ""):
+        from pate_fed.flower.line_1_39 import install
+
+        install(command, settings)
+    if command == "flower-superlink":
+        from flwr.superlink.cli.flower_superlink import flower_superlink
+
+        from pate_fed.flower.line_1_39 import patch_superlink
+
+        patch_superlink()
+        flower_superlink()
+    elif command == "flower-supernode":
+        from flwr.supernode.cli.flower_supernode import flower_supernode
+
+        from pate_fed.flower.line_1_39 import patch_supernode
+
+        patch_supernode()
+        flower_supernode()
+    else:
+        raise ValueError(f"unknown command {command!r}")
 
 
-def split_address(address: str, *, option: str) -> tuple[str, int | None]:
-    """Host and port of HOST:PORT or [HOST]:PORT; the port is None where it is left out.
-
-    Raises:
-        InputError: neither.
-    """
-    host, separator, port = address.rpartition(":")
-    if not separator or address.endswith("]"):
-        host, port = address, ""
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or (port and not (port.isdigit() and 0 < int(port) < 65536)):
-        raise InputError(f"{option} {address}: HOST:PORT is meant, such as 127.0.0.1:9092")
-    return host, int(port) if port else None
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_WATCH_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_END_S)
+    os._exit(1)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether every address of `host` is on this machine's loopback."""
-    try:
-        found = socket.getaddrinfo(host, None)
-    except OSError:
-        return False
-    addresses = {entry[4][0] for entry in found}
-    return all(str(address).startswith("127.") or address == "::1" for address in addresses)
+if __name__ == "__main__":
+    main()

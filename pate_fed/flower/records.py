@@ -1,14 +1,29 @@
-"""Messages of `pate_fed.protocol.messages` as Flower records, and back."""
+"""Messages as Flower records and back, put together within bounds, and the bundle that is sent along.
+
+An array names its chunks by their places, and may name one any number of times: two bytes more on the wire
+are another 5 MiB in memory. So what a message grows to is added up before it is put together. In Flower the
+coordinator ships the app's code, too. A hospital of `pate_fed` runs what it installed, never what it is sent:
+the bundle is a thin shim without code, compared with the one expected byte for byte, and never opened.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import math
+import zipfile
+from io import BytesIO
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common.constant import SType
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_body,
+    get_object_head_values_from_object_content,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
@@ -83,3 +98,74 @@ def wire_parts(record: Record) -> list[tuple[str, bytes]]:
 
     parts = get_all_nested_objects(to_flower(record)).values()
     return [(type(part).__name__, part.deflate()) for part in parts]
+
+
+MOST_BYTES = 2**31 - 1
+"""Where no terms bound a message: gRPC's own limit."""
+
+
+def inflate_message(name: str, contents: dict[str, bytes], *, most_bytes: int) -> Message:
+    """The message with the id `name`, from the contents of all its parts by their ids, which are used up.
+
+    Raises:
+        ValueError: its arrays take more than `most_bytes`, or it is no message. On a stranger's bytes any
+            other exception may come, too.
+    """
+    if sum(_grown(part, contents) for part in contents.values()) > most_bytes:
+        raise ValueError("arrays that grow beyond any message of the study")
+    found = inflate_object_from_contents(name, contents)
+    if not isinstance(found, Message):
+        raise ValueError("no message")
+    return found
+
+
+def _grown(part: bytes, contents: dict[str, bytes]) -> int:
+    """Bytes that an array takes once its chunks are joined; 0 of any other part."""
+    kind, children, _ = get_object_head_values_from_object_content(part)
+    if kind != Array.__qualname__:
+        return 0
+    places = json.loads(get_object_body(part, Array))["arraychunk_ids"]
+    sizes = [len(contents[child]) for child in children]
+    return sum(sizes[place] for place in places)
+
+
+# Names of apps, no code: what runs is installed on either side.
+_PYPROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "pate-fed-shim"
+version = "1.0.0"
+description = "Names the installed apps of pate_fed; holds no code"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "pate-fed"
+
+[tool.flwr.app.components]
+serverapp = "server.app:app"
+clientapp = "clients.app:app"
+
+[tool.flwr.app.config]
+"""
+
+
+def build_bundle() -> bytes:
+    """The shim as a Flower app bundle: an archive of the project file and its digest, always the same."""
+    content = _PYPROJECT.encode()
+    manifest = f"pyproject.toml,{hashlib.sha256(content).hexdigest()},{len(content) * 8}"
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, text in (("pyproject.toml", content), (".info/CONTENT", manifest.encode())):
+            entry = zipfile.ZipInfo(name)  # with a fixed date
+            entry.create_system = 3  # the same on every system
+            archive.writestr(entry, text)
+    return buffer.getvalue()
+
+
+def is_the_shim(bundle: bytes) -> bool:
+    """Whether a bundle is the shim, byte for byte; it is not opened to find out."""
+    return bundle == build_bundle()

@@ -17,7 +17,15 @@ import httpx
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
+from flwr.common.serde import context_from_proto, fab_from_proto
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PullAppMessagesRequest,
+    PullTaskInputRequest,
+    SendTaskHeartbeatRequest,
+)
 from flwr.supercore.auth import create_superexec_auth_metadata, derive_auth_secret
 from flwr.supercore.constant import (
     FLWR_COMPONENT_NAME_METADATA_KEY,
@@ -27,16 +35,20 @@ from flwr.supercore.constant import (
     TaskType,
 )
 from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_object import (
+    iterate_object_tree,
+)
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.supercore.version import package_name, package_version
 
 from pate_fed.errors import IntegrityError
-from pate_fed.flower.bundle import is_the_shim
-from pate_fed.flower.guard_settings import NodeGuard
-from pate_fed.flower.inflate import MOST_BYTES, pull_task
 from pate_fed.flower.processes import PROTECTED, Child
-from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.flower.records import MOST_BYTES, from_flower, inflate_message, is_the_shim, to_flower
+from pate_fed.flower.transport import Exchange, NodeGuard
 from pate_fed.protocol.messages import Record
 
 
@@ -57,17 +69,6 @@ class NodeTls:
         """What the SuperNode's guard needs."""
         key = str(self.key.absolute())
         return NodeGuard(most_bytes=self.most_bytes, certificate=self.certificate, key=key)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """One request that was answered. `request` is None where the bundle was refused unread."""
-
-    message_type: str
-    request: Record | None
-    reply: Record
-    seconds: float
-    bytes_out: int
 
 
 class Caller:
@@ -198,6 +199,31 @@ class SuperNode(Child):
             interceptors=[caller],
             retry_invoker=None,  # Flower's own tries for ever, or interrupts this process
         )
+
+
+def pull_task(client: RuntimeHttpClient, *, most_bytes: int) -> tuple[Message, Context, bytes]:
+    """A hospital's next request with its context, and the bundle that came with it, as bytes.
+
+    Raises:
+        httpx.HTTPError: the SuperNode is gone.
+        ValueError: see `inflate_message`.
+    """
+    given = client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id = given.task_id
+    TaskIdentity.run_id = given.run.run_id
+    TaskIdentity.node_id = given.context.node_id
+    context, bundle = context_from_proto(given.context), fab_from_proto(given.fab).content
+    [tree] = client.PullMessages(PullAppMessagesRequest()).message_object_trees
+    node, run = Node(node_id=context.node_id), context.run_id
+    contents = pull_objects(
+        [part.object_id for part in iterate_object_tree(tree)],
+        make_pull_object_fn_protobuf(client.PullObject, node, run),
+    )
+    confirmed = ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=tree.object_id)
+    client.ConfirmMessageReceived(confirmed)
+    message = inflate_message(tree.object_id, contents, most_bytes=most_bytes)
+    message.metadata.__dict__["_message_id"] = tree.object_id  # its parts do not say it
+    return message, context, bundle
 
 
 def push_message(client: RuntimeHttpClient, message: Message, context: Context) -> None:

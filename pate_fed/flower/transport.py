@@ -1,10 +1,26 @@
-"""What carries messages between hospitals and their coordinator: the line of Flower that speaks gRPC."""
+"""What carries messages between hospitals and their coordinator: its interface, and what has it here.
+
+A study is asked through a `Link` and answered through a `Node`. Flower's SuperLink and SuperNode are the one
+pair, on the line of Flower that speaks gRPC; another pair would stand beside them
+(docs/decisions/0013-after-flwr-1.39.md).
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from importlib import metadata
+from typing import TYPE_CHECKING, Protocol
 
 from pate_fed.errors import InputError
+
+if TYPE_CHECKING:
+    from flwr.app import Context
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid
+
+    from pate_fed.protocol.messages import Record
 
 LINE = "1.39"
 """The releases of Flower whose SuperNodes speak gRPC, and that the guard is made for."""
@@ -26,3 +42,85 @@ def require_transport(what: str) -> None:
             f"{what} needs Flower {LINE}, which speaks gRPC, and here is {metadata.version('flwr')}, which "
             "only simulates studies: pip install 'pate-fed[deploy]'"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkGuard:
+    """What a SuperLink's guard needs: bytes of a hospital's largest reply, and how many hospitals."""
+
+    most_bytes: int
+    hospitals: int
+
+    def to_json(self) -> str:
+        """For the environment of the child."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGuard:
+    """What a SuperNode's guard needs: bytes of the largest request, the hospital's certificate, its key.
+
+    `certificate` is PEM; `key` is a file in OpenSSH's format, whose content nothing here shows.
+    """
+
+    most_bytes: int
+    certificate: str
+    key: str
+
+    def to_json(self) -> str:
+        """For the environment of the child."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One request that was answered. `request` is None where the bundle was refused unread."""
+
+    message_type: str
+    request: Record | None
+    reply: Record
+    seconds: float
+    bytes_out: int
+
+
+class Link(Protocol):
+    """The coordinator's end: seats for hospitals, and the Grid over which they are asked."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it still serves."""
+
+    def wait_until_ready(self, interrupted: Callable[[], bool]) -> None:
+        """Return when hospitals can connect."""
+
+    def register(self, public_key: bytes, name: str) -> int:
+        """Give a hospital a seat by its public key (PEM); the number of its node."""
+
+    def unregister(self, node: int) -> None:
+        """Shut a hospital out at once."""
+
+    def open_run(self) -> tuple[Grid, Context]:
+        """Begin to ask: Flower's Grid over the nodes that are connected, and the ServerApp's context."""
+
+    def close_run(self, *, completed: bool) -> None:
+        """Have nothing more to ask."""
+
+    def stop(self) -> None:
+        """End it; may be called twice."""
+
+
+class Node(Protocol):
+    """A hospital's end: requests that wait, each answered by the installed ClientApp in this process."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it still tries to reach the coordinator."""
+
+    def new_lines(self) -> list[str]:
+        """What it tells of its connection since the last call, as `pate_fed.runtime.connection` reads it."""
+
+    def answer_next(self, client_app: ClientApp, *, refuse_bundle: Callable[[], Record]) -> Exchange | None:
+        """Answer one request that waits; None where none does, or the reply did not get away."""
+
+    def stop(self) -> None:
+        """End it; may be called twice."""

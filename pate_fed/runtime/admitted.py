@@ -14,7 +14,7 @@ from pate_fed.errors import InputError
 from pate_fed.identity.certificates import Certificate, expiry_warnings, require_valid, sum_identity_of
 
 if TYPE_CHECKING:
-    from pate_fed.flower.superlink import SuperLink
+    from pate_fed.flower.transport import Link
     from pate_fed.identity import Authority
 
 _WATCH_S = 2.0
@@ -29,7 +29,7 @@ class AdmittedHospitals:
     said once with its name, tried again at every look, and keeps no other out.
     """
 
-    def __init__(self, authority: Authority, link: SuperLink, *, report: Callable[[str], None]) -> None:
+    def __init__(self, authority: Authority, link: Link, *, report: Callable[[str], None]) -> None:
         self._authority, self._link, self._report = authority, link, report
         self.names: dict[int, str] = {}
         self.sum_identities: dict[str, bytes] = {}

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from pate_fed.flower.superlink import ServerTls, SuperLink
+    from pate_fed.flower.superlink import ServerTls
+    from pate_fed.flower.transport import Link
     from pate_fed.identity import Authority
     from pate_fed.protocol.messages import EndRequest
 
@@ -111,7 +112,7 @@ class Host:
             link.stop()
 
     def _wait_for_hospitals(
-        self, link: SuperLink, grid: Any, wanted: int, names: Mapping[int, str] | None, stop: threading.Event
+        self, link: Link, grid: Any, wanted: int, names: Mapping[int, str] | None, stop: threading.Event
     ) -> Iterator[Waiting]:
         """Each change of who is connected, until all are or the time is over; the quorum decides later.
 
@@ -151,7 +152,7 @@ def open_host(arguments: argparse.Namespace, *, quiet: bool) -> Host:
         InputError: options that do not go together, keys that cannot be used, or a port that is taken.
     """
     from pate_fed.flower import prepare_environment
-    from pate_fed.flower.processes import check_port, free_port, split_address
+    from pate_fed.runtime.addresses import check_port, free_port, split_address
 
     prepare_environment()
     authority = None if arguments.tls_dir is None else _authority(Path(arguments.tls_dir))
@@ -180,8 +181,8 @@ def _authority(folder: Path) -> Authority:
 
 def _server_tls(authority: Authority) -> ServerTls:
     """The authority's keys for the SuperLink, with bounds by the terms that hospitals were admitted to."""
-    from pate_fed.flower.guard_settings import LinkGuard
     from pate_fed.flower.superlink import ServerTls
+    from pate_fed.flower.transport import LinkGuard
     from pate_fed.identity import read_terms
     from pate_fed.protocol.sizes import largest_messages
 

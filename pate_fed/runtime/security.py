@@ -15,7 +15,7 @@ def check_security(arguments: argparse.Namespace, host: str, *, where: str, keys
     Raises:
         InputError: they contradict each other, or votes would cross a network unprotected.
     """
-    from pate_fed.flower.processes import is_loopback
+    from pate_fed.runtime.addresses import is_loopback
 
     open_ = arguments.insecure or arguments.insecure_anywhere
     if arguments.tls_dir is not None:

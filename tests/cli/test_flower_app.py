@@ -36,9 +36,9 @@ from clients.site_files import LOCAL_SITE, SITE_VARIABLE
 from pate_fed import Run, make_client_app, make_server_app
 from pate_fed.cli import flower_app
 from pate_fed.errors import InputError
-from pate_fed.flower.apps import nested_settings
-from pate_fed.flower.bundle import is_the_shim
+from pate_fed.flower.engine import nested_settings
 from pate_fed.flower.inline import InlineGrid
+from pate_fed.flower.records import is_the_shim
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "examples" / "flower_project"
@@ -63,7 +63,7 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A state folder of this test's own; what the apps put into the environment is taken back."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv(SITE_VARIABLE, "")
-    monkeypatch.setattr("pate_fed.flower.apps._STILL_S", 0.01)  # an inline grid has all its nodes at once
+    monkeypatch.setattr("pate_fed.flower.engine._STILL_S", 0.01)  # an inline grid has all its nodes at once
     return tmp_path
 
 

@@ -16,7 +16,7 @@ from vote_study import make_vote_study
 from clients.log import HospitalLog
 from clients.process import HospitalProcess, _described
 from pate_fed.client import main, make_parser
-from pate_fed.flower.supernode import Exchange
+from pate_fed.flower.transport import Exchange
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.protocol.digest import record_digest
 from pate_fed.protocol.messages import END, TEACH, VOTES, Record

@@ -18,8 +18,7 @@ prepare_environment()
 from flwr.app import Message
 
 from pate_fed.flower import superlink
-from pate_fed.flower.bundle import build_bundle
-from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.flower.records import build_bundle, from_flower, to_flower
 from pate_fed.protocol.messages import TEACH, TeachRequest
 
 SPY = b"""

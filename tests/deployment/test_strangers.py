@@ -26,7 +26,7 @@ from vote_study import make_vote_study
 
 from pate_fed.cli.demo import HOSPITALS
 from pate_fed.flower.guard import fleet_channel
-from pate_fed.flower.guard_settings import NodeGuard
+from pate_fed.flower.transport import NodeGuard
 from pate_fed.identity import Authority, HospitalIdentity, read_terms
 from pate_fed.identity.keys import load_key
 from pate_fed.protocol.sizes import largest_messages

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import grpc
 import pytest
 from builders import make_terms
 
@@ -20,6 +19,7 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
+import grpc
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
@@ -42,15 +42,15 @@ from flwr.superlink.federation import NoOpFederationManager
 from flwr.supernode import start_client_internal
 
 from pate_fed.errors import PateFedError
-from pate_fed.flower import guard
+from pate_fed.flower import guard, line_1_39
 from pate_fed.flower.compat import set_identity
-from pate_fed.flower.guard import PullGuard, fleet_channel, fleet_server
-from pate_fed.flower.guard_settings import LinkGuard, NodeGuard
-from pate_fed.flower.patches import HEARTBEAT_S
-from pate_fed.flower.processes import free_port
+from pate_fed.flower.guard import Deliveries, PullGuard, Refused, fleet_channel, fleet_server, most_objects
+from pate_fed.flower.line_1_39 import HEARTBEAT_S
 from pate_fed.flower.records import to_flower
+from pate_fed.flower.transport import LinkGuard, NodeGuard
 from pate_fed.identity import Authority, make_request
 from pate_fed.identity.keys import KEY_FILE, load_key
+from pate_fed.runtime.addresses import free_port
 
 MOST = 200_000
 CODE = grpc.StatusCode
@@ -378,11 +378,11 @@ def test_flowers_own_programs_meet_behind_the_guard(
         isolation="process",
         health_server_address=None,
     )
-    guard.install("flower-superlink", LinkGuard(most_bytes=MOST, hospitals=2).to_json())
+    line_1_39.install("flower-superlink", LinkGuard(most_bytes=MOST, hospitals=2).to_json())
     lifespan = programs.superlink.SuperLinkLifespan(config, factory)
     lifespan.startup()
     settings = NodeGuard(most_bytes=MOST, certificate=north.certificate, key=str(north.path))
-    guard.install("flower-supernode", settings.to_json())
+    line_1_39.install("flower-supernode", settings.to_json())
     keys = (north.key, north.key.public_key())
     with programs.supernode._init_connection(
         "grpc-rere", f"127.0.0.1:{port}", False, ca.read_bytes(), keys, 0, 5.0
@@ -409,14 +409,14 @@ def test_another_flwr_is_refused_before_it_serves(
         "flower-superlink": LinkGuard(most_bytes=MOST, hospitals=2).to_json(),
         "flower-supernode": NodeGuard(most_bytes=MOST, certificate="", key="").to_json(),
     }[command]
-    guard.install(command, settings)  # the installed one will do
+    line_1_39.install(command, settings)  # the installed one will do
     module, name = {
         "flower-superlink": (programs.superlink, "generic_create_grpc_server"),
         "flower-supernode": (connection, "create_channel"),
     }[command]
     monkeypatch.setattr(module, name, lambda address: None)
     with pytest.raises(PateFedError, match=r"install flwr 1\.39"):
-        guard.install(command, settings)
+        line_1_39.install(command, settings)
 
 
 def test_a_superlink_that_never_asks_for_the_guard_does_not_start(
@@ -424,8 +424,92 @@ def test_a_superlink_that_never_asks_for_the_guard_does_not_start(
 ) -> None:
     superlink = programs.superlink
     monkeypatch.setattr(superlink.SuperLinkLifespan, "startup", lambda self: None)
-    guard.install("flower-superlink", LinkGuard(most_bytes=MOST, hospitals=2).to_json())
+    line_1_39.install("flower-superlink", LinkGuard(most_bytes=MOST, hospitals=2).to_json())
     with pytest.raises(PateFedError, match="without its guard"):
         superlink.SuperLinkLifespan.startup(None)
     with pytest.raises(PateFedError, match="without keys"):
         superlink.generic_create_grpc_server((None, None), "127.0.0.1:0", certificates=None, interceptors=[])
+
+
+NORTH, EAST, ROOM = 1, 2, 1000
+
+
+@pytest.fixture
+def deliveries() -> Deliveries:
+    """North was sent a message of two objects; a message of the study has 1,000 bytes at most."""
+    made = Deliveries(ROOM)
+    made.deliver(NORTH, "asked", frozenset({"asked", "pool"}))
+    return made
+
+
+def _push(deliveries: Deliveries, name: str, size: int, *, node: int = NORTH, stored: bool = True) -> None:
+    with deliveries.pushing(node, name, size) as is_stored:
+        if stored:
+            is_stored()
+
+
+def test_a_node_pulls_and_confirms_what_was_sent_to_it_and_nothing_else(deliveries: Deliveries) -> None:
+    deliveries.check_pull(NORTH, "pool")
+    for refused in (
+        lambda: deliveries.check_pull(EAST, "pool"),
+        lambda: deliveries.check_pull(NORTH, "votes"),
+        lambda: deliveries.confirm(EAST, "asked"),
+    ):
+        with pytest.raises(Refused):
+            refused()
+    deliveries.confirm(NORTH, "asked")
+    with pytest.raises(Refused):
+        deliveries.check_pull(NORTH, "pool")  # it has it
+
+
+def test_a_reply_comes_in_parts_and_may_be_sent_again_until_it_is_whole(deliveries: Deliveries) -> None:
+    for _ in range(2):  # the answer to the first attempt was lost
+        deliveries.announce(NORTH, "asked", ["votes", "reply"], 100)
+        deliveries.expect(NORTH, "asked", ["votes", "reply"])
+    _push(deliveries, "votes", 800, stored=False)
+    _push(deliveries, "votes", 800)  # what was not stored has taken no room
+    _push(deliveries, "reply", 100)
+    with pytest.raises(Refused):
+        deliveries.announce(NORTH, "asked", ["votes", "reply"], 100)  # one reply a message
+
+
+@pytest.mark.parametrize("sizes", [(901,), (500, 401)])
+def test_a_reply_has_the_bytes_of_the_largest_message_at_most(
+    deliveries: Deliveries, sizes: tuple[int, ...]
+) -> None:
+    names = [f"part {number}" for number in range(len(sizes))]
+    deliveries.announce(NORTH, "asked", names, 100)
+    deliveries.expect(NORTH, "asked", names)
+    for name, size in list(zip(names, sizes, strict=True))[:-1]:
+        _push(deliveries, name, size)
+    with pytest.raises(Refused) as caught:
+        _push(deliveries, names[-1], sizes[-1])
+    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    _push(deliveries, names[-1], sizes[-1] - 1)
+
+
+def test_nobody_pushes_what_it_was_not_asked_for(deliveries: Deliveries) -> None:
+    with pytest.raises(Refused):
+        deliveries.announce(NORTH, "another", ["votes"], 1)
+    with pytest.raises(Refused):
+        deliveries.announce(EAST, "asked", ["votes"], 1)
+    with pytest.raises(Refused):
+        _push(deliveries, "votes", 1)  # not announced
+    deliveries.announce(NORTH, "asked", ["votes"], 1)
+    deliveries.expect(NORTH, "asked", ["votes", "another's"])
+    for node, name in ((EAST, "votes"), (NORTH, "another's")):
+        with pytest.raises(Refused):
+            _push(deliveries, name, 1, node=node)
+    with pytest.raises(Refused):
+        deliveries.announce(NORTH, "asked", ["other votes"], 1)
+
+
+def test_neither_many_small_parts_nor_many_attempts_fill_the_store(deliveries: Deliveries) -> None:
+    many = [str(number) for number in range(most_objects(ROOM) + 1)]
+    with pytest.raises(Refused):
+        deliveries.announce(NORTH, "asked", many, 1)
+    with pytest.raises(Refused):
+        deliveries.announce(NORTH, "asked", ["votes"], ROOM + 1)
+    with pytest.raises(Refused):
+        for _ in range(1000):
+            deliveries.announce(NORTH, "asked", many[:-1], 1)

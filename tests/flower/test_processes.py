@@ -1,8 +1,9 @@
-"""Children are started in private folders, read line by line and ended; addresses are taken apart."""
+"""Flower's commands as children in private folders: read by lines, ended, and ending with their parent."""
 
 from __future__ import annotations
 
-import socket
+import os
+import signal
 import stat
 import sys
 import time
@@ -11,16 +12,11 @@ from pathlib import Path
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.flower import processes
-from pate_fed.flower.processes import (
-    SECRET,
-    Child,
-    check_port,
-    free_port,
-    is_loopback,
-    private_folder,
-    split_address,
-)
+from pate_fed.flower import prepare_environment, processes
+
+prepare_environment()
+
+from pate_fed.flower.processes import SECRET, Child, private_folder
 
 PROGRAM = """
 import os, sys, time
@@ -30,43 +26,6 @@ sys.stdout.write("half a")
 sys.stdout.flush()
 time.sleep(60)
 """
-
-
-@pytest.mark.parametrize(
-    ("address", "found"),
-    [
-        ("h:1", ("h", 1)),
-        ("h", ("h", None)),
-        ("[::1]:9092", ("::1", 9092)),
-        ("[::1]", ("::1", None)),
-    ],
-)
-def test_an_address_is_taken_apart(address: str, found: tuple[str, int | None]) -> None:
-    assert split_address(address, option="--server") == found
-
-
-@pytest.mark.parametrize("address", ["", ":1", "h:0", "h:65536", "h:x", "h:-1"])
-def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(InputError, match=r"--server .*HOST:PORT is meant"):
-        split_address(address, option="--server")
-
-
-def test_a_port_is_free_or_taken() -> None:
-    check_port("127.0.0.1", free_port(), option="--address")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(InputError, match=r"--address 127\.0\.0\.1:.*give another port"):
-            check_port("127.0.0.1", taken.getsockname()[1], option="--address")
-
-
-def test_only_this_machines_own_addresses_are_loopback() -> None:
-    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "0.0.0.0", "192.0.2.1")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
 
 
 def test_a_folder_is_private_or_told_of(tmp_path: Path) -> None:
@@ -97,3 +56,56 @@ def test_a_child_is_read_by_whole_lines_and_ended(tmp_path: Path, monkeypatch: p
     assert not (tmp_path / "state" / SECRET).exists()
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+class _Exit(BaseException):
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+def _exit(code: int) -> None:
+    raise _Exit(code)
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [(None, 0), (SystemExit(3), 3), (SystemExit("no address"), 1), (RuntimeError("a fault"), 1)],
+    ids=str,
+)
+def test_the_exit_code_is_the_commands(
+    end: BaseException | None, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+
+    def run(command: str) -> None:
+        seen.append([command, *sys.argv[1:]])
+        if end is not None:
+            raise end
+
+    monkeypatch.setattr(processes, "_run", run)
+    monkeypatch.setattr(processes, "_end_with", lambda parent: None)
+    monkeypatch.setattr(os, "_exit", _exit)
+    monkeypatch.setattr(sys, "argv", ["child", "flower-superlink", str(os.getppid()), "--insecure"])
+    with pytest.raises(_Exit) as caught:
+        processes.main()
+    assert caught.value.code == code
+    assert seen == [["flower-superlink", "--insecure"]]
+
+
+def test_only_the_two_commands_are_run() -> None:
+    with pytest.raises(ValueError, match="unknown command"):
+        processes._run("flower-superexec")
+
+
+def test_a_child_whose_parent_is_gone_ends_gently_and_then_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parents, sent = iter([7, 7, 1]), list[tuple[int, int]]()
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(os, "kill", lambda *given: sent.append(given))
+    monkeypatch.setattr(os, "_exit", _exit)
+    monkeypatch.setattr("pate_fed.flower.processes._WATCH_S", 0.0)
+    monkeypatch.setattr("pate_fed.flower.processes._END_S", 0.0)
+    with pytest.raises(_Exit) as caught:
+        processes._end_with(7)
+    assert caught.value.code == 1
+    assert sent == [(os.getpid(), signal.SIGTERM)]
+    assert next(parents, None) is None  # it stayed as long as the parent was there

@@ -20,10 +20,9 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import SubStatus
 
 from pate_fed.flower import supernode
-from pate_fed.flower.bundle import build_bundle
 from pate_fed.flower.compat import set_identity, stamp
 from pate_fed.flower.processes import Child
-from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.flower.records import build_bundle, from_flower, to_flower
 from pate_fed.flower.supernode import NodeTls, SuperNode
 
 REFUSED = {"kind": "refused", "party": "north", "code": "POLICY"}

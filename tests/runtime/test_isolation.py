@@ -129,7 +129,7 @@ def test_another_package_of_that_name_is_said_before_anything_is_imported_from_i
 def test_a_program_that_imports_us_keeps_its_search_path(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
-    ours = "import pate_fed.simulation, pate_fed.server, pate_fed.client, pate_fed.flower.child\n"
+    ours = "import pate_fed.simulation, pate_fed.server, pate_fed.client, pate_fed.flower.processes\n"
     (own / "__init__.py").write_text(ours, encoding="utf-8")
     (own / "study.py").write_text("import own_part\n", encoding="utf-8")
     (tmp_path / "own_part.py").touch()

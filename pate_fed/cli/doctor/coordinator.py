@@ -11,10 +11,10 @@ from pate_fed.cli.doctor.machine import Requirements
 from pate_fed.cli.terms import cost_text
 from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError, QuorumError
-from pate_fed.flower.processes import check_port, split_address
 from pate_fed.identity import Authority
 from pate_fed.identity.certificates import days_left, expiry_warnings, require_valid
 from pate_fed.protocol.terms import Terms
+from pate_fed.runtime.addresses import check_port, split_address
 from pate_fed.runtime.run_dir import choose_run_dir
 
 _MEMORY = 1.5e9  # server and SuperLink with torch

@@ -23,12 +23,12 @@ from pate_fed.cli.terms import cost_text
 from pate_fed.data import Rows, pool_digest, read_pool
 from pate_fed.disk import check_there
 from pate_fed.errors import InputError, PolicyError
-from pate_fed.flower.processes import split_address
 from pate_fed.identity import HospitalIdentity, read_terms
 from pate_fed.identity.certificates import days_left, issued_at, read_certificate
 from pate_fed.identity.keys import check_name
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
+from pate_fed.runtime.addresses import split_address
 from pate_fed.runtime.run_dir import check_writable
 
 _LATE_S = 300.0  # a hospital's clock may be so far behind the coordinator's

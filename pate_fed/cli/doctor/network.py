@@ -84,7 +84,7 @@ def shake_hands(host: str, port: int, identity: HospitalIdentity) -> CheckResult
 
 def _show_own(host: str, port: int, identity: HospitalIdentity) -> None:
     """Connect with the hospital's certificate, which the coordinator asks for before it reads a byte."""
-    from pate_fed.flower.credentials import channel_credentials, is_let_in
+    from pate_fed.runtime.addresses import channel_credentials, is_let_in
 
     credentials = channel_credentials(
         identity.ca_path.read_bytes(),

@@ -28,8 +28,8 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.supernode import start_client_internal
 
-from pate_fed.flower import patches
-from pate_fed.flower.patches import patch_superlink, patch_supernode
+from pate_fed.flower import line_1_39, processes
+from pate_fed.flower.line_1_39 import patch_superlink, patch_supernode
 
 
 @pytest.fixture(autouse=True)
@@ -163,15 +163,15 @@ def test_a_supernode_is_heard_of_often_and_hears_of_a_dead_connection(
     assert (given["grpc.keepalive_time_ms"], given["grpc.max_reconnect_backoff_ms"]) == (20_000, 10_000)
     assert connection.HEARTBEAT_DEFAULT_INTERVAL == heartbeat.HEARTBEAT_DEFAULT_INTERVAL == 10
     # A lost node's seat is free after two intervals; no shorter one is let in.
-    assert constant.HEARTBEAT_PATIENCE * patches.HEARTBEAT_S == 20
-    assert constant.HEARTBEAT_MIN_INTERVAL <= patches.HEARTBEAT_S
+    assert constant.HEARTBEAT_PATIENCE * line_1_39.HEARTBEAT_S == 20
+    assert constant.HEARTBEAT_MIN_INTERVAL <= line_1_39.HEARTBEAT_S
 
 
 def test_the_next_message_is_looked_for_soon_and_then_as_rarely_as_flower_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(patches.time, "sleep", waits.append)
+    monkeypatch.setattr(line_1_39.time, "sleep", waits.append)
     found = iter([None, 7, 8, None, None, None, None, None, None, None, 9, None, 10])
     monkeypatch.setattr(start_client_internal, "_pull_and_store_message", lambda *, state: next(found))
     patch_supernode()
@@ -183,3 +183,13 @@ def test_the_next_message_is_looked_for_soon_and_then_as_rarely_as_flower_does(
     rest = [0.25, 0.5, 1.0, 2.0]
     # Where it is None Flower's loop waits its three seconds.
     assert taken == [(7, [0.25]), (8, []), (None, rest), (None, []), (None, []), (9, []), (10, [0.25])]
+
+
+def test_what_the_environment_holds_is_put_around_the_command_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, str]] = []
+    monkeypatch.setattr(line_1_39, "install", lambda *given: done.append(given))
+    monkeypatch.setenv(processes.GUARD, "{}")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="unknown command"):
+            processes._run("flower-superexec")
+    assert done == [("flower-superexec", "{}")]

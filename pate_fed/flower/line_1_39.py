@@ -1,25 +1,31 @@
-"""What Flower's SuperLink and SuperNode do otherwise where we start them; set before Flower's command runs.
+"""All that is bound to the inside of Flower 1.39: where the guard is put, and what its commands do otherwise.
 
-Written against flwr 1.39. `tests/flower/test_patches.py` guards every name that is used.
+Set in the process of each command before it runs. What is put in a place of Flower's is checked to be there:
+with another flwr nothing starts, rather than unguarded. `tests/flower` guards every name that is used.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import grpc
 from flwr.client.grpc_rere_client import connection
+from flwr.server.superlink.fleet.grpc_rere.node_auth_server_interceptor import NodeAuthServerInterceptor
 from flwr.server.superlink.linkstate import linkstate_factory
 from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkState
 from flwr.server.superlink.linkstate.utils import create_message_error_unavailable_res_message
 from flwr.supercore import heartbeat
 from flwr.supercore.constant import NodeStatus
 
-HEARTBEAT_S = 10
-"""Seconds from one heartbeat to the latest time of the next; Flower's least. After two a seat is free."""
+from pate_fed.errors import PateFedError
+from pate_fed.flower.guard import HEARTBEAT_S, fleet_channel, fleet_server
+from pate_fed.flower.transport import LinkGuard, NodeGuard
 
 _CHANNEL = (
     # Flower waits for answers without end: a connection that died silently, as behind a router that was
@@ -129,3 +135,78 @@ def _open(make: Callable[..., grpc.Channel], *given: Any, options: Any = (), **n
 
 def _ignore(*given: object, **named: object) -> None:
     """Hear of nothing."""
+
+
+def install(command: str, settings: str) -> None:
+    """Put the guard around one of Flower's commands, in this process, before it runs.
+
+    Raises:
+        PateFedError: the installed flwr is not the one that the guard is made for.
+    """
+    if command == "flower-superlink":
+        _guard_superlink(LinkGuard(**json.loads(settings)))
+    else:
+        _guard_supernode(NodeGuard(**json.loads(settings)))
+
+
+def _replace(module: Any, name: str, replacement: Callable[..., Any], *parameters: str) -> None:
+    """Put a function in the place of one of Flower's that takes these parameters."""
+    original = getattr(module, name, None)
+    if original is None or not set(parameters) <= set(inspect.signature(original).parameters):
+        raise PateFedError(
+            f"the installed flwr has no {name}({', '.join(parameters)}) in {module.__name__}, so nothing "
+            "would guard the connection: install flwr 1.39"
+        )
+    setattr(module, name, replacement)
+
+
+def _guard_superlink(guard: LinkGuard) -> None:
+    # The package has a function of the module's name.
+    flower_superlink = import_module("flwr.superlink.cli.flower_superlink")
+    made: list[grpc.Server] = []
+    start: Callable[[Any], None] = flower_superlink.SuperLinkLifespan.startup
+
+    def make_server(
+        servicer_and_add_fn: tuple[Any, Callable[..., Any]],
+        server_address: str,
+        certificates: tuple[bytes, bytes, bytes] | None,
+        interceptors: Sequence[grpc.ServerInterceptor],
+        **_: Any,
+    ) -> grpc.Server:
+        if certificates is None or not any(
+            isinstance(each, NodeAuthServerInterceptor) for each in interceptors
+        ):
+            raise PateFedError("Flower's SuperLink would take nodes without keys: install flwr 1.39")
+        made.append(
+            fleet_server(
+                servicer_and_add_fn, server_address, certificates, interceptors=interceptors, guard=guard
+            )
+        )
+        return made[-1]
+
+    def startup(lifespan: Any) -> None:
+        start(lifespan)
+        if not made:
+            raise PateFedError("Flower's SuperLink started without its guard: install flwr 1.39")
+
+    parameters = ("servicer_and_add_fn", "server_address", "certificates", "interceptors")
+    _replace(flower_superlink, "generic_create_grpc_server", make_server, *parameters)
+    _replace(flower_superlink.SuperLinkLifespan, "startup", startup, "self")
+
+
+def _guard_supernode(guard: NodeGuard) -> None:
+    from flwr.supernode import start_client_internal
+
+    def make_channel(
+        *,
+        server_address: str,
+        root_certificates: bytes | None,
+        interceptors: Sequence[grpc.UnaryUnaryClientInterceptor],
+        **_: Any,
+    ) -> grpc.Channel:
+        return fleet_channel(server_address, root_certificates, interceptors=interceptors, guard=guard)
+
+    parameters = ("server_address", "root_certificates", "interceptors")
+    _replace(connection, "create_channel", make_channel, *parameters)
+    # Flower unpacks the coordinator's bundle for its settings; a hospital opens none, and needs none.
+    _replace(start_client_internal, "get_fused_config_from_fab", lambda *_: {}, "fab_file", "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,9 +10,17 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pate_fed.flower.credentials import channel_credentials, is_let_in
+from pate_fed.errors import InputError
 from pate_fed.identity import Authority, make_request
 from pate_fed.identity.keys import KEY_FILE, load_key
+from pate_fed.runtime.addresses import (
+    channel_credentials,
+    check_port,
+    free_port,
+    is_let_in,
+    is_loopback,
+    split_address,
+)
 
 
 def _authority(folder: Path) -> Authority:
@@ -60,3 +69,40 @@ def test_who_is_not_of_the_study_is_turned_away(
     root = (expects.folder / "ca.crt").read_bytes()
     own = channel_credentials(root, certificate=certificate, key=load_key(key))
     assert not is_let_in(address, own, timeout_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("h:1", ("h", 1)),
+        ("h", ("h", None)),
+        ("[::1]:9092", ("::1", 9092)),
+        ("[::1]", ("::1", None)),
+    ],
+)
+def test_an_address_is_taken_apart(address: str, found: tuple[str, int | None]) -> None:
+    assert split_address(address, option="--server") == found
+
+
+@pytest.mark.parametrize("address", ["", ":1", "h:0", "h:65536", "h:x", "h:-1"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match=r"--server .*HOST:PORT is meant"):
+        split_address(address, option="--server")
+
+
+def test_a_port_is_free_or_taken() -> None:
+    check_port("127.0.0.1", free_port(), option="--address")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(InputError, match=r"--address 127\.0\.0\.1:.*give another port"):
+            check_port("127.0.0.1", taken.getsockname()[1], option="--address")
+
+
+def test_only_this_machines_own_addresses_are_loopback() -> None:
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "0.0.0.0", "192.0.2.1")] == [
+        True,
+        True,
+        False,
+        False,
+    ]

@@ -1,0 +1,97 @@
+"""Addresses and ports of this machine, and whether a coordinator lets a hospital's certificate in."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from pate_fed.errors import InputError
+
+if TYPE_CHECKING:
+    import grpc
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that is free on `host` now."""
+    with _socket(host) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def check_port(host: str, port: int, *, option: str) -> None:
+    """Make sure that one may listen there.
+
+    Raises:
+        InputError: the port is taken, needs rights, or the host is not one of this machine's.
+    """
+    try:
+        with _socket(host) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        raise InputError(
+            f"{option} {host}:{port}: cannot listen there ({error.strerror}); give another port, or none for "
+            "one that is free"
+        ) from error
+
+
+def _socket(host: str) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+
+
+def split_address(address: str, *, option: str) -> tuple[str, int | None]:
+    """Host and port of HOST:PORT or [HOST]:PORT; the port is None where it is left out.
+
+    Raises:
+        InputError: neither.
+    """
+    host, separator, port = address.rpartition(":")
+    if not separator or address.endswith("]"):
+        host, port = address, ""
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or (port and not (port.isdigit() and 0 < int(port) < 65536)):
+        raise InputError(f"{option} {address}: HOST:PORT is meant, such as 127.0.0.1:9092")
+    return host, int(port) if port else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether every address of `host` is on this machine's loopback."""
+    try:
+        found = socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    addresses = {entry[4][0] for entry in found}
+    return all(str(address).startswith("127.") or address == "::1" for address in addresses)
+
+
+def channel_credentials(
+    authority: bytes | None, *, certificate: str, key: ec.EllipticCurvePrivateKey
+) -> grpc.ChannelCredentials:
+    """TLS with a certificate on both sides: `authority` and the hospital's own `certificate` are PEM."""
+    import grpc
+    from cryptography.hazmat.primitives import serialization
+
+    pem = key.private_bytes(  # in memory alone: the file is in OpenSSH's format, which gRPC does not read
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return grpc.ssl_channel_credentials(authority, pem, certificate.encode())
+
+
+def is_let_in(address: str, credentials: grpc.ChannelCredentials, *, timeout_s: float) -> bool:
+    """Whether the coordinator at `address` takes the certificate; nothing is sent over the connection.
+
+    In TLS 1.3 a client has shaken hands before its certificate is looked at: only the first bytes of HTTP/2
+    that come back say that it was taken.
+    """
+    import grpc
+
+    with grpc.secure_channel(address, credentials) as channel:
+        ready = grpc.channel_ready_future(channel)
+        try:
+            ready.result(timeout=timeout_s)
+        except grpc.FutureTimeoutError:
+            return False
+        finally:
+            ready.cancel()
+    return True
