@@ -47,9 +47,7 @@ class Connection:
     hospital gives up. What no waiting mends, such as keys that are not the study's, ends it sooner.
     """
 
-    def __init__(
-        self, start: Callable[[], Node], *, report: Callable[[str], None], wait_s: float
-    ) -> None:
+    def __init__(self, start: Callable[[], Node], *, report: Callable[[str], None], wait_s: float) -> None:
         self._start, self._report, self._wait_s = start, report, wait_s
         self._lost_since: float | None = time.monotonic()
         self._refused_since: float | None = None
