@@ -24,18 +24,18 @@ from clients.site import find_site
 from clients.site_files import LocalSettings
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.digest import record_digest
 from pate_fed.protocol.messages import (
     END,
     EndReply,
     EndRequest,
+    JoinRequest,
     LabelRequest,
+    Question,
     Record,
     RefusalReply,
     Reply,
     SumRequest,
-    TeachRequest,
-    VoteRequest,
+    record_digest,
 )
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.structure.faults import describe, ends_process, keep, played_here
@@ -46,7 +46,7 @@ M = TypeVar("M")
 _NOBODY = "unknown"  # the party's own name is in its settings, which could not be read
 
 
-def _voter(node_config: Mapping[str, object]) -> Hospital:
+def _hospital(node_config: Mapping[str, object]) -> Hospital:
     return Hospital(read_site(node_config))
 
 
@@ -56,7 +56,7 @@ def _labeller(node_config: Mapping[str, object]) -> LabelHospital:
 
 def refuse_bundle(node_config: Mapping[str, object]) -> Record:
     """The reply to a coordinator that sent code of its own; nothing of its request was read or run."""
-    hospital = _voter(node_config)
+    hospital = _hospital(node_config)
     reply = hospital.refuse(Refusal.POLICY).to_record()
     hospital.log.note("bundle refused", kind="refused", sha256=record_digest(reply))
     return reply
@@ -65,7 +65,7 @@ def refuse_bundle(node_config: Mapping[str, object]) -> Record:
 def note_sent(node_config: Mapping[str, object], *, message_type: str, bytes_out: int, reply: Record) -> None:
     """Keep in the hospital's own log what left the house: how many bytes, and the digest of what they say."""
     digest = record_digest(reply)
-    _voter(node_config).log.note("sent", message_type=message_type, bytes=bytes_out, sha256=digest)
+    _hospital(node_config).log.note("sent", message_type=message_type, bytes=bytes_out, sha256=digest)
 
 
 def _handler(
@@ -156,12 +156,10 @@ def make_app(mods: Sequence[Mod] = ()) -> ClientApp:
     """
     made = ClientApp(mods=list(mods))
     for register, action, handler in (
-        # A study with votes: agree to its terms and train, vote on a batch in the open or under masks.
-        (made.train, "teacher", _handler(_voter, TeachRequest.from_record, lambda h, asked: h.teach(asked))),
-        (made.query, "votes", _handler(_voter, VoteRequest.from_record, lambda h, asked: h.vote(asked))),
-        (made.query, "sum", _handler(_voter, SumRequest.from_record, lambda h, asked: h.sum_step(asked))),
-        # Class sums: agree as to a study with votes, then one step of their one sum.
-        (made.query, "sums", _handler(_voter, SumRequest.from_record, lambda h, asked: h.sum_step(asked))),
+        # Any kind of study: agree to its terms and get ready; answer, in the open or a step under masks.
+        (made.train, "join", _handler(_hospital, JoinRequest.from_record, lambda h, asked: h.join(asked))),
+        (made.query, "answer", _handler(_hospital, Question.from_record, lambda h, asked: h.answer(asked))),
+        (made.query, "sum", _handler(_hospital, SumRequest.from_record, lambda h, asked: h.sum_step(asked))),
         # Private labels: agree, and send them after randomised response or enrol; one step of counts' sum.
         (
             made.query,
@@ -174,7 +172,7 @@ def make_app(mods: Sequence[Mod] = ()) -> ClientApp:
             _handler(_labeller, SumRequest.from_record, lambda h, asked: h.sum_step(asked)),
         ),
         # Any kind of study is over.
-        (made.query, "end", _handler(_voter, EndRequest.from_record, lambda h, asked: h.end(asked))),
+        (made.query, "end", _handler(_hospital, EndRequest.from_record, lambda h, asked: h.end(asked))),
     ):
         register(action)(handler)
     return made

@@ -19,10 +19,10 @@ from clients.state_dir import TERMS_FILE
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.keys import KEY_FILE
-from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import RefusalReply, Reply
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import RefusedError, SumRefusal
 from pate_fed.structure.faults import keep
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays, write_private
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol.messages import VoteRequest
+from pate_fed.protocol.messages import Question
 
 Ints = NDArray[np.int64]
 
@@ -40,7 +40,7 @@ class Journal:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._answered.mkdir(mode=0o700, exist_ok=True)
 
-    def claim(self, question: VoteRequest) -> bool:
+    def claim(self, question: Question) -> bool:
         """Mark a question's queries as answered; False when another question named any of them before.
 
         Batches that overlap would tell one query's votes from the difference of two sums, and twice the noise
@@ -51,14 +51,14 @@ class Journal:
             return self._claim(question)
 
     def answer_once(
-        self, question: VoteRequest, votes: Ints, *, asker: bytes, keep: bool = True
+        self, question: Question, answer: Ints, *, asker: bytes, keep: bool = True
     ) -> Ints | None:
-        """The one answer to a question: `votes`, or those kept for `asker` before; None where there is none.
+        """The one answer to a question: `answer`, or the one kept for `asker`; None where there is none.
 
         To be sent only once this has returned it: by then question and answer are on the disk. Not to `keep`
         an answer is for a simulation, in which nobody goes on.
 
-        Shapes: `votes` and the answer are int64 (queries, classes).
+        Shapes: `answer` is int64 (rows, columns).
 
         Raises:
             IntegrityError: the one that was kept is damaged.
@@ -72,13 +72,13 @@ class Journal:
                 names = {"question": question.digest.encode(), "asker": asker}
                 write_arrays(
                     self._answered.with_name(_ANSWER),
-                    votes=votes,
+                    answer=answer,
                     **{name: np.frombuffer(value, dtype=np.uint8) for name, value in names.items()},
                 )
-            return votes if self._claim(question) else None
+            return answer if self._claim(question) else None
 
-    def kept_answer(self, question: VoteRequest, *, asker: bytes) -> Ints | None:
-        """The answer that this very question got from this hospital for `asker`: int64 (queries, classes).
+    def kept_answer(self, question: Question, *, asker: bytes) -> Ints | None:
+        """The answer that this very question got from this hospital for `asker`: int64 (rows, columns).
 
         None where it got none, was asked by somebody else, or is not the last that was answered: whoever asks
         the next question has the answers to the one before.
@@ -92,7 +92,7 @@ class Journal:
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
                 same = (held["question"].tobytes(), held["asker"].tobytes()) == wanted
-                return np.asarray(held["votes"], dtype=np.int64) if same else None
+                return np.asarray(held["answer"], dtype=np.int64) if same else None
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise IntegrityError(f"{path}: the answer that was kept is damaged") from error
 
@@ -123,7 +123,7 @@ class Journal:
         claims = [path.stat() for path in self._claims()]
         return sum(claim.st_size // 8 for claim in claims if claim.st_mtime >= since)
 
-    def _claim(self, question: VoteRequest) -> bool:
+    def _claim(self, question: Question) -> bool:
         if self._claimed_by(question):
             return True
         if self.overlaps(question.index):
@@ -132,10 +132,10 @@ class Journal:
         write_private(self._claim_path(question), content, durable=self._durable)
         return True
 
-    def _claim_path(self, question: VoteRequest) -> Path:
+    def _claim_path(self, question: Question) -> Path:
         return self._answered / f"{question.content_digest}.{question.digest}"
 
-    def _claimed_by(self, question: VoteRequest) -> bool:
+    def _claimed_by(self, question: Question) -> bool:
         """Whether this very question was claimed; what earlier releases claimed names no question."""
         return self._claim_path(question).exists()
 

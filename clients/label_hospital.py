@@ -17,11 +17,11 @@ from clients.masked import SummingHospital
 from clients.state_dir import LABELS_FOLDER
 from pate_fed.disk import sync_folder
 from pate_fed.errors import IntegrityError
-from pate_fed.label_dp.noise_cluster import label_counts
-from pate_fed.label_dp.randres import RandRes
+from pate_fed.kinds.label_dp.noise_cluster import label_counts
+from pate_fed.kinds.label_dp.randres import RandRes
+from pate_fed.kinds.labels import LabelTerms, clusters_digest
 from pate_fed.privacy import NoiseSource
-from pate_fed.protocol.label_terms import LabelTerms, clusters_digest
-from pate_fed.protocol.messages import LabelReply, LabelRequest, RefusalReply, VoteRequest
+from pate_fed.protocol.messages import LabelReply, LabelRequest, Question, RefusalReply
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import threshold_for
 
@@ -68,7 +68,7 @@ class LabelHospital(SummingHospital[LabelTerms]):
             return self.refuse(reason)
         return self._counted(terms, request) if terms.secure_sum else self._responded(terms)
 
-    def _step_refusal(self, terms: LabelTerms | None, question: VoteRequest) -> Refusal | None:
+    def _step_refusal(self, terms: LabelTerms | None, question: Question) -> Refusal | None:
         if terms is None or not terms.secure_sum or question.terms_digest != terms.digest:
             return Refusal.TERMS
         # The policy may be another one than when the hospital enrolled.
@@ -133,7 +133,7 @@ class LabelHospital(SummingHospital[LabelTerms]):
             enrolment=enrolment,
         )
 
-    def _count(self, terms: LabelTerms, question: VoteRequest) -> Ints:
+    def _count(self, terms: LabelTerms, question: Question) -> Ints:
         """This hospital's labels in each cluster, of which a question names all in order."""
         places, label = self._own_labels(terms)
         clusters = np.load(self._folder / CLUSTERS, allow_pickle=False)
@@ -164,6 +164,6 @@ class LabelHospital(SummingHospital[LabelTerms]):
         self._write(name, buffer.getvalue())
 
 
-def _asks_all(question: VoteRequest, num_clusters: int) -> bool:
+def _asks_all(question: Question, num_clusters: int) -> bool:
     """Whether a question is the one that there is: about each cluster once, in order, to be released."""
     return not question.measured and np.array_equal(question.index, np.arange(num_clusters))

@@ -18,9 +18,9 @@ from clients.policy import Agreement, Policy
 from clients.site import BaseSite, Objection, find_site
 from clients.site_files import LocalSettings
 from pate_fed.errors import InputError
-from pate_fed.label_dp.release import check_labels
+from pate_fed.kinds.label_dp.release import check_labels
+from pate_fed.kinds.labels import LabelTerms
 from pate_fed.privacy import NoiseSource, noise_from_seed
-from pate_fed.protocol.label_terms import LabelTerms
 
 LABELS_FILE = "labels.csv"
 POLICY_FILE = "policy.toml"

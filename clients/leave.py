@@ -23,7 +23,7 @@ from clients.log import Answered, HospitalLog, read_events
 from clients.state_dir import LABELS_FOLDER
 from pate_fed.disk import write_private
 from pate_fed.identity.keys import KEY_FILE, load_key, sign
-from pate_fed.protocol.messages import LabelReply, SumReply, VoteReply
+from pate_fed.protocol.messages import AnswerReply, LabelReply, SumReply
 
 STATEMENT_FILE = "left-the-study.json"
 STATEMENT_PURPOSE = b"pate_fed/v1 statement of a hospital that left\n"
@@ -36,7 +36,7 @@ _ERASED = ("teacher-*", "parts.sha256", "features.bin", "pool.npy", "answer.npz"
 _RESPONSE = "response.npy"
 _ERASED_LABELS = (_RESPONSE, "clusters.npy", "answer.npz", "secure_sum")
 # Events of the log that tell of an answer.
-_VOTED, _LABELLED = {"voted", "voted again", "summed"}, {"labelled", "labelled again"}
+_VOTED, _LABELLED = {"answered", "answered again"}, {"labelled", "labelled again"}
 
 
 def has_left(state_dir: Path) -> bool:
@@ -138,9 +138,9 @@ def given_by(state_dir: Path) -> Given:
             messages.append({name: event[name] for name in ("time", "kind", "sha256")})
     claimed, counted = (_claimed(folder) for folder in (state_dir, state_dir / LABELS_FOLDER))
     return Given(
-        queries=max(logged.queries, claimed),
+        queries=max(logged.rows["votes"], claimed),
         messages=tuple(messages),
-        voted=claimed > 0 or not events.isdisjoint(_VOTED) or VoteReply.kind in kinds,
+        voted=claimed > 0 or not events.isdisjoint(_VOTED) or AnswerReply.kind in kinds,
         labelled=counted > 0 or not events.isdisjoint(_LABELLED) or LabelReply.kind in kinds,
         masked=SumReply.kind in kinds,
     )

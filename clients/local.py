@@ -25,8 +25,8 @@ from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, InputSpec, Rows, pool_digest, read_records, split_by_patient
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning import StudentSettings
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.terms import Terms
+from pate_fed.learning import TABLE_TEACHERS, StudentSettings, TeacherSettings
 
 POOL_FILE = "pool.npy"
 
@@ -186,17 +186,19 @@ def kind_of(terms: Terms) -> InputSpec:
     return InputSpec(classes=terms.classes, schema=terms.table, shape=terms.image_shape, window=terms.window)
 
 
+def _usual_teacher(dataset: str) -> TeacherSettings:
+    """Of a study in which nothing is trained."""
+    return TeacherSettings(name=TABLE_TEACHERS[0]) if dataset == "table" else TeacherSettings()
+
+
 def study_of(terms: Terms) -> Study:
     """As much of the study as a hospital's side needs, from the terms."""
     try:
         kind = kind_of(terms)
         dataset = "images" if kind.schema is None else "table"
         student = StudentSettings() if kind.schema is None else StudentSettings(name="forest")
-        parties = Parties(
-            num_clients=terms.num_clients,
-            teachers_per_client=terms.teachers_per_client,
-            records_per_teacher=terms.records_per_teacher,
-        )
+        own = terms.asks.study_settings
+        parties = Parties(num_clients=terms.num_clients, **own.get("parties", {}))
         if len(kind.classes) != terms.num_classes:
             raise InputError("as many names as classes are meant")
         return Study(
@@ -210,7 +212,7 @@ def study_of(terms: Terms) -> Study:
                 table=kind.schema,
                 window=kind.window,
             ),
-            teacher=terms.teacher,
+            teacher=own.get("teacher", _usual_teacher(dataset)),
             student=student,
         )
     except (InputError, TypeError) as error:

@@ -16,8 +16,9 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError
+from pate_fed.format import counted
 from pate_fed.identity.keys import load_key, sign
 from pate_fed.structure.faults import Fault
 
@@ -58,33 +60,34 @@ def read_events(state_dir: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
 class Answered:
     """What a hospital's answers were about, by its log: none is counted that was given again.
 
-    `queries` are public inputs that it voted on, `sums` class sums, `labels` answers about its labels.
+    `rows` counts, by kind, what was asked: public inputs that it voted on, features that it summed, answers
+    about its labels.
     """
 
-    queries: int = 0
-    sums: int = 0
-    labels: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._known: set[tuple[object, object]] = set()
+        self._known: set[object] = set()
 
     def take(self, event: dict[str, Any]) -> None:
         """Count an event in; of a question whose answer a full disk held back, the first of two."""
-        kind = event.get("event")
-        about = kind, event.get("question") or event.get("terms")
-        if about[1] is not None:
-            if about in self._known:
-                return
+        if event.get("event") not in ("answered", "labelled"):
+            return
+        about = event.get("question") or event.get("terms")
+        if about is None or about not in self._known:
             self._known.add(about)
-        self.queries += int(event.get("queries", 0)) if kind == "voted" else 0
-        self.sums += kind == "summed"
-        self.labels += kind == "labelled"
+            self.rows[str(event.get("asks", "labels"))] += int(event.get("rows", 1))
 
-    def texts(self) -> list[str]:
-        """It in words; where nothing was answered, that."""
-        other = {"sums given": self.sums, "answers about its labels": self.labels}
-        told = [f"{name}: {number}" for name, number in other.items() if number]
-        return told if told and not self.queries else [f"{self.queries} queries answered", *told]
+    @property
+    def total(self) -> int:
+        """All rows of all kinds."""
+        return self.rows.total()
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        each = (f"{counted(rows, 'row')} answered ({kind})" for kind, rows in sorted(self.rows.items()))
+        return ", ".join(each) or "0 rows answered"
 
 
 class HospitalLog:

@@ -18,8 +18,7 @@ from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.admission import Admission
 from pate_fed.identity.certificates import read_certificate
 from pate_fed.identity.keys import is_signed
-from pate_fed.protocol.digest import record_digest
-from pate_fed.protocol.messages import RefusalReply
+from pate_fed.protocol.messages import RefusalReply, record_digest
 from pate_fed.protocol.refusals import Refusal
 
 _SIGNED = re.compile(rb', "signature": "([0-9a-f]+)"\}$')

@@ -14,14 +14,10 @@ from numpy.typing import NDArray
 
 from clients.base import BaseHospital, T
 from clients.site import BaseSite
-from pate_fed.errors import InputError
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import NoiseSource
-from pate_fed.privacy.mechanisms.events import hospital_noise
-from pate_fed.protocol.cost import noise_share
-from pate_fed.protocol.messages import RefusalReply, SumReply, SumRequest, VoteRequest
+from pate_fed.protocol.messages import Question, RefusalReply, SumReply, SumRequest
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.protocol.sum_cost import sum_mechanism, sum_protection
-from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import (
     HospitalSum,
     PlayedSeats,
@@ -58,17 +54,7 @@ def is_sound(terms: Terms) -> bool:
         return not terms.adds_noise
     if terms.least_clients < threshold_for(terms.num_clients):
         return False
-    if not terms.adds_noise:
-        return True
-    try:
-        if terms.sums is not None:  # its noise is no share of a vote's: its cost follows from it
-            sum_mechanism(terms).cost_asked(sum_protection(terms))
-            return True
-        least = noise_share(terms.aggregation, terms.secrecy, terms.least_clients)
-        hospital_noise(sigma_party=terms.sigma_party or 0.0, survivors=terms.least_clients)
-    except InputError:
-        return False
-    return terms.sigma_party is not None and terms.sigma_party >= least
+    return not terms.adds_noise or terms.asks.hides_enough(terms)
 
 
 def forget_replies(site: BaseSite, folder: Path) -> None:
@@ -85,11 +71,11 @@ class SummingHospital(BaseHospital[T]):
     """A hospital whose votes, counts or sums leave it under masks, where the terms say so."""
 
     @abstractmethod
-    def _step_refusal(self, terms: T | None, question: VoteRequest) -> Refusal | None:
+    def _step_refusal(self, terms: T | None, question: Question) -> Refusal | None:
         """Why nothing is answered on this question, which names no places in the last two steps; or None."""
 
     @abstractmethod
-    def _count(self, terms: T, question: VoteRequest) -> Ints:
+    def _count(self, terms: T, question: Question) -> Ints:
         """What this hospital says of the places that a question names: int64 (queries, classes)."""
 
     @abstractmethod
@@ -156,20 +142,19 @@ class SummingHospital(BaseHospital[T]):
             self._check(step, terms, request.question)
         return machine.answer(step, lambda: self._vector(terms, request.question))
 
-    def _check(self, step: BatchOpening | MaskRequest, terms: T, question: VoteRequest) -> None:
+    def _check(self, step: BatchOpening | MaskRequest, terms: T, question: Question) -> None:
         """Hold the batch against the question that it is said to answer."""
         if (step.batch, step.batch_digest) != (question.batch, question.digest):
             raise RefusedError(SumRefusal.BATCH_CHANGED)
         if isinstance(step, BatchOpening):
             if self.journal.claimed(question.content_digest):
                 raise RefusedError(SumRefusal.BATCH_REPEATED)
-            bits = SumRange.noisy().bits
-            if isinstance(terms, Terms) and not terms.adds_noise and terms.sums is None:
-                bits = SumRange.votes(terms.num_teachers).bits
-            if (step.length, step.bits) != (len(question.index) * terms.num_classes, bits):
+            most = terms.bounds.largest(terms.num_clients)
+            bits = (SumRange.noisy() if most is None else SumRange.votes(most)).bits
+            if (step.length, step.bits) != (len(question.index) * terms.bounds.columns, bits):
                 raise RefusedError(SumRefusal.MALFORMED)
 
-    def _vector(self, terms: T, question: VoteRequest) -> Ints:
+    def _vector(self, terms: T, question: Question) -> Ints:
         """What is masked, with this hospital's share of the noise; made once a batch, after every check."""
         if self.journal.overlaps(question.index):
             raise RefusedError(SumRefusal.BATCH_REPEATED)

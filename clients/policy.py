@@ -15,6 +15,10 @@ from typing import Any
 
 from pate_fed.disk import read_toml
 from pate_fed.format import delta_text, epsilon_text
+from pate_fed.kinds.guarantee import worst_epsilon
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy.protection import (
     ADJACENCIES,
     FEATURE_MAP,
@@ -24,13 +28,9 @@ from pate_fed.privacy.protection import (
     TEACHER,
     UNITS,
 )
-from pate_fed.protocol.cost import worst_epsilon
-from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands, read_fingerprint
 from pate_fed.structure import SettingError, check, from_plain, setting
-from pate_fed.structure.parts import PartIdentity
 
 POLICY_FILE = "policy.toml"  # beside a hospital's keys it holds without being named
 
@@ -213,7 +213,7 @@ class Policy:
         names = terms.classes or ("without names",)
         foreign = sorted(set(names) - set(self.classes)) if self.classes else []
         few = terms.least_clients < self.least_hospitals
-        part, claim, features = _code_of(terms)
+        part, claim, features = (_code_of(terms, kind) for kind in ("teacher", "aggregator", "feature map"))
         return [
             (
                 Refusal.POLICY_STUDY,
@@ -227,8 +227,8 @@ class Policy:
             ),
             (
                 Refusal.POLICY_TEACHER,
-                part is None or part.name in self.teachers,
-                f"{_word(terms, TEACHER)}the line teachers = {[part.name] if part else []} in {POLICY_FILE} "
+                part is None or part in self.teachers,
+                f"{_word(terms, TEACHER)}the line teachers = {[part] if part else []} in {POLICY_FILE} "
                 "would allow it",
             ),
             (
@@ -257,7 +257,7 @@ class Policy:
         ]
 
     def _demands_on_method(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
-        sums = isinstance(terms, Terms) and terms.sums is not None
+        sums = isinstance(terms, Terms) and isinstance(terms.asks, SumTerms)
         votes = isinstance(terms, Terms) and not sums  # what leaves about labels is noisy before it leaves
         return [
             (
@@ -336,13 +336,10 @@ class Policy:
         return None
 
 
-def _code_of(terms: Agreement) -> tuple[PartIdentity | None, str | None, str | None]:
-    """The teacher that is none of ours, and the names of such a mechanism and such a feature map."""
-    if not isinstance(terms, Terms):
-        return None, None, None
-    claim = None if terms.claim is None else terms.claim.part.name
-    features = None if terms.sums is None or terms.sums.part is None else terms.sums.part.name
-    return terms.teacher_part, claim, features
+def _code_of(terms: Agreement, kind: str) -> str | None:
+    """The name of the code of a kind of part that is none of ours, and that a study rests on; None: none."""
+    parts = terms.asks.parts if isinstance(terms, Terms) else ()
+    return next((part.name for known, part in parts if known == kind), None)
 
 
 def _list(name: str) -> str:

@@ -25,13 +25,12 @@ from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings
 from clients.state_dir import find_state_dir, old_state_dir
 from pate_fed.disk import check_there, check_writable_files, try_lock
 from pate_fed.errors import InputError, PolicyError, require_libraries
-from pate_fed.format import printable
-from pate_fed.protocol.digest import record_digest
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, SUMS, TEACH, VOTES
+from pate_fed.format import counted, printable
+from pate_fed.kinds.guarantee import largest_messages
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
+from pate_fed.protocol.messages import ANSWER, COUNTS, END, JOIN, LABELS, SUM, record_digest
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.protocol.sizes import largest_messages
-from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.connection import Connection
 from pate_fed.runtime.security import check_security
 from pate_fed.runtime.signals import INTERRUPTED, raise_if
@@ -212,13 +211,11 @@ class HospitalProcess:
         for _, event in read_events(self._state):
             if event is not None:
                 given.take(event)
-        if given.queries or not (given.sums or given.labels):
-            return f"answered={given.queries}"
-        return f"sums={given.sums}" if given.sums else f"label_answers={given.labels}"
+        return f"answered={given.total}"
 
     def _gave_before(self, done: Exchange) -> bool:
         """Whether the very same answer about its records is in its log twice: it was kept, and sent again."""
-        if not (_queries(done) or done.message_type in (LABELS, SUMS, COUNTS)):
+        if done.message_type not in (ANSWER, LABELS) and not isinstance(_sum_step(done), MaskedVector):
             return False
         log, digest = self._state / LOG_FILE, record_digest(done.reply).encode()
         lines = log.read_bytes().splitlines() if log.exists() else []
@@ -306,7 +303,7 @@ def _refusal(done: Exchange) -> Refusal | None:
 
 
 def _sum_step(done: Exchange) -> SumMessage | None:
-    step = done.reply.get("step") if done.message_type in (SUM, SUMS, COUNTS) else None
+    step = done.reply.get("step") if done.message_type in (SUM, COUNTS) else None
     return read_reply(step) if isinstance(step, bytes) else None
 
 
@@ -323,32 +320,19 @@ def _described(done: Exchange, *, again: bool = False) -> str | None:
         return "asked for the public pool"
     if refused is not None:
         return refused.sentence
-    if done.message_type == TEACH and not done.reply.get("num_teachers"):
-        return f"agreed to the terms, ready to sum ({done.seconds:.1f} s)"
-    if done.message_type == TEACH:
-        return f"agreed to the terms, teachers ready ({done.seconds:.1f} s)"
+    if done.message_type == JOIN:
+        return f"agreed to the terms, ready to answer ({done.seconds:.1f} s)"
     if done.message_type == LABELS:
         noisy = len(np.asarray(done.reply["label"]))
         what = f"{noisy} labels after randomised response sent{repeated}" if noisy else "ready to count"
         return f"agreed to the terms, {what} ({sent})"
-    if done.message_type == SUMS and masked:
-        return f"class sums given{repeated}, under masks ({sent})"
-    if done.message_type == COUNTS and masked:
-        return f"noisy counts sent{repeated} under masks ({sent})"
-    if done.message_type == VOTES or masked:
+    if done.message_type == ANSWER or masked:
         under = " under masks" if masked else ""
-        return f"voted{repeated}{under} on {_queries(done)} public inputs ({done.seconds:.1f} s, {sent} sent)"
+        rows = counted(len(np.asarray((done.request or {})["index"])), "row")
+        return f"answered{repeated}{under}: {rows} ({done.seconds:.1f} s, {sent} sent)"
     if isinstance(step, SumRefused):
         return f"refused a step of the secure summation: {step.refusal.value}"
     return None
-
-
-def _queries(done: Exchange) -> int:
-    """The queries that a hospital voted on, in the open or under masks."""
-    masked = done.message_type == SUM and isinstance(_sum_step(done), MaskedVector)
-    if done.request is None or _refusal(done) is not None or not (masked or done.message_type == VOTES):
-        return 0
-    return len(np.asarray(done.request["index"]))
 
 
 @contextmanager

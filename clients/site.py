@@ -24,9 +24,9 @@ from pate_fed.config.data import deal_records, load_study_data, records_digest
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, pool_digest, split_among_teachers, split_by_patient
 from pate_fed.errors import InputError
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import NoiseSource, noise_from_seed
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands
 from pate_fed.structure.parts import search_folder
 
@@ -132,16 +132,6 @@ class Site(BaseSite):
     def under(self, terms: Terms) -> Site:
         """The site in the study of these terms: a simulated party knows its study already."""
         return self
-
-    def objection(self, terms: Agreement) -> Objection | None:
-        """Also another number of teachers than the hospital is ready to train."""
-        found = BaseSite.objection(self, terms)  # `super()` does not work in a dataclass with slots
-        ready = None if self.settings is None else self.settings.teachers
-        if found is not None or ready is None or not isinstance(terms, Terms):
-            return found
-        if terms.records_per_teacher is None and ready != terms.teachers_per_client:
-            return Refusal.TERMS, f"this hospital trains {ready} teachers, not {terms.teachers_per_client}"
-        return None
 
     def noise(self, batch: int) -> NoiseSource:
         """Its share of a batch's noise; only a simulated party's may be seeded, as a seed takes it away."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from clients.site_files import LOCAL_SITE, LocalSettings
 from pate_fed.disk import read_json
 from pate_fed.errors import InputError
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.runtime.state_home import state_home
 
 TERMS_FILE = "terms.json"  # in a hospital's folder of one kind of study: what it agreed to

@@ -13,12 +13,11 @@ from fractions import Fraction
 
 from clients.policy import Agreement
 from pate_fed.errors import InputError
+from pate_fed.kinds.labels import LabelTerms
 from pate_fed.privacy import BudgetFilter, LedgerTerms, capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_cost, guaranteed_cost
 from pate_fed.privacy.protection import ADJACENCIES, LABEL, UNITS, Protection
-from pate_fed.protocol.cost import make_ledger_terms
-from pate_fed.protocol.label_terms import LabelTerms
 
 PUBLIC, COORDINATOR = "public", "coordinator"
 _LABELS = "label, replace-one"
@@ -61,7 +60,7 @@ class StudyCost:
                 most_answered=agreed.pool_size,
             )
             return cls(stated=_LABELS, terms={_LABELS: made})
-        stated = make_ledger_terms(agreed, noise="as agreed", private=private)
+        stated = agreed.ledger_terms(noise="as agreed", private=private)
         found = {target_of(stated.protection): stated}
         # The noise of a sanitised ε is made for the stated target.
         for unit in () if agreed.privacy.sanitise else UNITS:
@@ -69,9 +68,8 @@ class StudyCost:
                 # The budget is one for the stated target alone; the caps bound the others too.
                 privacy = replace(agreed.privacy, unit=unit, adjacency=adjacency, epsilon=None)
                 try:
-                    made = make_ledger_terms(
-                        replace(agreed, privacy=privacy), noise="as agreed", private=private
-                    )
+                    varied = replace(agreed, privacy=privacy)
+                    made = varied.ledger_terms(noise="as agreed", private=private)
                 except InputError:  # there is none, such as for a hospital that takes its noise along
                     continue
                 found.setdefault(target_of(made.protection), made)

@@ -12,29 +12,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
 from pate_fed.config.data import load_study_data, records_digest
 from pate_fed.config.libraries import require_study_libraries
-from pate_fed.config.sections import INTERACTIVE
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.flower.processes import SECRET
 from pate_fed.format import delta_text, epsilon_text
+from pate_fed.kinds.guarantee import guarantee_lines, require_meaningful
+from pate_fed.kinds.make import check_against_data, make_terms
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import Ledger, LedgerTerms, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
-from pate_fed.protocol.guarantee import guarantee_lines, require_meaningful
-from pate_fed.protocol.make_terms import check_against_data, make_terms
-from pate_fed.protocol.terms import Terms
-from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
-from pate_fed.report.log import LOG_NAME, PartyWork, RunLog, Waiting, read_log, read_result
+from pate_fed.report.log import LOG_NAME, PartyWork, RunLog, Waiting, read_result
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
@@ -44,13 +40,11 @@ from pate_fed.runtime.run_dir import claim_run_dir, read_status
 from pate_fed.structure.faults import Fault
 from pate_fed.structure.parts import is_part_name, part_identity
 from server.base import BaseCoordinator, explain_disk_error
-from server.base_run import RunContext, StudySetup
 from server.exchange import Stopped
-from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
-from server.release import LEDGER_NAME, LabelReleaser, open_ledger, releases_told
-from server.state import CoordinatorState, SanitisedDraw
-from server.study_run import StudyRun
-from server.sum_run import SumRun
+from server.kinds import Figures, RunContext, StudySetup
+from server.release import LEDGER_NAME, open_ledger, releases_told
+from server.run import Run
+from server.state import CoordinatorState
 
 LINK_FOLDER = "flower"
 """The folder in the run directory of the SuperLink that hospitals' processes connect to."""
@@ -108,15 +102,14 @@ class Coordinator(BaseCoordinator):
         super().__init__(self._terms, stop, private=private)
         self._state = CoordinatorState(private, run_dir=run_dir)
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
-        self._ledger_terms = make_ledger_terms(
-            self._terms,
+        self._ledger_terms = self._terms.ledger_terms(
             noise=self._noise.kind,
             private=self._noise.private,
             together=not self._setup.apart,
         )
         if not resume:  # what was begun is on the ledger
             require_meaningful(self._terms, self._ledger_terms)
-        self._run: StudyRun | SumRun | None = None
+        self._run: Run | None = None
         self._privacy = self._before_the_ledger()
         self._labels = 0
         self._main_seconds = 0.0
@@ -152,7 +145,7 @@ class Coordinator(BaseCoordinator):
     @property
     def student(self) -> Any:
         """The trained student; None where the study did not come to one."""
-        return None if self._run is None else self._run.student
+        return self._figures.student
 
     @property
     def left_open(self) -> bool:
@@ -273,8 +266,7 @@ class Coordinator(BaseCoordinator):
                     self._fail(error)
         self._main_seconds = time.perf_counter() - begun
 
-    def _make_run(self, ledger: Ledger) -> StudyRun | SumRun:
-        """The road of this kind of study."""
+    def _make_run(self, ledger: Ledger) -> Run:
         context = RunContext(
             state=self._state,
             keys=self._keys,
@@ -282,11 +274,7 @@ class Coordinator(BaseCoordinator):
             progress=self._progress,
             stop=self._stop,
         )
-        if self._terms.sums is not None:
-            return SumRun(self._setup, ledger, context, noise=self._noise)
-        mechanism = make_mechanism(self._terms)
-        releaser = LabelReleaser(self._terms, mechanism, noise=self._noise, ledger=ledger)
-        return StudyRun(self._setup, releaser, context)
+        return Run(self._setup, ledger, context, noise=self._noise)
 
     def _fail(self, error: BaseException) -> None:
         super()._fail(explain_disk_error(error, self._run_dir))
@@ -302,45 +290,20 @@ class Coordinator(BaseCoordinator):
         )
 
     def _add_data_dependent(self, ledger: Ledger) -> None:
-        """The analyst's figure, and the sanitised one of a study that came to its end."""
-        if not isinstance(self._run, StudyRun):
-            return  # nothing was begun, or nothing is voted on
-        mechanism, totals = make_interactive(self._terms) or make_mechanism(self._terms), self._run.totals
-        analysts = analysts_epsilon(mechanism, ledger, totals, self._run.rounds)
-        self._privacy = replace(self._privacy, data_dependent_do_not_publish=analysts)
-        drawn = self._drawn()
-        if drawn is None and self._error is None:
-            drawn = publishable_epsilon(mechanism, ledger, totals, self._noise)
-            if drawn is not None:
-                self._state.keep_sanitised(drawn)
-        if drawn is not None:
-            self._privacy = replace(
-                self._privacy, sanitised=drawn.epsilon, sanitised_sd=drawn.deviation_do_not_publish
-            )
-
-    def _drawn(self) -> SanitisedDraw | None:
-        """The sanitised ε that an earlier process drew, or told: it is paid for once."""
-        if self._ledger_terms.sanitise is None:
-            return None
-        told = (
-            SanitisedDraw(epsilon=each.privacy.sanitised, deviation_do_not_publish=each.privacy.sanitised_sd)
-            for _, each in read_log(self._run_dir / LOG_NAME)
-            if isinstance(each, Outcome) and each.privacy.sanitised is not None
-        )
-        return self._state.sanitised or next(told, None)
+        """Figures that follow from exact totals, where there are any."""
+        if self._run is not None:
+            complete = self._error is None
+            self._privacy = self._run.course.private_figures(self._privacy, complete=complete)
 
     def _log_spending(self, ledger: Ledger) -> None:
-        if isinstance(self._run, SumRun):
-            return  # one release has no course
-        self._log.write(spending_curve(ledger))
+        if self._run is not None:
+            self._run.course.log_spending()
 
     def _export_labels(self, ledger: Ledger) -> None:
         """`labels.npz`: what the ledger has released, written at once."""
         index, answered, label = ledger.released()
         columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
-        if self._terms.aggregation.aggregator == INTERACTIVE:
-            none = np.full(len(index), -1, dtype=np.int64)
-            columns["reinforced"] = self._run.rounds.reinforced() if isinstance(self._run, StudyRun) else none
+        columns |= {} if self._run is None else self._run.course.more_labels()
         write_arrays(self._run_dir / "labels.npz", **columns)
 
     def _record(self) -> StudyRecord:
@@ -365,18 +328,22 @@ class Coordinator(BaseCoordinator):
         )
 
     @property
+    def _figures(self) -> Figures:
+        return Figures() if self._run is None else self._run.figures
+
+    @property
     def _seconds(self) -> Seconds:
-        return Seconds() if self._run is None else self._run.seconds
+        return self._figures.seconds
 
     def _outcome(self) -> Outcome:
         return Outcome(
             status=self.status,
             reason=self._reason(),
-            accuracy=Accuracy() if self._run is None else self._run.accuracy,
+            accuracy=self._figures.accuracy,
             privacy=self._privacy,
             seconds=replace(self._seconds, total=time.perf_counter() - self._started),
             peak_memory_mb=self._peak_mb,
-            cautions=() if self._run is None else self._run.cautions,
+            cautions=self._figures.cautions,
         )
 
     def _reason(self) -> str | None:

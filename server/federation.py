@@ -19,18 +19,18 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError, QuorumError
-from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import (
-    VOTES,
+    ANSWER,
+    SUM,
+    AnswerReply,
+    JoinReply,
     LabelReply,
+    Question,
     Record,
     RefusalReply,
-    TeachReply,
-    VoteReply,
-    VoteRequest,
 )
-from pate_fed.protocol.terms import Terms
-from pate_fed.protocol.votes import check_votes
 from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
@@ -52,7 +52,7 @@ from server.state import CoordinatorState, Totals
 Agreement = Terms | LabelTerms
 """What hospitals agree to, in studies with votes and in studies of private labels."""
 
-E = TypeVar("E", TeachReply, LabelReply)
+E = TypeVar("E", JoinReply, LabelReply)
 
 _TELL_EVERY_S = 2.0
 
@@ -120,7 +120,7 @@ class Federation:
         channel: Channel,
         state: CoordinatorState,
         *,
-        sum_type: str,
+        sum_type: str = SUM,
         keys: AdmittedKeys | None,
         left_out: Callable[[LeftOut], None],
         waiting: Callable[[Waiting], None] = lambda event: None,
@@ -217,7 +217,7 @@ class Federation:
         self.participants[answer.node] = reply.party
         self._names.add(reply.party)
 
-    def _check_sender(self, node: int, reply: TeachReply | LabelReply) -> None:
+    def _check_sender(self, node: int, reply: JoinReply | LabelReply) -> None:
         """Refuse whoever is none of the study's hospitals.
 
         Raises:
@@ -235,10 +235,6 @@ class Federation:
             raise IntegrityError(f"the study has its {terms.num_clients} parties already")
         if reply.terms_digest != terms.digest:
             raise IntegrityError("agreed to other terms")
-        if isinstance(terms, Terms) and isinstance(reply, TeachReply):
-            teachers = 0 if terms.sums is not None else terms.teachers_per_client
-            if reply.num_teachers != teachers:
-                raise IntegrityError(f"has {reply.num_teachers} teachers, not {teachers}")
 
     def revoked(self) -> list[str]:
         """Participants that are revoked by now."""
@@ -248,7 +244,7 @@ class Federation:
         """From now on a hospital without a key may come back as another node, once it agrees to `request`."""
         self._presence.returning = Returning(self._channel.grid, self.participants, request)
 
-    def collect(self, question: VoteRequest, *, task: str) -> Totals:
+    def collect(self, question: Question, *, task: str) -> Totals:
         """Ask all participants one question and sum their answers, under masks where the terms say so.
 
         Raises:
@@ -271,11 +267,11 @@ class Federation:
 
             if self._masked is not None:
                 return self._masked.collect(self.participants, question, ask)
-            return self._collect_votes(question, ask)
+            return self._collect_plain(question, ask)
 
-    def _collect_votes(self, question: VoteRequest, ask: Ask) -> Totals:
-        """Plain votes: kept until the batch is charged, so that nobody is asked for them a second time."""
-        total = np.zeros((len(question.index), self._terms.num_classes), dtype=np.int64)
+    def _collect_plain(self, question: Question, ask: Ask) -> Totals:
+        """Answers without masks: kept until the charge, so that nobody is asked for one a second time."""
+        total = np.zeros((len(question.index), self._terms.bounds.columns), dtype=np.int64)
         self._state.begin_batch(question, asked=True)
         voters, given = set[str](), dict[str, NDArray[np.int64]]()
 
@@ -285,23 +281,23 @@ class Federation:
             if self._keys is not None:
                 given[party] = votes  # it may be revoked while the others are still asked
 
-        for party, votes in self._state.votes().items():
+        for party, votes in self._state.answers().items():
             if not self._is_revoked(party):
-                self._check_votes(votes, total.shape)
+                self._terms.bounds.check(votes, rows=len(total))
                 count(party, votes)
 
         def take(answer: Answer) -> None:
-            reply, party = answer.require(VoteReply), self.participants[answer.node]
+            reply, party = answer.require(AnswerReply), self.participants[answer.node]
             if reply.party != party:
                 raise IntegrityError(f"answered under the name of {printable_name(reply.party)}")
             if reply.batch_digest != question.digest:
                 raise IntegrityError("answered another batch")
-            self._check_votes(reply.votes, total.shape)
-            self._state.keep_votes(party, reply.votes)
-            count(party, reply.votes)
+            self._terms.bounds.check(reply.answer, rows=len(total))
+            self._state.keep_answer(party, reply.answer)
+            count(party, reply.answer)
 
         asked = [node for node, party in self.participants.items() if party not in voters]
-        reasons = ask(VOTES, dict.fromkeys(asked, self._signed(question).to_record()), take)
+        reasons = ask(ANSWER, dict.fromkeys(asked, self._signed(question).to_record()), take)
         for party, votes in given.items():
             if self._is_revoked(party):
                 total -= votes
@@ -312,21 +308,10 @@ class Federation:
     def _is_revoked(self, party: str) -> bool:
         return self._keys is not None and party not in tuple(self._keys.names.values())
 
-    def _signed(self, question: VoteRequest) -> VoteRequest:
+    def _signed(self, question: Question) -> Question:
         """The question under this run's key, by which hospitals know it if it is asked again."""
         run = self._state.identity()
         return replace(question, coordinator=run.public, signature=run.sign(bytes.fromhex(question.digest)))
-
-    def _check_votes(self, votes: NDArray[np.int64], shape: tuple[int, ...]) -> None:
-        if isinstance(self._terms, LabelTerms):
-            raise TypeError("labels come with the admission; nothing else is asked without masks")
-        check_votes(
-            votes,
-            queries=shape[0],
-            classes=shape[1],
-            num_teachers=self._terms.teachers_per_client,
-            least_teachers=self._terms.least_teachers,
-        )
 
     def _ask(
         self,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.kinds.votes import Mechanism
 from pate_fed.privacy import (
     ConfidentGNMax,
     DistributedGNMax,
@@ -27,10 +28,9 @@ from pate_fed.privacy import (
     sanitised_epsilon,
 )
 from pate_fed.privacy.mechanisms.own import OwnMechanism
-from pate_fed.protocol.cost import Mechanism
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.result import Evaluation, Spending, count_confusion, count_top_votes
-from server.query_rounds import QueryRounds
+from server.kinds.rounds import QueryRounds
 from server.state import SanitisedDraw, Totals
 
 Ints = NDArray[np.int64]

@@ -23,18 +23,18 @@ from pate_fed.config.backend import PROCESSES
 from pate_fed.errors import InputError
 from pate_fed.flower import prepare_environment
 from pate_fed.format import epsilon_text
-from pate_fed.label_dp.federation import summed_labels
-from pate_fed.label_dp.release import PrivateLabels
-from pate_fed.label_dp.source import Record, Released
-from pate_fed.privacy.ledger.terms import LedgerTerms
-from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
-from pate_fed.privacy.protection import LABEL, QUORUM
-from pate_fed.protocol.label_terms import (
+from pate_fed.kinds.label_dp.federation import summed_labels
+from pate_fed.kinds.label_dp.release import PrivateLabels
+from pate_fed.kinds.label_dp.source import Record, Released
+from pate_fed.kinds.labels import (
     LabelTerms,
     PublicClusters,
     PublicPool,
     label_terms,
 )
+from pate_fed.privacy.ledger.terms import LedgerTerms
+from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
+from pate_fed.privacy.protection import LABEL, QUORUM
 from pate_fed.report.log import Waiting
 from pate_fed.report.terminal import Progress, make_progress
 from pate_fed.runtime.run_dir import simulated_disks

@@ -1,8 +1,8 @@
 """A study of private labels from its first release to its report: on the ledger, then learnt from, then told.
 
-`LabelStudy` is the record of a method's releases (`pate_fed.label_dp.source.Record`): a release is drawn, its
-row and its labels are on the disk, and only then does the method get it. A process that was killed at any
-moment goes on from the labels that are on the ledger; none is asked for, or paid for, a second time.
+`LabelStudy` is the record of a method's releases (`pate_fed.kinds.label_dp.source.Record`): a release is
+drawn, its row and its labels are on the disk, and only then does the method get it. A process that was killed
+at any moment goes on from the labels that are on the ledger; none is asked for, or paid for, a second time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from pate_fed.disk import write_arrays, write_private, write_result
 from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.format import accuracy_text, epsilon_text, share_text
-from pate_fed.label_dp.methods import LabelDpResult
-from pate_fed.label_dp.options import LabelOptions
-from pate_fed.label_dp.source import Record, Released
+from pate_fed.kinds.label_dp.methods import LabelDpResult
+from pate_fed.kinds.label_dp.options import LabelOptions
+from pate_fed.kinds.label_dp.source import Record, Released
 from pate_fed.learning.students.export import write_torchscript
 from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.rows import Entry
@@ -47,7 +47,7 @@ from pate_fed.runtime.command import nothing_spent
 from pate_fed.runtime.run_dir import claim_run_dir
 from pate_fed.structure.faults import Fault
 from server.label_hospitals import HospitalLabels
-from server.release import LEDGER_NAME, charge, open_ledger, releases_told
+from server.release import LEDGER_NAME, Release, charge, open_ledger, releases_told
 
 Ints = NDArray[np.int64]
 
@@ -110,10 +110,8 @@ class LabelStudy(Record):
         released = draw()
         entry = charge(
             ledger,
-            terms.mechanisms[stage],
+            Release.of(ledger.terms, terms.mechanisms[stage], released.index, released.label),
             batch_digest=hashlib.sha256(f"{ledger.terms.study_digest}/{stage}".encode()).hexdigest(),
-            index=released.index,
-            label=released.label,
         )
         self._tell(entry)
         return released

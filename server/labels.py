@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import BudgetError, IntegrityError, PateFedError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.label_dp.release import NO_LABEL
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import COUNTS, LABELS, LabelReply, LabelRequest, VoteRequest
+from pate_fed.kinds.label_dp.release import NO_LABEL
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.protocol.messages import COUNTS, LABELS, LabelReply, LabelRequest, Question
 from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Progress
@@ -235,9 +235,9 @@ class LabelCoordinator(BaseCoordinator):
 
     def _sum(self, federation: Federation) -> None:
         last = self._state.last_batch
-        question = VoteRequest(
+        question = Question(
             terms_digest=self._terms.digest,
-            batch=0 if last is None else last.number,  # one that was opened is gone on with
+            batch=0 if last is None else last.question.batch,  # one that was opened is gone on with
             index=np.arange(self._terms.num_clusters, dtype=np.int64),
         )
         try:

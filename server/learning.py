@@ -14,10 +14,10 @@ from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
+from pate_fed.kinds.make import public_encoder
 from pate_fed.learning import STUDENTS, TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.learning.teachers.own import is_network, make_own
-from pate_fed.protocol.make_terms import public_encoder
 from pate_fed.report.log import RunLog
 from pate_fed.report.result import Epoch, Samples
 from pate_fed.report.terminal import Progress

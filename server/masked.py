@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError, QuorumError
-from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import (
     SUM,
+    JoinReply,
     LabelReply,
+    Question,
     Record,
     RefusalReply,
     SumReply,
     SumRequest,
-    TeachReply,
-    VoteRequest,
 )
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import CoordinatorSum, SumBatch, SumRange, SumRefusal, read_reply
 from pate_fed.secure_sum.batch import BatchReply, BatchRequest
 from pate_fed.secure_sum.messages import (
@@ -76,10 +76,7 @@ class MaskedRounds:
     ) -> None:
         self._expected = expected
         self._terms, self._state, self._message_type = terms, state, message_type
-        # The fewest and the most votes that a party has in each row, where no noise hides it.
-        self._votes_each: tuple[int, int] | None = None
-        if isinstance(terms, Terms) and terms.sums is None and not terms.adds_noise:
-            self._votes_each = (terms.least_teachers, terms.teachers_per_client)
+        self._row = terms.bounds.row  # the fewest and the most votes that a party has in each row
         identity, self._roster = state.identity(), state.roster
         if self._roster:
             self._sum = CoordinatorSum.resume(identity, Roster.from_bytes(self._roster))
@@ -95,7 +92,7 @@ class MaskedRounds:
         """What every party gets together with the terms."""
         return self._sum.enrol_request().to_bytes()
 
-    def admit(self, reply: TeachReply | LabelReply) -> None:
+    def admit(self, reply: JoinReply | LabelReply) -> None:
         """Take a party in that agreed to the terms.
 
         Raises:
@@ -128,7 +125,7 @@ class MaskedRounds:
             self._roster = self._sum.close_roster(threshold=self._terms.least_clients).to_bytes()
             self._state.keep_roster(self._roster)
 
-    def collect(self, participants: Mapping[int, str], question: VoteRequest, ask: Ask) -> Totals:
+    def collect(self, participants: Mapping[int, str], question: Question, ask: Ask) -> Totals:
         """Sum one batch over the participants, names by node, that go through all steps.
 
         A batch that another process began is gone on with: what was closed stays closed, with those replies.
@@ -155,14 +152,18 @@ class MaskedRounds:
             raise
 
     def _collect(
-        self, participants: Mapping[int, str], question: VoteRequest, ask: Ask, asked: set[str]
+        self, participants: Mapping[int, str], question: Question, ask: Ask, asked: set[str]
     ) -> Totals:
         """`collect`; `asked` becomes who may answer at the step that it came to."""
-        shape = (len(question.index), self._terms.num_classes)
-        each, begun = self._votes_each, self._begun(question)
+        bounds, begun = self._terms.bounds, self._begun(question)
+        shape, each, most = (
+            (len(question.index), bounds.columns),
+            self._row,
+            bounds.largest(self._terms.num_clients),
+        )
         self.open, self.spent = begun is not None, begun is not None and begun.asked
         self._vectors.clear()
-        sum_range = SumRange.noisy() if each is None else SumRange.votes(self._terms.num_clients * each[1])
+        sum_range = SumRange.noisy() if most is None else SumRange.votes(most)
         batch = self._sum.open_batch(
             batch=question.batch,
             batch_digest=question.digest,
@@ -199,7 +200,7 @@ class MaskedRounds:
         self.open = self.spent = False
         return Totals(question.index, totals, voters)
 
-    def _begun(self, question: VoteRequest) -> OpenBatch | None:
+    def _begun(self, question: Question) -> OpenBatch | None:
         """How far another process came with this very batch; None where it is new."""
         last = self._state.last_batch
         return last if last is not None and last.digest == question.digest else None
@@ -224,13 +225,14 @@ class MaskedRounds:
                 self._state.forget_sum_reply(step, party)  # before the step is closed without it
         self._vectors.clear()
 
-    def _record(self, question: VoteRequest, party: str, step: BatchRequest) -> Record:
+    def _record(self, question: Question, party: str, step: BatchRequest) -> Record:
         asks = isinstance(step, BatchOpening | MaskRequest)
         return SumRequest(
             terms_digest=question.terms_digest,
             batch=question.batch,
             index=question.index if asks else _NO_INDEX,
             measured=question.measured if asks else 0,
+            given=question.given if asks else b"",
             roster=b"" if party in self._pinned else self._roster,
             step=step.to_bytes(),
         ).to_record()

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import TEACH, Record, TeachReply, parse_reply
+from pate_fed.protocol.messages import JOIN, JoinReply, Record, parse_reply
 
 _ASK_S = 3600.0  # a hospital that lost its teachers trains them again first
 
@@ -49,7 +49,7 @@ class Returning:
 
     def _ask(self, nodes: set[int]) -> None:
         new = sorted(nodes)
-        messages = [Message(to_flower(self._request), node, TEACH, ttl=_ASK_S) for node in new]
+        messages = [Message(to_flower(self._request), node, JOIN, ttl=_ASK_S) for node in new]
         self._asked.update(zip(self._grid.push_messages(messages), new, strict=True))
         self._seen |= nodes
 
@@ -66,4 +66,4 @@ def _name(message: Message) -> str:
         reply = None if message.has_error() else parse_reply(from_flower(message.content))
     except IntegrityError:
         return ""
-    return reply.party if isinstance(reply, TeachReply) else ""
+    return reply.party if isinstance(reply, JoinReply) else ""

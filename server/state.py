@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import shutil
+from base64 import b64decode, b64encode
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from pate_fed.disk import read_json, sync_folder, write_arrays, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy.ledger.rows import digest_of
-from pate_fed.protocol.messages import VoteRequest
+from pate_fed.protocol.messages import Question
 from pate_fed.secure_sum import Identity
 from pate_fed.structure import setting, to_plain
 
@@ -51,17 +52,15 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenBatch:
-    """The batch that was begun last, released or not. `asked`: hospitals may have sent votes for it.
+    """The question that was begun last, released or not. `asked`: hospitals may have answered it.
 
-    Of the last `measured` places of `index` nothing is released. `step` is the step of its secure summation
-    that was begun last, from 0; those before are closed. One that is `void` is never gone on with.
+    `question` names no terms. `step` is the step of its secure summation that was begun last, from 0; those
+    before are closed. One that is `void` is never gone on with.
     """
 
-    number: int
+    question: Question
     digest: str
-    index: Ints
     asked: bool
-    measured: int = 0
     step: int = 0
     void: bool = False
 
@@ -74,9 +73,10 @@ class _BatchNote:
     digest: str
     index: tuple[int, ...] = setting(low=0)
     asked: bool
-    measured: int = setting(0, low=0)  # earlier releases noted neither this nor the next two
-    step: int = setting(0, low=0)
-    void: bool = False
+    measured: int = setting(low=0)
+    given: str
+    step: int = setting(low=0)
+    void: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,26 +148,21 @@ class CoordinatorState:
         if path is None:
             return None
         note = read_json(_BatchNote, path, what="the note of the last batch", error=IntegrityError)
-        index = np.array(note.index, dtype=np.int64)
-        return OpenBatch(
-            note.batch, note.digest, index, note.asked, measured=note.measured, step=note.step, void=note.void
+        question = Question(
+            terms_digest="",
+            batch=note.batch,
+            index=np.array(note.index, dtype=np.int64),
+            measured=note.measured,
+            given=b64decode(note.given),
         )
+        return OpenBatch(question, note.digest, note.asked, step=note.step, void=note.void)
 
-    def begin_batch(self, question: VoteRequest, *, asked: bool, step: int = 0) -> None:
+    def begin_batch(self, question: Question, *, asked: bool, step: int = 0) -> None:
         """Note a batch before its first message, and each step of its secure summation before the step's."""
         last = self.last_batch
         if last is not None and last.digest != question.digest:
             self.forget_answers()  # before the note: they must never count as another batch's
-        self._note(
-            OpenBatch(
-                question.batch,
-                question.digest,
-                question.index,
-                asked,
-                measured=question.measured,
-                step=step,
-            )
-        )
+        self._note(OpenBatch(question, question.digest, asked, step=step))
 
     def void_batch(self) -> None:
         """Note that the last batch came to nothing, and is not gone on with."""
@@ -177,31 +172,32 @@ class CoordinatorState:
 
     def _note(self, batch: OpenBatch) -> None:
         note = _BatchNote(
-            batch=batch.number,
+            batch=batch.question.batch,
             digest=batch.digest,
-            index=tuple(batch.index.tolist()),
+            index=tuple(batch.question.index.tolist()),
             asked=batch.asked,
-            measured=batch.measured,
+            measured=batch.question.measured,
+            given=b64encode(batch.question.given).decode(),
             step=batch.step,
             void=batch.void,
         )
         self._write(_BATCH, json.dumps(to_plain(note)).encode())
 
-    def votes(self) -> dict[str, Ints]:
-        """Votes that came for the last batch, int64 (queries, classes) by hospital.
+    def answers(self) -> dict[str, Ints]:
+        """Answers without masks that came for the last question, int64 (rows, columns) by hospital.
 
         Raises:
             IntegrityError: a file is damaged.
         """
-        damaged = "the kept votes are damaged; delete the file to leave the party out"
+        damaged = "the kept answer is damaged; delete the file to leave the party out"
         return {
-            path.stem.removeprefix("votes-"): _read_arrays(path, damaged, ("votes",))["votes"]
-            for path in self._votes_files()
+            path.stem.removeprefix("answer-"): _read_arrays(path, damaged, ("answer",))["answer"]
+            for path in self._answer_files()
         }
 
-    def keep_votes(self, party: str, votes: Ints) -> None:
-        """Keep one hospital's votes of the last batch, so that nobody asks it again."""
-        self._write_arrays(f"votes-{party}.npz", votes=votes)
+    def keep_answer(self, party: str, answer: Ints) -> None:
+        """Keep one hospital's answer to the last question, so that nobody asks it again."""
+        self._write_arrays(f"answer-{party}.npz", answer=answer)
 
     def sum_replies(self, step: int) -> list[bytes]:
         """Packed replies that came to a step of the last batch's secure summation."""
@@ -219,7 +215,7 @@ class CoordinatorState:
 
     def forget_answers(self) -> None:
         """Remove what came for the last batch; for once it is charged."""
-        for path in (*self._votes_files(), *self._sum_files()):
+        for path in (*self._answer_files(), *self._sum_files()):
             path.unlink()
 
     @property
@@ -307,8 +303,8 @@ class CoordinatorState:
         path = None if self._private is None else self._private / name
         return path if path is not None and path.exists() else None
 
-    def _votes_files(self) -> list[Path]:
-        return [] if self._private is None else sorted(self._private.glob("votes-*.npz"))
+    def _answer_files(self) -> list[Path]:
+        return [] if self._private is None else sorted(self._private.glob("answer-*.npz"))
 
     def _sum_files(self, step: int | None = None) -> list[Path]:
         name = f"sum-{'*' if step is None else step}-*.msg"

@@ -107,7 +107,7 @@ def test_what_ended_a_study_is_raised_and_its_run_stays(
     def absent(*_: object) -> None:
         raise InputError("no records here")
 
-    monkeypatch.setattr("clients.teaching.train_missing", absent)
+    monkeypatch.setattr("clients.kinds.votes.train_missing", absent)
     monkeypatch.setattr("clients.hospital.train_missing", absent, raising=False)
     with pytest.raises(QuorumError):
         simulate(MORE, run_dir=tmp_path / "run", quiet=True)

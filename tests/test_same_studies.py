@@ -12,7 +12,7 @@ import pytest
 from seeded_studies import STUDIES, differences, observe, stored
 
 from pate_fed.config.sections import AGGREGATORS
-from pate_fed.label_dp.options import METHODS
+from pate_fed.kinds.label_dp.options import METHODS
 from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS
 
 

@@ -17,8 +17,8 @@ from pate_fed.format import printable
 from pate_fed.identity import Admission, HospitalIdentity, read_terms
 from pate_fed.identity.admission import ADMISSION_FILE
 from pate_fed.identity.consent import CONSENT_FILE, Consent, record_consent
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 
 
 def show_terms(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from pate_fed.runtime.run_dir import fresh_run_dir
 from pate_fed.structure import to_plain
 
 if TYPE_CHECKING:
-    from pate_fed.protocol.terms import Terms
+    from pate_fed.kinds.terms import Terms
 
 
 def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
@@ -29,9 +29,8 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
     from pate_fed.flower import prepare_environment
 
     prepare_environment()
+    from pate_fed.kinds.guarantee import guarantee_lines, largest_messages
     from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
-    from pate_fed.protocol.guarantee import guarantee_lines
-    from pate_fed.protocol.sizes import largest_messages
     from server.app import Coordinator
 
     study = study.resolve()
@@ -50,7 +49,7 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
             "num_teachers": terms.num_teachers,
             "num_classes": terms.num_classes,
             "pool_size": terms.pool_size,
-            "aggregation": to_plain(terms.aggregation),
+            "aggregation": to_plain(study.resolve().aggregation),
             "most_queries": terms.max_queries,
             "most_labels": terms.labels,
             "delta": terms.delta,
@@ -72,10 +71,10 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
 
 
 def _study_lines(study: Study, terms: Terms) -> list[str]:
-    teachers = f", {counted(terms.num_teachers, 'teacher')}" if terms.sums is None else ""
+    teachers = f", {counted(terms.num_teachers, 'teacher')}" if terms.num_teachers else ""
     votes = f"at most {counted(terms.max_queries, 'query')}, {counted(terms.labels, 'label')}"
-    asked = votes if terms.sums is None else "each party's sums of features"
-    chosen = terms.aggregation
+    asked = votes if terms.asks.trains else "each party's sums of features"
+    chosen = study.resolve().aggregation
     checked = {"T": chosen.threshold, "σ1": chosen.sigma1} if chosen.has_threshold else {}
     noise = {**checked, "σ2": chosen.sigma2}
     fixed = [f"{name} {value:g}" for name, value in noise.items() if value is not None]
@@ -93,7 +92,7 @@ def _sizes_line(most: dict[str, int]) -> str:
 
 
 def _teaching_seconds(study: Study, terms: Terms) -> float | None:
-    if terms.sums is not None:
+    if not terms.asks.trains:
         return 0.0  # nothing is trained
     return teaching_seconds(
         study.teacher.name,

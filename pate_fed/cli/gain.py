@@ -12,8 +12,10 @@ from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
 from pate_fed.data import Rows, split_by_patient
 from pate_fed.errors import InputError
 from pate_fed.format import accuracy_text, share_text, wilson_interval
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.votes import VoteTerms
 from pate_fed.privacy.planning.vote_model import VoteModel, assumed_votes
-from pate_fed.protocol.terms import Terms
 
 Ints = NDArray[np.int64]
 
@@ -41,7 +43,7 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
     yield "              The majority's share is right for whoever always says the most frequent class."
     if wilson_interval(alone[0] / alone[1], alone[1])[0] <= majority:
         yield "              Your records alone may teach no more than that guess."
-    if terms.sums is not None:
+    if isinstance(terms.asks, SumTerms):
         yield "  together    not known beforehand; `pate-fed plan` tells what sums make of so many records"
         return
     single = alone
@@ -58,8 +60,8 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
     except InputError:
         yield "  together    no expectation: such teachers are always right, or no better than chance"
         return
-    if terms.claim is not None:
-        yield f"  together    not known beforehand: {terms.claim.part.name} is none of our mechanisms"
+    if (claim := VoteTerms.of(terms).claim) is not None:
+        yield f"  together    not known beforehand: {claim.part.name} is none of our mechanisms"
         return
     labels, right = expect_labels(terms, votes)
     yield (
@@ -81,12 +83,12 @@ def _tested(rows: Rows, wanted: WantedRecords, pairs: list[tuple[Ints, Ints]]) -
 
 def expect_labels(terms: Terms, votes: VoteModel) -> tuple[int, float]:
     """Labels that the study's own noise and caps would give of such votes, and the share that is right."""
-    threshold, sigma1, sigma2 = terms.aggregation.fixed()
-    if terms.aggregation.aggregator == "lnmax":
+    threshold, sigma1, sigma2 = VoteTerms.of(terms).aggregation.fixed()
+    if VoteTerms.of(terms).aggregation.aggregator == "lnmax":
         sigma2 *= math.sqrt(2)  # the deviation of Laplace noise of that scale
     right = votes.right_chance(sigma2, terms.num_teachers)
     passed = np.ones_like(right)
-    if terms.aggregation.has_threshold:
+    if VoteTerms.of(terms).aggregation.has_threshold:
         passed = votes.answered(threshold, sigma1, terms.num_teachers)
     answered = float(passed.mean())
     share = float((passed * right).sum() / max(float(passed.sum()), 1e-300))

@@ -21,8 +21,8 @@ from pate_fed.structure import to_plain
 if TYPE_CHECKING:
     from clients.leave import Given
     from clients.site_files import LocalSettings
-    from pate_fed.protocol.label_terms import LabelTerms
-    from pate_fed.protocol.terms import Terms
+    from pate_fed.kinds.labels import LabelTerms
+    from pate_fed.kinds.terms import Terms
 
 _KEPT = (
     "Labels that were released with this hospital's {given} in them stay released.",
@@ -155,7 +155,7 @@ def _mark(state_dir: Path) -> None:
 
 def _agreed(state_dir: Path) -> _Agreed:
     from pate_fed.identity import read_terms
-    from pate_fed.protocol.terms import Terms
+    from pate_fed.kinds.terms import Terms
 
     try:
         texts = [path.read_text(encoding="utf-8") for path in terms_files(state_dir) if path.exists()]
@@ -198,7 +198,7 @@ def _state(state_dir: Path, settings: LocalSettings, identity: Path | None, *, r
 def _statement(hospital: str, agreed: _Agreed, given: Given) -> _Statement:
     votes, labels = agreed.votes, agreed.labels
     voted, labelled = agreed.voted(given), agreed.labelled(given)
-    sums = votes is not None and votes.sums is not None
+    sums = votes is not None and votes.asks.kind == "class-sums"
     alone = votes is None and not voted
     main = labels if alone else votes
     assumed = votes.assumptions().each if votes is not None and voted else ()
@@ -230,8 +230,8 @@ def _beside(labels: LabelTerms | None) -> _Beside:
 
 def _most(terms: Terms | LabelTerms | None, *, answered: bool) -> _Most:
     """What the answers under these terms cost at most; without terms nobody knows."""
-    from pate_fed.protocol.cost import worst_epsilon
-    from pate_fed.protocol.terms import Terms
+    from pate_fed.kinds.guarantee import worst_epsilon
+    from pate_fed.kinds.terms import Terms
 
     if terms is None:
         return _Most(delta=None, public=None, coordinator=None)

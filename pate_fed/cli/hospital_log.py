@@ -79,11 +79,11 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
         yield line if as_json else printable(_words(event))  # a message's type is its sender's word
     if as_json:
         rest = {"refused": refused, "torn_lines": torn}
-        yield json.dumps({"event": "total", "bytes": sent, **asdict(given), **rest})
+        yield json.dumps({"event": "total", "bytes": sent, "rows": dict(given.rows), **rest})
     else:
         cut = f", {counted(torn, 'line')} cut" if torn else ""
         requests = counted(refused, "request")
-        yield f"in all: {', '.join(given.texts())}, {requests} refused, {counted(sent, 'byte')} sent{cut}"
+        yield f"in all: {given.text}, {requests} refused, {counted(sent, 'byte')} sent{cut}"
 
 
 def _words(event: dict[str, Any]) -> str:
@@ -93,10 +93,8 @@ def _words(event: dict[str, Any]) -> str:
     kind = str(event["event"])
     if kind == "sent":
         return f"{when}  sent {event['bytes']} bytes ({event['message_type']})"
-    if kind == "voted":
-        return f"{when}  voted on {event['queries']} queries"
-    if kind == "summed":
-        return f"{when}  gave its class sums, of {event['features']} features"
+    if kind in ("answered", "answered again"):
+        return f"{when}  {kind}: {counted(int(event['rows']), 'row')} of {event['asks']}"
     if kind in ("labelled", "labelled again"):
         what = f"{event['mechanism']}, ε={epsilon_text(event['epsilon'])} δ={delta_text(event['delta'])}"
         same = "" if kind == "labelled" else ", the same answer again: at no further cost"

@@ -20,8 +20,8 @@ from pate_fed.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from pate_fed.cli.label_records import Records
-    from pate_fed.label_dp.methods import LabelDpResult, MethodSettings
-    from pate_fed.label_dp.public import PublicInputs
+    from pate_fed.kinds.label_dp.methods import LabelDpResult, MethodSettings
+    from pate_fed.kinds.label_dp.public import PublicInputs
     from pate_fed.report.terminal import Progress
     from server.label_hospitals import HospitalLabels, Place
     from server.label_study import LabelStudy
@@ -45,7 +45,7 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(made, "--classes N", "classes of --advise; --dataset files needs it")
     add_option(made, "--records N", "records of --advise; else take the first N")
     add_option(made, "--abundant-compute", "--advise: teachers are cheap")
-    # These choices are as in pate_fed.label_dp, which takes a while to import.
+    # These choices are as in pate_fed.kinds.label_dp, which takes a while to import.
     methods = (
         "how labels are made private, and learnt from: noise-cluster, randres+normal, randres+ssl, "
         "randres+denoise-ssl, randres+aug-descent, pate-fm, pate-fm+normal, pate-fm+ssl, "
@@ -90,7 +90,7 @@ def _add_hospital_options(made: argparse.ArgumentParser) -> None:
 
 
 def _label_dp(arguments: argparse.Namespace) -> int:
-    from pate_fed.label_dp.options import fill_defaults
+    from pate_fed.kinds.label_dp.options import fill_defaults
 
     if not (arguments.advise or arguments.init):
         return _run(arguments)
@@ -99,7 +99,7 @@ def _label_dp(arguments: argparse.Namespace) -> int:
 
 
 def _advise(arguments: argparse.Namespace) -> int:
-    from pate_fed.label_dp.advise import advise
+    from pate_fed.kinds.label_dp.advise import advise
 
     found = advise(
         epsilon=arguments.epsilon,
@@ -143,9 +143,9 @@ def _make_study(
     """The study and its method, after every check that needs no noise."""
     from pate_fed.cli.label_records import are_apart, load_records
     from pate_fed.data import pool_digest
-    from pate_fed.label_dp.methods import run_method
-    from pate_fed.label_dp.options import LabelOptions, fill_defaults
-    from pate_fed.label_dp.source import LabelsInOnePlace, LabelSource
+    from pate_fed.kinds.label_dp.methods import run_method
+    from pate_fed.kinds.label_dp.options import LabelOptions, fill_defaults
+    from pate_fed.kinds.label_dp.source import LabelsInOnePlace, LabelSource
     from pate_fed.privacy import noise_from_seed
     from pate_fed.report.terminal import make_progress
     from pate_fed.runtime.run_dir import choose_run_dir
@@ -200,11 +200,11 @@ def _make_study(
 
 def _settings(arguments: argparse.Namespace) -> MethodSettings:
     """What the method is given, and a refusal of a method, a clusterer or an ε that there is not."""
-    from pate_fed.label_dp.exact import check_pure_epsilon
-    from pate_fed.label_dp.learners import LearnSettings
-    from pate_fed.label_dp.methods import MethodSettings, find_clusterer
-    from pate_fed.label_dp.options import check_method
-    from pate_fed.label_dp.teachers import TeachSettings
+    from pate_fed.kinds.label_dp.exact import check_pure_epsilon
+    from pate_fed.kinds.label_dp.learners import LearnSettings
+    from pate_fed.kinds.label_dp.methods import MethodSettings, find_clusterer
+    from pate_fed.kinds.label_dp.options import check_method
+    from pate_fed.kinds.label_dp.teachers import TeachSettings
 
     check_method(arguments.method, at_hospitals=arguments.hospitals is not None)
     check_pure_epsilon(arguments.epsilon)
@@ -218,7 +218,7 @@ def _settings(arguments: argparse.Namespace) -> MethodSettings:
 
 
 def _public_inputs(arguments: argparse.Namespace, records: Records, progress: Progress) -> PublicInputs:
-    from pate_fed.label_dp.public import PublicInputs
+    from pate_fed.kinds.label_dp.public import PublicInputs
 
     @contextmanager
     def phase(name: str, total: int) -> Iterator[Callable[[], None]]:
@@ -241,8 +241,8 @@ def _init(arguments: argparse.Namespace) -> int:
     """Keys for the study of these terms; hospitals are admitted with `pate-fed study admit`."""
     from pate_fed.cli.label_records import are_apart, load_records
     from pate_fed.identity import Authority
-    from pate_fed.label_dp.methods import clusters_to_name
-    from pate_fed.protocol.label_terms import PublicClusters
+    from pate_fed.kinds.label_dp.methods import clusters_to_name
+    from pate_fed.kinds.labels import PublicClusters
     from pate_fed.report.terminal import make_progress
 
     settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
@@ -271,7 +271,7 @@ def _hospitals(
     if arguments.hospitals is None:
         return None
     from pate_fed.data import pool_digest
-    from pate_fed.protocol.label_terms import PublicPool
+    from pate_fed.kinds.labels import PublicPool
     from server.label_hospitals import HospitalLabels
 
     count = len(records.images)

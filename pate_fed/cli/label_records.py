@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Data
 from pate_fed.errors import InputError
-from pate_fed.label_dp.options import FILES
-from pate_fed.label_dp.release import check_labels
+from pate_fed.kinds.label_dp.options import FILES
+from pate_fed.kinds.label_dp.release import check_labels
 
 Images = NDArray[np.uint8]
 Ints = NDArray[np.int64]

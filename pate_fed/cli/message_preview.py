@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from pate_fed.flower.records import wire_parts
 from pate_fed.format import printable
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import SystemNoise
-from pate_fed.protocol.messages import Record, SumReply, VoteReply, VoteRequest
-from pate_fed.protocol.terms import Terms
+from pate_fed.protocol.messages import AnswerReply, Question, Record, SumReply
 from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange, add_noise_share
 from pate_fed.secure_sum.batch import BatchReply
 from pate_fed.secure_sum.messages import MaskedVector
@@ -25,21 +26,21 @@ _OTHERS = 3  # throw-away hospitals: with this one the fewest that are summed ov
 Ints = NDArray[np.int64]
 
 
-def plain_lines(terms: Terms, party: str, question: VoteRequest, votes: Ints) -> Iterator[str]:
+def plain_lines(terms: Terms, party: str, question: Question, votes: Ints) -> Iterator[str]:
     """What a vote matrix, int64 (queries, classes), would look like on its way: its bytes, and its rows."""
-    reply = VoteReply(party=party, batch_digest=question.digest, votes=votes)
+    reply = AnswerReply(party=party, batch_digest=question.digest, answer=votes)
     yield from _dump(reply.to_record(), votes.astype("<i8").tobytes())
     yield ""
     yield "  The votes in it, on the first questions. The coordinator sees these:"
     yield from _matrix(terms, votes)
 
 
-def masked_lines(terms: Terms, party: str, question: VoteRequest, votes: Ints) -> Iterator[str]:
+def masked_lines(terms: Terms, party: str, question: Question, votes: Ints) -> Iterator[str]:
     """The same where votes, or sums int64 (features, classes), leave under masks.
 
     Made with hospitals that do not exist.
     """
-    counts, summed = votes, terms.sums is not None
+    counts, summed = votes, isinstance(terms.asks, SumTerms)
     what = "sums by class, of the first features" if summed else "teachers' votes, on the first questions"
     if terms.adds_noise:
         draw = SystemNoise().discrete_gaussian
@@ -58,7 +59,7 @@ def masked_lines(terms: Terms, party: str, question: VoteRequest, votes: Ints) -
     yield f"  Summed with {_OTHERS} invented hospitals that say 0, they are {same}."
 
 
-def mask_once(terms: Terms, party: str, question: VoteRequest, counts: Ints) -> tuple[MaskedVector, Ints]:
+def mask_once(terms: Terms, party: str, question: Question, counts: Ints) -> tuple[MaskedVector, Ints]:
     """This hospital's masked counts in a sum with invented hospitals, and that sum, int64 as `counts`."""
     coordinator = CoordinatorSum(Identity.generate(), study=terms.digest)
     names = [party, *(f"invented-{number}" for number in range(_OTHERS))]
@@ -73,7 +74,7 @@ def mask_once(terms: Terms, party: str, question: VoteRequest, counts: Ints) -> 
     roster = coordinator.close_roster()
     for each in parties.values():
         coordinator.note_pinned(each.pin(roster))
-    noisy = terms.adds_noise or terms.sums is not None
+    noisy = terms.adds_noise or isinstance(terms.asks, SumTerms)
     batch = coordinator.open_batch(
         batch=question.batch,
         batch_digest=question.digest,

@@ -232,7 +232,7 @@ def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
         InputError: it is none, or cannot be loaded.
     """
     from pate_fed.config.study import load_study, study_from_dict
-    from pate_fed.protocol.make_terms import study_mechanism
+    from pate_fed.kinds.make import study_mechanism
     from pate_fed.structure.parts import search_folder
 
     if arguments.shrink != 1.0:

@@ -11,8 +11,8 @@ from clients.local import POOL_FILE, kind_of
 from pate_fed.data import Schema, pool_digest, read_pool
 from pate_fed.errors import InputError
 from pate_fed.format import printable
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 
 _SHOWN = 3  # rows or images
 _ROW_LENGTH = 180  # characters of a row

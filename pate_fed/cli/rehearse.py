@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.account import Account
+from clients.kinds.votes import count_votes, train_missing
 from clients.local import POOL_FILE, LocalSite, check_records, kind_of, study_of
 from clients.policy import Policy, find_policy
 from clients.site_files import LocalSettings
-from clients.teaching import count_votes, train_missing
 from pate_fed.cli.consent import read_offer
 from pate_fed.cli.gain import gain_lines
 from pate_fed.cli.message_preview import masked_lines, plain_lines
@@ -32,9 +32,11 @@ from pate_fed.config.study import Study
 from pate_fed.data import Rows
 from pate_fed.errors import InputError
 from pate_fed.format import counted, printable
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import VoteRequest
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.votes import VoteTerms
+from pate_fed.protocol.messages import Question
 from pate_fed.runtime.signals import hangup_interrupts
 
 _NOBODY = "this-hospital"  # where terms alone are rehearsed, nobody was admitted
@@ -67,7 +69,7 @@ def rehearse(arguments: argparse.Namespace) -> int:
     if (unlisted := policy.refuses_code(terms)) is not None:
         raise InputError(f"{unlisted[0].value}: {unlisted[1]}; nothing was rehearsed, as its code would run")
     with _private_folder() as folder:
-        if terms.sums is not None:
+        if isinstance(terms.asks, SumTerms):
             _rehearse_sums(arguments, terms, name)
         else:
             _rehearse_in(folder, arguments, terms, name)
@@ -108,7 +110,7 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
     if not own_terminal:
         _show(("withheld", _WITHHELD))
         return
-    question = VoteRequest(terms_digest=terms.digest, batch=0, index=index)
+    question = Question(terms_digest=terms.digest, batch=0, index=index)
     leaving = masked_lines if terms.secure_sum else plain_lines
     print_lines(["", "WHAT WOULD LEAVE", *leaving(terms, name, question, votes)], indent=2)
     print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, site.teacher_parts())], indent=14)
@@ -125,9 +127,9 @@ def _read(arguments: argparse.Namespace, terms: Terms) -> Rows:
 
 def _rehearse_sums(arguments: argparse.Namespace, terms: Terms, name: str) -> None:
     """The same for class sums, which nothing is trained for."""
-    from pate_fed.protocol.make_terms import feature_map_of
+    from pate_fed.kinds.make import feature_map_of
 
-    own_terminal, sums = sys.stdout.isatty(), terms.sums
+    own_terminal, sums = sys.stdout.isatty(), SumTerms.of(terms)
     assert sums is not None
     rows = _read(arguments, terms)
     _show(("records", f"{len(rows.labels)} can be read" if own_terminal else "can be read"))
@@ -152,7 +154,7 @@ def _rehearse_sums(arguments: argparse.Namespace, terms: Terms, name: str) -> No
         most_units=sums.most_units,
     )
     every = np.arange(len(found), dtype=np.int64)
-    question = VoteRequest(terms_digest=terms.digest, batch=0, index=every)
+    question = Question(terms_digest=terms.digest, batch=0, index=every)
     print_lines(["", "WHAT WOULD LEAVE", *masked_lines(terms, name, question, found)], indent=2)
     print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, [])], indent=14)
     print()
@@ -160,11 +162,11 @@ def _rehearse_sums(arguments: argparse.Namespace, terms: Terms, name: str) -> No
 
 def _train(site: LocalSite, terms: Terms) -> None:
     encoder = None
-    if terms.encoder is not None:
+    if VoteTerms.of(terms).encoder is not None:
         from pate_fed.learning.networks.encoder import encoder_for
 
         # The coordinator's is fitted to the pool; which of its inputs that are, only the coordinator knows.
-        encoder = encoder_for(terms.teacher, site.dataset.public_images)
+        encoder = encoder_for(VoteTerms.of(terms).teacher, site.dataset.public_images)
     train_missing(site, encoder=encoder, taught=lambda number: None, anew=lambda count: None)
 
 

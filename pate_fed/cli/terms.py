@@ -8,10 +8,10 @@ from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.identity import read_terms
-from pate_fed.protocol.cost import make_ledger_terms, worst_epsilon
-from pate_fed.protocol.guarantee import require_meaningful
-from pate_fed.protocol.make_terms import make_terms
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.guarantee import require_meaningful, worst_epsilon
+from pate_fed.kinds.make import make_terms
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
 
 
 def cost_text(terms_json: str) -> str:
@@ -31,10 +31,10 @@ def cost_text(terms_json: str) -> str:
     )
     assumed = terms.assumptions()
     claimed = f"; {assumed.warning}" if assumed else ""
-    if terms.sums is not None:
+    if isinstance(terms.asks, SumTerms):
         return (
-            f"{terms.study!r}: sums of {terms.sums.dimension} features by class, once; at δ={delta} {public} "
-            f"against the public, {coordinator} against the coordinator, for one "
+            f"{terms.study!r}: sums of {terms.bounds.rows} features by class, once; at δ={delta} "
+            f"{public} against the public, {coordinator} against the coordinator, for one "
             f"{terms.privacy.unit}{claimed}"
         )
     return (
@@ -52,5 +52,5 @@ def make_terms_of(config: Path, *, num_hospitals: int | None = None) -> str:
     """
     study = read_study(config, num_hospitals=num_hospitals).resolve()
     terms = make_terms(study, load_study_data(study))
-    require_meaningful(terms, make_ledger_terms(terms, noise="to come", private=study.seed is None))
+    require_meaningful(terms, terms.ledger_terms(noise="to come", private=study.seed is None))
     return terms.to_json()

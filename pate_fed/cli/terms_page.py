@@ -17,11 +17,12 @@ from pate_fed.data import Schema
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.identity import Admission
 from pate_fed.identity.certificates import spoken
+from pate_fed.kinds.guarantee import worst_epsilon
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.votes import VoteTerms, protection_of
 from pate_fed.privacy.protection import LABEL, Assumptions
-from pate_fed.protocol.cost import make_ledger_terms, protection_of, worst_epsilon
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.sum_terms import SumTerms
-from pate_fed.protocol.terms import Terms
 from pate_fed.structure import to_plain
 
 _WIDTH, _NAMES = 80, 12
@@ -126,7 +127,11 @@ def _reads(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
         size = "×".join(map(str, terms.image_shape))
         return (("images", f"Images of {size} and the class of each."), ("classes", classes))
     table = terms.table
-    learnt = "which teachers learn to tell" if terms.sums is None else "by which features are summed"
+    learnt = (
+        "which teachers learn to tell"
+        if not isinstance(terms.asks, SumTerms)
+        else "by which features are summed"
+    )
     found = [
         ("columns", f"{counted(len(table.columns), 'column')}, and no other: {_listed(_columns(table))}"),
         ("label", f"The column {table.label}, {learnt}."),
@@ -152,9 +157,10 @@ def _listed(names: list[str]) -> str:
 
 
 def _teachers(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
-    if isinstance(terms, LabelTerms) or terms.sums is not None:
+    if isinstance(terms, LabelTerms) or isinstance(terms.asks, SumTerms):
         return (("none", "Nothing is trained at your hospital."),)
-    count, teacher = terms.teachers_per_client, terms.teacher
+    votes = VoteTerms.of(terms)
+    count, teacher = votes.teachers_per_client, votes.teacher
     size = f", of {counted(teacher.trees, 'tree')} each" if terms.table is not None else ""
     parts = "It learns from all your records."
     one = "patient" if terms.names_patients else "record"
@@ -162,9 +168,9 @@ def _teachers(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
         parts = f"Each learns from an equal part of your {one}s. No {one} teaches two."
         parts += "" if terms.names_patients else " A patient with several records may."
     number = f"{count} at your hospital, {terms.num_teachers} in the study."
-    if terms.records_per_teacher is not None:
+    if votes.records_per_teacher is not None:
         number = (
-            f"One for every {terms.records_per_teacher} of your {one}s, at most {count}; at most "
+            f"One for every {votes.records_per_teacher} of your {one}s, at most {count}; at most "
             f"{terms.num_teachers} in the study."
         )
     return (
@@ -181,7 +187,7 @@ def _told(terms: Terms | LabelTerms) -> Told:
     """What leaves a hospital, and who sees it."""
     if isinstance(terms, LabelTerms):
         return _of_labels(terms)
-    return _of_votes(terms) if terms.sums is None else _of_sums(terms, terms.sums)
+    return _of_votes(terms) if not isinstance(terms.asks, SumTerms) else _of_sums(terms, SumTerms.of(terms))
 
 
 _ALSO = (
@@ -237,8 +243,8 @@ def _of_sums(terms: Terms, sums: SumTerms) -> Told:
 
 
 def _sum_of_row(terms: Terms) -> str:
-    if terms.records_per_teacher is None:
-        return f"{terms.teachers_per_client}"
+    if VoteTerms.of(terms).records_per_teacher is None:
+        return f"{VoteTerms.of(terms).teachers_per_client}"
     told = "" if terms.secure_sum else ", which tells the coordinator roughly how many patients you have"
     return f"the number of your teachers{told}"
 
@@ -288,9 +294,9 @@ def _protects(terms: Terms | LabelTerms) -> str:
     """The unit and the adjacency as part of a sentence."""
     if isinstance(terms, LabelTerms):
         return LABEL.text()
-    if terms.sums is None:
+    if not isinstance(terms.asks, SumTerms):
         return protection_of(terms).text()
-    return make_ledger_terms(terms, noise="as agreed", private=terms.seed is None).protects
+    return terms.ledger_terms(noise="as agreed", private=terms.seed is None).protects
 
 
 def _bound(epsilon: float | None, delta: float, otherwise: str) -> str:
@@ -316,7 +322,7 @@ def _caps(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
     if isinstance(terms, LabelTerms):
         once = "Your hospital answers about its labels once. Under other terms it does not answer again."
         return (("answers", once), ("hospitals", counts))
-    if terms.sums is not None:
+    if isinstance(terms.asks, SumTerms):
         once = "Your hospital gives its sums once. In this study it does not give them again."
         return (
             ("answers", once),
@@ -342,8 +348,8 @@ def _values(
     public, coordinator = _epsilons(terms)
     stated = LABEL if isinstance(terms, LabelTerms) else terms.privacy
     teachers = None
-    if isinstance(terms, Terms) and terms.sums is None:
-        teachers = {**asdict(terms.teacher), "count": terms.teachers_per_client}
+    if isinstance(terms, Terms) and not isinstance(terms.asks, SumTerms):
+        teachers = {**asdict(VoteTerms.of(terms).teacher), "count": VoteTerms.of(terms).teachers_per_client}
     table = terms.table if isinstance(terms, Terms) else None
     return {
         "study": terms.study,
@@ -359,7 +365,9 @@ def _values(
         "classes": list(terms.classes),
         "pool": {"size": terms.pool_size, "sha256": terms.pool_digest},
         "teachers": teachers,
-        "sums": None if not isinstance(terms, Terms) or terms.sums is None else to_plain(terms.sums),
+        "sums": None
+        if not isinstance(terms, Terms) or not isinstance(terms.asks, SumTerms)
+        else to_plain(SumTerms.of(terms)),
         "leaves": dict(told[0]),
         "sees": dict(told[1]),
         "epsilon": {

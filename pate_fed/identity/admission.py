@@ -24,8 +24,8 @@ from pate_fed.identity.certificates import (
 )
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, is_signed, load_key, load_sum_key
 from pate_fed.identity.terms import ledger_key_bytes, read_terms, signed_bytes
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.structure import to_plain
 
 ADMISSION_FILE = "admission.json"

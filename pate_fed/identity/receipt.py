@@ -17,7 +17,7 @@ _PURPOSE = b"pate_fed/v1 receipt of a coordinator\n"
 class Receipt:
     """What a coordinator received from one hospital in a study.
 
-    `received` are digests of messages (`pate_fed.protocol.digest`), in the order in which they came; a
+    `received` are digests of messages (`pate_fed.protocol.messages`), in the order in which they came; a
     message that came twice is there twice.
     """
 

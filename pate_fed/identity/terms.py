@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 
 
 def signed_bytes(terms_json: str) -> bytes:

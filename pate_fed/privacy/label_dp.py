@@ -1,8 +1,9 @@
 """Label differential privacy: features are public, one record's label is replaced. Closed forms and ledger.
 
 LDP is Tang et al., PoPETs 2022. Anything computed from released labels is post-processing. The mechanisms
-here are what a ledger's row says of a release, with its cost; those that draw are in `pate_fed.label_dp`. A
-release costs the same however many records are in it: a replaced label moves one response, or one count.
+here are what a ledger's row says of a release, with its cost; those that draw are in
+`pate_fed.kinds.label_dp`. A release costs the same however many records are in it: a replaced label moves one
+response, or one count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What coordinator and hospital say to each other, typed, both ways: terms, messages, refusals.
+"""What coordinator and hospital say to each other, typed, both ways: messages, refusals, texts with a digest.
 
-Begin with `terms.py`: all that a study fixes beforehand, whose digest names it. `guarantee.py` states what it
-costs at most, before the first message. `messages.py` declares every message with its fields, `refusals.py`
-the fixed list of reasons, and `sizes.py` bounds how large a message can be. Imports neither side, and no
-flwr.
+Begin with `messages.py`, which declares every message with its fields, whatever the kind of question.
+`refusals.py` has the fixed list of reasons for which a hospital does not answer, and `agreed.py` what both
+sides name by its digest. The terms themselves are in `pate_fed.kinds`. Imports neither side, and no flwr.
 """

@@ -2,15 +2,14 @@
 
 Every message lowers to a flat record of numbers, text and integer arrays (`to_record`) and is rebuilt from
 one with every field checked (`from_record`): a malformed message is refused before anything acts on it. A
-hospital's reviewer finds here all that can leave the house: a name, a digest, a count of teachers, a vote
-matrix or, instead of it, the key material and the masked vector of `pate_fed.secure_sum.messages`, in which
-there are votes, counts of labels, or sums of features by class; where features are public and labels private,
-labels after randomised response; and codes of `pate_fed.protocol.refusals`.
+hospital's reviewer finds here all that can leave the house: a name, a digest, an array of whole numbers or,
+instead of it, the key material and the masked vector of `pate_fed.secure_sum.messages`; where features are
+public and labels private, labels after randomised response; and codes of `pate_fed.protocol.refusals`. What
+the numbers are is the kind of question's to say (`clients/kinds/`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, get_args
 
@@ -26,10 +25,9 @@ Scalar = int | float | str | bytes
 Record = dict[str, Scalar | NDArray[Any]]
 M = TypeVar("M", bound="_Message")
 
-TEACH = "train.teacher"
-VOTES = "query.votes"
+JOIN = "train.join"
+ANSWER = "query.answer"
 SUM = "query.sum"
-SUMS = "query.sums"
 LABELS = "query.labels"
 COUNTS = "query.counts"
 END = "query.end"
@@ -40,10 +38,35 @@ def _is_list(array: NDArray[np.int64]) -> bool:
     return array.ndim == 1
 
 
-# What is counted along one axis; votes are held to their shape by `check_votes`.
+# What is counted along one axis; answers are held to their shape by their kind.
 _LISTS = dict.fromkeys(
     ("index", "label", "clusters"), Setting(holds=_is_list, allowed="a list of whole numbers")
 )
+
+
+def record_digest(record: Record) -> str:
+    """SHA-256 hex of a message's flat record: its fields by name, each with its type, whatever carries it.
+
+    Raises:
+        TypeError: a field of a type that no message has.
+    """
+    parts = [b"pate_fed/v1 message"]
+    for name in sorted(record):
+        parts.append(name.encode())
+        value = record[name]
+        if isinstance(value, np.ndarray):
+            if value.dtype != np.int64:
+                raise TypeError(f"{name}: messages hold whole numbers of 64 bits")
+            parts += [b"array", str(value.shape).encode(), value.astype("<i8").tobytes()]
+        elif isinstance(value, bytes):
+            parts += [b"bytes", value]
+        elif isinstance(value, str):
+            parts += [b"text", value.encode()]
+        elif isinstance(value, int | float):
+            parts += [type(value).__name__.encode(), repr(value).encode()]
+        else:
+            raise TypeError(f"{name}: no message has a {type(value).__name__}")
+    return digest_of(*parts)
 
 
 class _Message:
@@ -65,90 +88,89 @@ class _Message:
         """
         try:
             return from_record(cls, record, checks=_LISTS)
-        except SettingError as error:  # told without the value, which may be votes
+        except SettingError as error:  # told without the value, which may be an answer
             text = f"{error.path} of a message {cls.kind!r} has the wrong type or value: {error.wanted}"
         raise IntegrityError(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TeachRequest(_Message):
-    """Coordinator to hospital: the terms; train if you agree.
+class JoinRequest(_Message):
+    """Coordinator to hospital: the terms; get ready to answer if you agree.
 
-    `enrol` is a packed `secure_sum.messages.EnrolRequest` where votes will be masked, else empty. `pool` is
-    the public inputs as a .npy file, for a hospital that has no copy of them, else empty. `encoder` is the
-    public encoder's safetensors file where the terms name one, else empty; so is `features`, the public
-    feature map's, where sums of features are asked for.
+    `enrol` is a packed `secure_sum.messages.EnrolRequest` where answers will be masked, else empty. `pool` is
+    the public inputs as a .npy file, for a hospital that has no copy of them, else empty. `file` is the
+    public file that the terms name by its digest (an encoder, a feature map), else empty.
     """
 
-    kind: ClassVar[str] = "teach"
+    kind: ClassVar[str] = "join"
     terms: str
     enrol: bytes = b""
     pool: bytes = b""
-    encoder: bytes = b""
-    features: bytes = b""
+    file: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TeachReply(_Message):
-    """Hospital to coordinator: agreed and trained. No figure about data or training.
+class JoinReply(_Message):
+    """Hospital to coordinator: agreed and ready. No figure about data or training.
 
-    `num_teachers` is 0 where sums of features are asked for, which nothing is trained for.
-    `enrolment` is a packed `secure_sum.messages.Enrolment` where votes will be masked, else empty.
+    `enrolment` is a packed `secure_sum.messages.Enrolment` where answers will be masked, else empty.
     """
 
-    kind: ClassVar[str] = "taught"
+    kind: ClassVar[str] = "joined"
     party: str
     terms_digest: str
-    num_teachers: int
     enrolment: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VoteRequest(_Message):
-    """Coordinator to hospital: vote on these public inputs.
+class Question(_Message):
+    """Coordinator to hospital: answer about these places, as the terms' kind says what a place is.
 
-    Shapes: `index` is int64 (queries,), positions in the public pool. Of the last `measured` of them nothing
-    is released: they are test inputs, on which teachers are measured (simulated parties only). `coordinator`
-    is the key of the coordinator's run, `signature` its own on the digest; without them a question is
-    answered once and not again.
+    Shapes: `index` is int64 (rows,): positions in the public pool, features, clusters. Of the last `measured`
+    of them nothing is released: they are test inputs, on which teachers are measured (simulated parties
+    only). `given` are public bytes that the answer rests on, such as the weights of a round, else empty.
+    `coordinator` is the key of the coordinator's run, `signature` its own on the digest; without them a
+    question is answered once and not again.
     """
 
-    kind: ClassVar[str] = "query"
+    kind: ClassVar[str] = "question"
     terms_digest: str
     batch: int
     index: NDArray[np.int64]
     measured: int = setting(0, low=0)
+    given: bytes = b""
     coordinator: bytes = b""
     signature: bytes = b""
 
     @property
     def digest(self) -> str:
-        """SHA-256 hex that names the batch in the reply and in the ledger."""
+        """SHA-256 hex that names the question in the reply and in the ledger."""
         head = f"{self.terms_digest}/{self.batch}/{self.measured}".encode()
-        return digest_of(b"pate_fed/v1 batch", head, self.index.astype("<i8").tobytes())
+        return digest_of(b"pate_fed/v2 question", head, self.index.astype("<i8").tobytes(), self.given)
 
     @property
     def released(self) -> NDArray[np.int64]:
-        """The places of which something is released: int64 (queries - measured,)."""
+        """The places of which something is released: int64 (rows - measured,)."""
         return self.index[: max(0, len(self.index) - self.measured)]
 
     @property
     def content_digest(self) -> str:
-        """Names a batch by what it asks about, so that another number or order does not make it new."""
-        return hashlib.sha256(np.sort(self.index).astype("<i8").tobytes()).hexdigest()
+        """Names a question by what it asks about, so that another number or order does not make it new."""
+        content = np.sort(self.index).astype("<i8").tobytes()
+        return digest_of(b"pate_fed/v2 content", content, self.given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VoteReply(_Message):
-    """Hospital to coordinator: the vote matrix, int64 (queries, classes)."""
+class AnswerReply(_Message):
+    """Hospital to coordinator: its answer without masks, int64 (rows, columns)."""
 
-    kind: ClassVar[str] = "votes"
+    kind: ClassVar[str] = "answer"
     party: str
     batch_digest: str
-    votes: NDArray[np.int64]
+    answer: NDArray[np.int64]
 
     def __repr__(self) -> str:
-        return f"VoteReply(party={self.party!r}, batch_digest={self.batch_digest!r}, votes=<hidden>)"
+        return f"AnswerReply(party={self.party!r}, batch_digest={self.batch_digest!r}, answer=<hidden>)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,9 +178,9 @@ class SumRequest(_Message):
     """Coordinator to hospital: one step of a batch's secure summation.
 
     `step` is a packed request of `secure_sum.messages`, `roster` the packed roster where this hospital has
-    not shown yet that it has pinned it, else empty. `index` names the batch's public inputs, or all features
-    whose sums are asked for, in the two steps that need them (opening and masking) and is empty in the
-    others; `batch` and `measured` are those of a `VoteRequest`, whose digest the step must carry.
+    not shown yet that it has pinned it, else empty. `batch`, `index`, `measured` and `given` are those of a
+    `Question`, whose digest the step must carry; the last three are empty but in the two steps that need them
+    (opening and masking).
     """
 
     kind: ClassVar[str] = "sum"
@@ -168,12 +190,17 @@ class SumRequest(_Message):
     roster: bytes
     step: bytes
     measured: int = setting(0, low=0)
+    given: bytes = b""
 
     @property
-    def question(self) -> VoteRequest:
-        """What is voted on, as a plain request would ask it."""
-        return VoteRequest(
-            terms_digest=self.terms_digest, batch=self.batch, index=self.index, measured=self.measured
+    def question(self) -> Question:
+        """What is answered, as a plain request would ask it."""
+        return Question(
+            terms_digest=self.terms_digest,
+            batch=self.batch,
+            index=self.index,
+            measured=self.measured,
+            given=self.given,
         )
 
 
@@ -193,7 +220,7 @@ class SumReply(_Message):
 class LabelRequest(_Message):
     """Coordinator to hospital: the terms of a study of private labels; answer if you agree.
 
-    `terms` are `pate_fed.protocol.label_terms.LabelTerms`. Shapes: `clusters` int64 (pool_size,), the public
+    `terms` are `pate_fed.kinds.labels.LabelTerms`. Shapes: `clusters` int64 (pool_size,), the public
     inputs' clusters, where counts will be summed under masks, and empty else; so is `enrol`, a packed
     `secure_sum.messages.EnrolRequest`.
     """
@@ -268,10 +295,10 @@ class EndReply(_Message):
     party: str
 
 
-Reply = TeachReply | VoteReply | SumReply | LabelReply | RefusalReply | EndReply
+Reply = JoinReply | AnswerReply | SumReply | LabelReply | RefusalReply | EndReply
 _REPLIES: tuple[type[Reply], ...] = get_args(Reply)
 # Read now: a field that cannot be read is an error at import, not a refusal of every hospital's answer.
-_REQUESTS = (TeachRequest, VoteRequest, SumRequest, LabelRequest, EndRequest)
+_REQUESTS = (JoinRequest, Question, SumRequest, LabelRequest, EndRequest)
 _FIELDS = {kind: entries(kind) for kind in (*_REQUESTS, *_REPLIES)}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from pate_fed.disk import read_toml
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import FEW_TRIALS, delta_text, duration_text, epsilon_text, share_text
+from pate_fed.kinds.sums import SumTerms
 from pate_fed.report.log import read_result
 from pate_fed.report.metrics import make_metrics, without_private
 from pate_fed.report.result import LabelStudyRecord, RunResult
@@ -46,7 +47,7 @@ class RunToCompare:
         study = self.result.study
         if isinstance(study, LabelStudyRecord):
             return "private labels"
-        return "votes" if study.terms.sums is None else "class sums"
+        return "votes" if not isinstance(study.terms.asks, SumTerms) else "class sums"
 
     @property
     def epsilon(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pate_fed.format import counted
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.votes import VoteTerms
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
 from pate_fed.report.terms_text import IN_ONE_PLACE
 from pate_fed.report.text import SUMMED, guarantees
@@ -58,7 +60,7 @@ def _hospitals(study: StudyRecord) -> tuple[Station, str]:
     """The hospitals of votes or class sums, and what the coordinator releases."""
     terms = study.terms
     name = f"{terms.num_clients:,} hospital{'' if terms.num_clients == 1 else 's'}"
-    if terms.sums is not None:
+    if isinstance(terms.asks, SumTerms):
         noise = ", with noise added at home" if terms.adds_noise else ""
         released = "sums with noise" if terms.adds_noise else "sums, after noise is added"
         home = Station(
@@ -70,7 +72,7 @@ def _hospitals(study: StudyRecord) -> tuple[Station, str]:
         "secure-sum": "masked votes: only their sum can be read",
         "hospital-noise": "masked votes with noise added at home",
     }.get(study.coordinator, "votes on public inputs")
-    each = counted(terms.teachers_per_client, "teacher")
+    each = counted(VoteTerms.of(terms).teachers_per_client, "teacher")
     home = Station(
         icon="house", name=name, holds=f"keep records and {each} each, whose weights never leave", sends=way
     )

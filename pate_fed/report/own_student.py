@@ -16,14 +16,15 @@ import numpy as np
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.kinds.sums import SumTerms
 from pate_fed.learning.students.own import PREDICTIONS, FittedStudent, fit_own_student
 from pate_fed.learning.teachers.own import is_network, make_own
 from pate_fed.report.result import StudyRecord
 from pate_fed.structure.parts import full_name, load_part, part_identity, require_same_part
 
 if TYPE_CHECKING:
+    from pate_fed.kinds.terms import Terms
     from pate_fed.learning.students.student import Student
-    from pate_fed.protocol.terms import Terms
     from pate_fed.report.run import Run
 
 _NEAR = 1e-4
@@ -61,7 +62,7 @@ def _learnt_again(run: Run, terms: Terms, made: Any, what: str) -> FittedStudent
     dataset = load_study_data(study)
     if dataset.pool_digest != terms.pool_digest:
         raise InputError(f"{run.path / 'study.toml'}: its public inputs are not those of the run any more")
-    if terms.sums is not None and "probabilities" in inspect.signature(made.fit).parameters:
+    if isinstance(terms.asks, SumTerms) and "probabilities" in inspect.signature(made.fit).parameters:
         raise InputError(
             f"{what}: learnt from probabilities that the noisy sums gave, which no file keeps; the run that "
             "`simulate` gave has the student itself"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 
 from pate_fed.format import counted, delta_text, epsilon_text, share_text
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.votes import VoteTerms
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
 from pate_fed.report.terms_text import IN_ONE_PLACE
 
@@ -35,7 +37,7 @@ def _done(result: RunResult) -> str:
             f"noise. A new model, the student, learnt from them.{simulated}"
         )
     hospitals = counted(study.terms.num_clients, "hospital")
-    if study.terms.sums is not None:
+    if isinstance(study.terms.asks, SumTerms):
         return (
             f"{hospitals} took part. Each one added up features of its own records by class. The sums of all "
             f"were put together, noise was added, and a model, the student, was made of them. That happened "
@@ -58,7 +60,7 @@ def _left(result: RunResult) -> str:
         if study.coordinator == IN_ONE_PLACE:
             return "Nothing was sent: all labels lay in one place, whose keeper ran the study."
         return "Labels, after noise was added at home. Nothing else."
-    if study.terms.sums is not None:
+    if isinstance(study.terms.asks, SumTerms):
         noise = " and noise" if study.terms.adds_noise else ""
         return f"Sums over all its records, under a mask{noise}. No record left it."
     way = {
@@ -111,7 +113,9 @@ def _not_promised(result: RunResult) -> str:
         told.append(f"Against the coordinator there is no bound: it sees {study.coordinator_sees}.")
     if isinstance(study, StudyRecord) and study.terms.privacy.unit == "record":
         terms = study.terms
-        apart = not terms.names_patients and (terms.sums is not None or terms.teachers_per_client > 1)
+        apart = not terms.names_patients and (
+            isinstance(terms.asks, SumTerms) or VoteTerms.of(terms).teachers_per_client > 1
+        )
         several = "several records" if apart else "records at several hospitals"
         told.append(f"A patient with {several} is protected less.")
     told.append(
@@ -154,7 +158,7 @@ def _checked(result: RunResult) -> str:
 def glossary(result: RunResult) -> list[tuple[str, str]]:
     """The report's words, for whoever meets them for the first time; only those that this study needs."""
     study = result.study
-    votes = isinstance(study, StudyRecord) and study.terms.sums is None
+    votes = isinstance(study, StudyRecord) and not isinstance(study.terms.asks, SumTerms)
     words = [
         ("ε (epsilon)", "how much one person's data can change what is published: the smaller, the less"),
         ("δ (delta)", "the small probability with which that bound may fail"),

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.sections import Queries
 from pate_fed.errors import InputError
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy.protection import Assumptions
-from pate_fed.protocol.terms import Terms
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.structure.parts import PartIdentity
 
@@ -70,7 +71,7 @@ class StudyRecord(_Record):
     @property
     def mechanism(self) -> str:
         """The aggregation's name."""
-        return self.terms.aggregation.aggregator
+        return self.terms.asks.mechanism
 
     @property
     def assumptions(self) -> Assumptions:
@@ -80,13 +81,12 @@ class StudyRecord(_Record):
     @property
     def released_sums(self) -> bool:
         """Whether class sums are released, in place of votes' labels."""
-        return self.terms.sums is not None
+        return isinstance(self.terms.asks, SumTerms)
 
     @property
     def threshold(self) -> float | None:
         """Votes that a winner must reach; None where every query is answered."""
-        aggregation = self.terms.aggregation
-        return aggregation.threshold if aggregation.has_threshold else None
+        return self.terms.asks.threshold
 
     def class_name(self, number: int) -> str:
         """The class's name, or its number where it has none."""

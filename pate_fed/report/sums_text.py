@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from pate_fed.format import counted
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
 
 _AT_HOME = "Records and every hospital's own sums"
 
@@ -33,7 +34,7 @@ def by_coordinator(terms: Terms, *, masks: str) -> tuple[str, str]:
 
 def method_of_sums(terms: Terms) -> list[tuple[str, str]]:
     """The study's terms as names and values."""
-    sums = terms.sums
+    sums = SumTerms.of(terms)
     if sums is None:
         return []
     of = "a table's columns" if sums.settings.columns else "images"
@@ -44,7 +45,7 @@ def method_of_sums(terms: Terms) -> list[tuple[str, str]]:
         sigma = (terms.sigma_party or 0.0) * math.sqrt(honest)
     return [
         ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in the sum"),
-        ("Mechanism", f"{terms.aggregation.aggregator}: one release"),
+        ("Mechanism", f"{terms.asks.mechanism}: one release"),
         ("Features", f"{sums.dimension:,}, {sums.settings.name} of {of}, SHA-256 {sums.features[:12]}…"),
         ("Noise σ", f"{sigma / length:,.4g} records on every sum ({sigma:,.6g} of the features' steps)"),
     ]
@@ -52,9 +53,9 @@ def method_of_sums(terms: Terms) -> list[tuple[str, str]]:
 
 def ways_of_sums(terms: Terms) -> str:
     """How sums reach the coordinator."""
-    if terms.sums is None or terms.sigma_party is None:
+    if not isinstance(terms.asks, SumTerms) or terms.sigma_party is None:
         return "masked: only the sum over hospitals can be read"
-    share = terms.sigma_party / math.sqrt(terms.sums.squared_norm)
+    share = terms.sigma_party / math.sqrt(SumTerms.of(terms).squared_norm)
     honest = counted(terms.least_clients - terms.colluders, "hospital")
     return (
         f"masked, with noise of σ = {share:.4g} records of every hospital; counted on are {honest} that are "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pate_fed.format import counted
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.votes import VoteTerms
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
 from pate_fed.report.sums_text import method_of_sums, ways_of_sums
 
@@ -13,7 +15,9 @@ IN_ONE_PLACE = "labels"  # what a coordinator of private labels sees where no ho
 def describe_terms(result: RunResult) -> list[tuple[str, str]]:
     """The study's terms as names and values, in reading order; what does not apply is left out."""
     study = result.study
-    summed = study.terms if isinstance(study, StudyRecord) and study.terms.sums is not None else None
+    summed = (
+        study.terms if isinstance(study, StudyRecord) and isinstance(study.terms.asks, SumTerms) else None
+    )
     voted = study if isinstance(study, StudyRecord) and summed is None else None
     terms, budget = study.terms, study.terms.privacy.epsilon
     stop = f"at {counted(terms.labels, 'label')} or {counted(terms.max_queries, 'query')}"
@@ -36,32 +40,33 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
 
 
 def _teachers_each(terms: Terms) -> str:
-    if terms.records_per_teacher is None:
-        return f"{terms.teachers_per_client:,}"
-    return f"1 to {terms.teachers_per_client:,}, one for {counted(terms.records_per_teacher, 'record')}"
+    votes = VoteTerms.of(terms)
+    if votes.records_per_teacher is None:
+        return f"{votes.teachers_per_client:,}"
+    return f"1 to {votes.teachers_per_client:,}, one for {counted(votes.records_per_teacher, 'record')}"
 
 
 def _method(study: StudyRecord | LabelStudyRecord) -> list[tuple[str, str]]:
     if isinstance(study, LabelStudyRecord):
         return _of_method(study)
-    return _of_votes(study) if study.terms.sums is None else method_of_sums(study.terms)
+    return _of_votes(study) if not isinstance(study.terms.asks, SumTerms) else method_of_sums(study.terms)
 
 
 def _of_votes(study: StudyRecord) -> list[tuple[str, str]]:
     terms = study.terms
     parties = [
         ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in every batch"),
-        ("Teachers a hospital", f"{_teachers_each(terms)} ({terms.teacher.name})"),
+        ("Teachers a hospital", f"{_teachers_each(terms)} ({VoteTerms.of(terms).teacher.name})"),
         ("Private records", study.partition or "every hospital's own"),
     ]
-    if (claim := terms.claim) is not None:
+    if (claim := VoteTerms.of(terms).claim) is not None:
         own = ", ".join(f"{name} = {value}" for name, value in claim.parameters)
         return [*parties, ("Mechanism", claim.part.text), ("Its parameters", own)]
-    _, sigma1, sigma2 = terms.aggregation.fixed()
+    _, sigma1, sigma2 = VoteTerms.of(terms).aggregation.fixed()
     checked = study.threshold is not None and not terms.adds_noise
     return [
         *parties,
-        ("Mechanism", terms.aggregation.aggregator),
+        ("Mechanism", VoteTerms.of(terms).aggregation.aggregator),
         ("Threshold T", _in_votes(study.threshold, terms)),
         ("Threshold noise σ₁", _in_votes(sigma1 if checked else None, terms)),
         ("Vote noise σ₂", _in_votes(sigma2, terms)),

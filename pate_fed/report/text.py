@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from pate_fed.config.sections import EPSILON_ALARM
 from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.votes import VoteTerms
 from pate_fed.report.result import LabelStudyRecord, Outcome, RunResult, StudyRecord
 from pate_fed.report.sums_text import by_coordinator, seen_of_sums
 from pate_fed.report.terms_text import IN_ONE_PLACE
@@ -62,7 +64,7 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
     found += [Banner("warn", "What was answered", text) for text in outcome.cautions]
     if result.left_out:
         found.append(_left_out_banner(result, publishable=publishable))
-    if not publishable and isinstance(study, StudyRecord) and study.terms.sums is None:
+    if not publishable and isinstance(study, StudyRecord) and not isinstance(study.terms.asks, SumTerms):
         found.append(Banner("note", "For the analyst", _ANALYST))
     return found
 
@@ -84,11 +86,11 @@ def _why_large(result: RunResult) -> str:
     if isinstance(study, LabelStudyRecord):
         return why + "A smaller --epsilon brings it down; pate-fed label-dp --advise says which method suits."
     terms = study.terms
-    if terms.sums is not None:
+    if isinstance(terms.asks, SumTerms):
         return why + "A smaller --epsilon brings it down."
-    if terms.claim is not None:
+    if study.assumptions:
         return why + "More noise of the mechanism, fewer queries or more teachers bring it down."
-    noise = f"noise of σ₂ = {terms.aggregation.fixed()[2]:,.4g} votes"
+    noise = f"noise of σ₂ = {VoteTerms.of(terms).aggregation.fixed()[2]:,.4g} votes"
     if terms.num_teachers < 100:
         why += (
             f"The reason: {counted(terms.num_teachers, 'teacher')} can outvote only a little noise "
@@ -195,7 +197,7 @@ def _public(study: StudyRecord, outcome: Outcome) -> Guarantee:
     bound, kind = _bound(study, outcome.privacy.student)
     sees, hidden = "Which queries were answered, and their noisy labels", f"All votes and totals. {_AT_HOME}"
     by = f"noise on every vote: {study.noise}; fixed before the first query by {_fixed_by(study)}"
-    if study.terms.sums is not None:
+    if isinstance(study.terms.asks, SumTerms):
         sees, hidden, by = seen_of_sums(study.noise)
     if not study.noise_private and privacy.student is not None:
         by = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
@@ -263,7 +265,7 @@ def _masks_hold(study: StudyRecord) -> str:
 def _other_hospitals(study: StudyRecord, outcome: Outcome) -> Guarantee:
     bound, kind = _bound(study, outcome.privacy.student)
     by = "the same noise, as long as they do not share in what the coordinator sees"
-    what = "votes" if study.terms.sums is None else "sums"
+    what = "votes" if not isinstance(study.terms.asks, SumTerms) else "sums"
     if study.coordinator in ("hospital-noise", "noisy-sums"):
         if not study.terms.colluders:
             bound, kind = "No bound is stated", "none"

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
-from pate_fed.label_dp.class_sums import fit_sums_student, noisy_sums
+from pate_fed.kinds.label_dp.class_sums import fit_sums_student, noisy_sums
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import FeatureMap
 from pate_fed.learning.features.settings import BINS, HOG, KERNEL, RANDOM, FeatureSettings

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.label_dp.randres import RandRes
+from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.reproduce.columns import Cell, cells_of
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
 from pate_fed.reproduce.votes import inputs_of, read_totals
 
 if TYPE_CHECKING:
-    from pate_fed.label_dp.methods import LabelDpResult, MethodSettings
+    from pate_fed.kinds.label_dp.methods import LabelDpResult, MethodSettings
 
 Ints = NDArray[np.int64]
 Task = tuple[str, str, float, int]
@@ -122,8 +122,8 @@ class _Bench:
     """One data set with its public inputs, and the totals of its teachers."""
 
     def __init__(self, name: str, plan: Reproduction, log: Log) -> None:
-        from pate_fed.label_dp.methods import PateFmCache
-        from pate_fed.label_dp.public import PublicInputs
+        from pate_fed.kinds.label_dp.methods import PateFmCache
+        from pate_fed.kinds.label_dp.public import PublicInputs
 
         self.name, self.plan, self.log = name, plan, log
         self.data = plan.load(name)
@@ -162,7 +162,7 @@ class _Bench:
 
     def _non_private(self, seed: int) -> Ints:
         """Classes of the test images from a network of all true labels."""
-        from pate_fed.label_dp.learners import LABELS_ALONE, train
+        from pate_fed.kinds.label_dp.learners import LABELS_ALONE, train
 
         every, learn = np.arange(len(self.truth)), self.settings.learn
         network = train(self.public, every, self.truth, learn, seed=seed, supervision=LABELS_ALONE)
@@ -170,8 +170,8 @@ class _Bench:
         return found
 
     def _private(self, task: Task) -> LabelDpResult:
-        from pate_fed.label_dp.methods import run_method
-        from pate_fed.label_dp.source import LabelsInOnePlace, Record
+        from pate_fed.kinds.label_dp.methods import run_method
+        from pate_fed.kinds.label_dp.source import LabelsInOnePlace, Record
         from pate_fed.privacy import SeededNoise
 
         _, method, epsilon, seed = task
@@ -192,7 +192,7 @@ class _Bench:
     @cached_property
     def totals(self) -> Ints:
         """Totals of the teachers on the first 500 queries, from a file where an earlier call left them."""
-        from pate_fed.label_dp.teachers import queries_of, teach
+        from pate_fed.kinds.label_dp.teachers import queries_of, teach
 
         path = self.plan.file(f"label-dp-totals-{self.name}", "npy")
         if path.exists():
@@ -205,9 +205,9 @@ class _Bench:
 
 
 def _settings(plan: Reproduction) -> MethodSettings:
-    from pate_fed.label_dp.learners import LearnSettings
-    from pate_fed.label_dp.methods import MethodSettings, find_clusterer
-    from pate_fed.label_dp.teachers import TeachSettings
+    from pate_fed.kinds.label_dp.learners import LearnSettings
+    from pate_fed.kinds.label_dp.methods import MethodSettings, find_clusterer
+    from pate_fed.kinds.label_dp.teachers import TeachSettings
 
     if not plan.paper:
         return MethodSettings(learn=LearnSettings(epochs=EPOCHS))

@@ -184,7 +184,7 @@ def _server_tls(authority: Authority) -> ServerTls:
     from pate_fed.flower.superlink import ServerTls
     from pate_fed.flower.transport import LinkGuard
     from pate_fed.identity import read_terms
-    from pate_fed.protocol.sizes import largest_messages
+    from pate_fed.kinds.guarantee import largest_messages
 
     keys, terms = authority.folder, read_terms(authority.study.terms)
     guard = LinkGuard(most_bytes=largest_messages(terms).to_coordinator, hospitals=terms.num_clients)

@@ -10,7 +10,7 @@ import pytest
 
 from pate_fed.cli.demo import alone, drawn_patients
 from pate_fed.cli.demo_patients import CLASSES, COLUMNS, SITES
-from pate_fed.label_dp.class_sums import fit_sums_student, noisy_sums
+from pate_fed.kinds.label_dp.class_sums import fit_sums_student, noisy_sums
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.privacy import SeededNoise

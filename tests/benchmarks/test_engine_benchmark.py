@@ -25,8 +25,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from pate_fed.config.backend import cores
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import VoteReply, VoteRequest
-from pate_fed.protocol.votes import check_votes
+from pate_fed.protocol.messages import AnswerReply, Question
 from server.exchange import exchange, wait_for_nodes
 
 client = ClientApp()
@@ -34,10 +33,10 @@ window = 12 * cores() if sys.argv[1] == "ray" else None
 
 @client.query("votes")
 def votes(message, context):
-    request = VoteRequest.from_record(from_flower(message.content))
+    request = Question.from_record(from_flower(message.content))
     matrix = np.zeros((len(request.index), {CLASSES}), dtype=np.int64)
     matrix[:, context.node_config["partition-id"] % {CLASSES}] = 1
-    reply = VoteReply(party="p", batch_digest=request.digest, votes=matrix)
+    reply = AnswerReply(party="p", batch_digest=request.digest, answer=matrix)
     return Message(to_flower(reply.to_record()), reply_to=message)
 
 server = ServerApp()
@@ -47,15 +46,15 @@ def main(grid, context):
     stop = threading.Event()
     nodes = wait_for_nodes(grid, count={PARTIES}, timeout_s=60, stop=stop)
     for batch in range({BATCHES}):
-        request = VoteRequest(terms_digest="t", batch=batch, index=np.arange({QUERIES}))
+        request = Question(terms_digest="t", batch=batch, index=np.arange({QUERIES}))
         start, totals = time.perf_counter(), 0
         sent = dict.fromkeys(nodes, request.to_record())
         for answer in exchange(
-            grid, sent, message_type="query.votes", timeout_s=600, stop=stop, window=window
+            grid, sent, message_type="query.answer", timeout_s=600, stop=stop, window=window
         ):
             shape = dict(queries={QUERIES}, classes={CLASSES})
-            check_votes(answer.reply.votes, **shape, num_teachers=1, least_teachers=1)
-            totals = totals + answer.reply.votes
+            check_votes(answer.reply.answer, **shape, num_teachers=1, least_teachers=1)
+            totals = totals + answer.reply.answer
         assert totals.sum() == {PARTIES} * {QUERIES}
         print(f"batch {{batch + 1}}: {{time.perf_counter() - start:.2f}} s")
 

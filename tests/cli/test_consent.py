@@ -15,7 +15,7 @@ from builders import make_label_terms
 from clients.state_dir import default_state_dir
 from pate_fed.cli.pool_preview import open_pool
 from pate_fed.identity import Admission
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.terms import Terms
 
 
 class Terminal(io.StringIO):

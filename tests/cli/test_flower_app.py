@@ -82,10 +82,10 @@ def test_a_mod_of_flower_s_wraps_every_message_and_the_study_runs(
 
     grid = InlineGrid(make_client_app(mods=[count]), num_nodes=4)
     make_server_app({"aggregation": {"sigma2": 9.0}})(grid, _context(**SMALL))
-    assert counted == ["train.teacher"] * 4 + ["query.votes"] * 4
+    assert counted == ["train.join"] * 4 + ["query.answer"] * 4
     run = Run.load(apart / "pate_fed" / "flower" / "1")
     assert run.metrics["status"] == "success" and run.metrics["num_clients"] == 4
-    assert run.result.study.terms.aggregation.sigma2 == 2.0  # the run config goes before the app's study
+    assert run.result.study.terms.asks.aggregation.sigma2 == 2.0  # the run config goes before the app's study
     assert not list(run.path.glob("site.json"))
     assert "SUCCESS" in capfd.readouterr().out.splitlines()[-1]
 
@@ -269,8 +269,8 @@ def test_flwr_run_plays_the_project_s_study(tmp_path: Path, monkeypatch: pytest.
     found = Run.load(tmp_path / "pate_fed" / "flower" / run["run-id"])
     assert found.metrics["status"] == "success" and found.metrics["num_teachers"] == 10
     assert found.metrics["queries_answered"] == 3
-    assert found.result.study.terms.teacher.name == "pate_study.apps:teacher"
-    assert "query.votes: " in told  # what the project's own mod says
+    assert found.result.study.terms.asks.teacher.name == "pate_study.apps:teacher"
+    assert "query.answer: " in told  # what the project's own mod says
     assert "this Ray lets in whoever reaches its ports" in told
 
 

@@ -15,9 +15,9 @@ from clients.journal import Journal
 from clients.leave import STATEMENT_FILE, has_left
 from clients.log import HospitalLog
 from clients.site_files import LOCAL_SITE, LocalSettings
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import LabelReply, SumReply, VoteReply, VoteRequest
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
+from pate_fed.protocol.messages import AnswerReply, LabelReply, Question, SumReply
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_before_it_agreed_to_a_study_nothing_was_given(state: Path, run: Any) ->
 def test_claims_tell_what_was_answered_where_the_log_is_lost(state: Path, run: Any) -> None:
     terms = make_terms(sigma1=40.0, sigma2=40.0, max_queries=30, labels=20)
     (state / "terms.json").write_text(terms.to_json(), encoding="utf-8")
-    question = VoteRequest(terms_digest=terms.digest, batch=0, index=np.arange(7))
+    question = Question(terms_digest=terms.digest, batch=0, index=np.arange(7))
     Journal(state).claim(question)
     code, out, _ = run("hospital", "leave", str(state), "--yes")
     assert code == 0 and "north leaves the study 's'" in out
@@ -104,7 +104,7 @@ def test_labels_that_left_beside_votes_are_told_of(state: Path, run: Any) -> Non
     assert not Account("north").bookings()[0].asked  # of the votes alone nothing left
 
 
-@pytest.mark.parametrize("kind", [VoteReply.kind, SumReply.kind, LabelReply.kind])
+@pytest.mark.parametrize("kind", [AnswerReply.kind, SumReply.kind, LabelReply.kind])
 @pytest.mark.parametrize("there", [True, False])
 def test_a_logged_reply_with_private_data_has_left(kind: str, there: bool, state: Path, run: Any) -> None:
     if there:
@@ -135,7 +135,7 @@ def test_a_kept_response_may_have_left_where_its_terms_are_gone(state: Path, run
 @pytest.mark.parametrize(("agreed", "gave"), [(make_sum_terms(), "class sums"), (make_terms(), "votes")])
 def test_what_stays_released_is_named(agreed: Terms, gave: str, state: Path, run: Any) -> None:
     agree(state, agreed)
-    kind = SumReply.kind if agreed.sums is not None else VoteReply.kind
+    kind = SumReply.kind if agreed.asks.kind == "class-sums" else AnswerReply.kind
     HospitalLog(state).record("handled", kind=kind, sha256="0" * 64)
     code, out, _ = run("hospital", "leave", str(state), "--yes")
     assert (

@@ -14,9 +14,9 @@ from pate_fed.protocol.refusals import Refusal
 def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
     log = HospitalLog(tmp_path)
     log.note("taught", teacher=0)
-    log.note("voted", queries=30, bytes=480)
+    log.note("answered", asks="votes", rows=30, bytes=480, question="ab")
     log.note("handled", seconds=4.454343)
-    log.note("sent", message_type="query.votes", bytes=1589)
+    log.note("sent", message_type="query.answer", bytes=1589)
     log.note("sent", message_type="query.end", bytes=400)
     log.note("ended", status="aborted")
     log.note("policy", reason="POLICY_DAY", sentence="too many today: 3 more")
@@ -26,12 +26,12 @@ def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
     code, out, _ = run("hospital", "log", str(tmp_path))
     lines = out.splitlines()
     assert code == 0
-    assert lines[-1] == "in all: 30 queries answered, 1 request refused, 1,989 bytes sent, 1 line cut"
+    assert lines[-1] == "in all: 30 rows answered (votes), 1 request refused, 1,989 bytes sent, 1 line cut"
     for line, words in zip(
         lines,
         (
             "trained teacher 1",
-            "voted on 30",
+            "answered: 30 rows of votes",
             "took 4.5 s",
             "1589 bytes",
             "400 bytes",
@@ -47,16 +47,16 @@ def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
 
 
 def test_sums_and_answers_about_labels_are_answers(tmp_path: Path, run: Any) -> None:
-    HospitalLog(tmp_path).note("summed", features=48, bytes=768)
+    HospitalLog(tmp_path).note("answered", asks="class-sums", rows=48, bytes=768, question="ab")
     out = run("hospital", "log", str(tmp_path)).out.splitlines()
-    assert "gave its class sums, of 48 features" in out[0]
-    assert out[1] == "in all: sums given: 1, 0 requests refused, 0 bytes sent"
+    assert "answered: 48 rows of class-sums" in out[0]
+    assert out[1] == "in all: 48 rows answered (class-sums), 0 requests refused, 0 bytes sent"
     for event in ("labelled", "labelled again"):
         HospitalLog(tmp_path / "labels").note(event, mechanism="randres", epsilon=1.0, delta=0.0)
     *_, told = run("hospital", "log", str(tmp_path / "labels")).out.splitlines()
-    assert told == "in all: answers about its labels: 1, 0 requests refused, 0 bytes sent"
+    assert told == "in all: 1 row answered (labels), 0 requests refused, 0 bytes sent"
     *_, total = run("hospital", "log", str(tmp_path), "--format", "json").out.splitlines()
-    assert (json.loads(total)["sums"], json.loads(total)["queries"]) == (1, 0)
+    assert json.loads(total)["rows"] == {"class-sums": 48}
 
 
 def test_a_coordinators_words_do_not_steer_the_terminal(tmp_path: Path, run: Any) -> None:
@@ -71,7 +71,7 @@ def test_verify_says_what_holds_and_what_does_not(tmp_path: Path, demonstration:
     identity = demonstration / f"identity-{HOSPITALS[0]}"
     log = HospitalLog(tmp_path, key=identity / "hospital.key")
     for queries in (3, 4):
-        log.note("voted", queries=queries)
+        log.note("answered", asks="votes", rows=queries)
     command = ("hospital", "log", str(tmp_path), "--verify", "--dir", str(identity))
     code, out, _ = run(*command)
     assert code == 0
@@ -93,8 +93,8 @@ def test_a_log_is_found_by_its_studys_name(tmp_path: Path, monkeypatch: Any, run
         state.mkdir(parents=True)
         (state / "hospital.json").write_text("{}")
         (state / "terms.json").write_text(json.dumps({"study": place.partition("-")[0]}))
-        HospitalLog(state).note("voted", queries=len(place))
-    assert "voted on 7 queries" in run("hospital", "log", "lungs").out
+        HospitalLog(state).note("answered", asks="votes", rows=len(place))
+    assert "answered: 7 rows of votes" in run("hospital", "log", "lungs").out
     code, _, err = run("hospital", "log", "bones")
     assert code == 2 and "known: hearts, lungs" in err
     (tmp_path / "pate_fed" / "hearts-2" / "north" / "terms.json").write_text('{"study": "lungs"}')

@@ -231,7 +231,7 @@ def test_bad_input_ends_with_2_and_a_sentence(
 
 
 def test_what_was_released_outlives_a_failed_test(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pate_fed.label_dp.public import PublicInputs
+    from pate_fed.kinds.label_dp.public import PublicInputs
 
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory")
@@ -254,7 +254,7 @@ def test_an_interrupted_run_says_what_is_spent_and_goes_on(
 
     command = _command(records, "--epsilon", "1", "--method", "lp-1st", "--run-dir", "run")
     with monkeypatch.context() as patch:
-        patch.setattr("pate_fed.label_dp.learners.train", interrupted)
+        patch.setattr("pate_fed.kinds.label_dp.learners.train", interrupted)
         assert main(command) == 130
     said = capsys.readouterr()
     assert said.err.splitlines()[-1] == "interrupted"
@@ -271,7 +271,7 @@ def test_keys_are_made_for_the_very_terms(
 ) -> None:
     from pate_fed.cli.terms import cost_text
     from pate_fed.identity import Authority, read_terms
-    from pate_fed.protocol.label_terms import LabelTerms
+    from pate_fed.kinds.labels import LabelTerms
 
     monkeypatch.chdir(records)
     command = ["label-dp", "--dataset", "files", "--images", "train-images.npy", "--classes", "3"]

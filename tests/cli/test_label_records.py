@@ -42,7 +42,7 @@ def test_a_test_part_that_does_not_fit_is_refused_before_labels_are_asked(
     def spent(*_: object) -> None:
         raise AssertionError("labels were privatised")
 
-    monkeypatch.setattr("pate_fed.label_dp.RandRes.release", spent)
+    monkeypatch.setattr("pate_fed.kinds.label_dp.RandRes.release", spent)
     path = records / f"test-{part}.npy"
     np.save(path, change(np.load(path)))
     assert main(_command(records, "--epsilon", "1", "--method", "lp-1st")) == 2

@@ -10,7 +10,7 @@ from builders import make_sum_terms, make_terms
 
 from pate_fed.cli.message_preview import hexdump, mask_once, masked_lines, plain_lines
 from pate_fed.flower.records import wire_parts
-from pate_fed.protocol.messages import SumReply, VoteReply, VoteRequest
+from pate_fed.protocol.messages import AnswerReply, Question, SumReply
 
 INDEX = np.arange(8)
 VOTES = np.random.default_rng(1).multinomial(5, [0.2, 0.3, 0.5], size=8).astype(np.int64)
@@ -29,14 +29,14 @@ NOISY = make_terms(
 )
 
 
-def _question(terms: Any) -> VoteRequest:
-    return VoteRequest(terms_digest=terms.digest, batch=0, index=INDEX)
+def _question(terms: Any) -> Question:
+    return Question(terms_digest=terms.digest, batch=0, index=INDEX)
 
 
 def test_plain_votes_are_shown_byte_by_byte_and_row_by_row() -> None:
     question = _question(TERMS)
     lines = list(plain_lines(TERMS, "north", question, VOTES))
-    sent = wire_parts(VoteReply(party="north", batch_digest=question.digest, votes=VOTES).to_record())
+    sent = wire_parts(AnswerReply(party="north", batch_digest=question.digest, answer=VOTES).to_record())
     assert f"One message of {sum(len(part) for _, part in sent):,} bytes" in lines[0]
     # The first line of the dump is where the matrix begins, as it would travel.
     shown = bytes.fromhex(lines[1][10:57])
@@ -72,7 +72,7 @@ def test_a_dump_says_where_and_how_much_more() -> None:
 def test_class_sums_are_shown_as_what_they_are(at_hospitals: bool) -> None:
     terms = make_sum_terms(at_hospitals=at_hospitals, num_clients=5, least_clients=4)
     sums = np.arange(60, dtype=np.int64).reshape(20, 3) * 10_000
-    question = VoteRequest(terms_digest=terms.digest, batch=0, index=np.arange(20))
+    question = Question(terms_digest=terms.digest, batch=0, index=np.arange(20))
     text = "\n".join(masked_lines(terms, "north", question, sums))
     assert "Your sums by class, of the first features. These stay here:" in text
     assert "the same as above" in text and "vote" not in text

@@ -9,7 +9,7 @@ import pytest
 from pate_fed import server
 from pate_fed.cli.main import make_parser
 from pate_fed.cli.parser import as_typed
-from pate_fed.label_dp.options import METHODS
+from pate_fed.kinds.label_dp.options import METHODS
 
 PLAN, LABELS = "plan --epsilon 2", "label-dp --epsilon 1"
 STUDY = "study init new --config s.toml --address a:1"

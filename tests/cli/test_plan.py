@@ -15,7 +15,6 @@ from pate_fed.cli.main import main
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.privacy import RECORD, ConfidentGNMax, capped_cost_epsilon
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
-from pate_fed.protocol.cost import make_ledger_terms
 
 SMALL = ("--teachers", "20", "--classes", "3", "--max-queries", "400")
 
@@ -77,7 +76,7 @@ def test_plan_prints_the_command_that_runs_its_best_offer(capsys: pytest.Capture
         max_queries=asked,
         epsilon=study.privacy.epsilon,
     )
-    fixed = make_ledger_terms(terms, noise="n", private=True)
+    fixed = terms.ledger_terms(noise="n", private=True)
     assert guaranteed_epsilon(fixed) == capped_cost_epsilon(offered.cost(asked, labels, RECORD), 1e-5)
     assert fixed.caps_keep_budget
 

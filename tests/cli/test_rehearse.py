@@ -13,19 +13,19 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from builders import make_label_terms
+from builders import make_label_terms, vary
 
+from clients.kinds.votes import count_votes, train_missing
 from clients.local import LocalSite, local_site
 from clients.site_files import LocalSettings
-from clients.teaching import count_votes, train_missing
 from pate_fed.cli import rehearse
 from pate_fed.cli.terms import make_terms_of
 from pate_fed.config.sections import Aggregation
 from pate_fed.config.study import read_study
 from pate_fed.config.trust import TrustModel
 from pate_fed.identity import Admission
+from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TeacherSettings
-from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.signals import Interrupted
 from pate_fed.structure.parts import PartIdentity
 
@@ -150,7 +150,7 @@ def test_code_that_the_policy_does_not_list_is_not_run(
     monkeypatch.setattr("pate_fed.structure.parts._import", ran)
     terms = Terms.from_json(make_terms_of(demo / "study.toml"))
     part = PartIdentity(name="own_parts:make", digest="ab" * 32)
-    theirs = replace(terms, teacher=TeacherSettings(name=part.name), teacher_part=part)
+    theirs = vary(terms, teacher=TeacherSettings(name=part.name), teacher_part=part)
     (demo / "terms.json").write_text(theirs.to_json(), encoding="utf-8")
     code, _, err = run("hospital", "rehearse", "terms.json", "--data", "north.csv")
     assert code == 2 and "nothing was rehearsed, as its code would run" in err

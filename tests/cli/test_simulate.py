@@ -46,17 +46,17 @@ def test_a_teacher_of_one_s_own_by_object_and_by_name(
 
     run = simulate(FEW, teacher=Counted(), run_dir=tmp_path / "object", quiet=True)
     assert fitted[1:] == [20] * 6  # one trial, then each party's own records
-    assert run.result.study.terms.teacher.name.startswith("in_memory:teacher_")
+    assert run.result.study.terms.asks.teacher.name.startswith("in_memory:teacher_")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")  # undone afterwards, with what the study appends
     (tmp_path / "their_models.py").write_text("from sklearn.tree import DecisionTreeClassifier as Tree\n")
     named = {**FEW, "teacher": {"name": "their_models:Tree"}}
     run = simulate(named, run_dir=tmp_path / "name", quiet=True)
-    part = run.result.study.terms.teacher_part
+    part = run.result.study.terms.asks.teacher_part
     assert part is not None and part.name == "their_models:Tree" and len(part.digest) == 64
     assert "NOT PROVEN: every ε rests on the word of their_models:Tree" in "\n".join(run.ledger.lines())
     network = simulate(FEW, teacher=blank, run_dir=tmp_path / "network", quiet=True)
-    assert network.result.study.terms.teacher.name == f"{__name__}:blank"
+    assert network.result.study.terms.asks.teacher.name == f"{__name__}:blank"
     with pytest.raises(InputError, match="their_models has no Tre"):
         simulate({**FEW, "teacher": {"name": "their_models:Tre"}}, run_dir=tmp_path / "none", quiet=True)
     assert not (tmp_path / "none").exists()
@@ -155,7 +155,7 @@ def test_data_and_a_partition_of_one_s_own(tmp_path: Path) -> None:
     run = simulate(study, **given, run_dir=tmp_path / "rows", quiet=True)
     told = run.result.study
     assert told.inputs == "rows" and told.partition == f"{__name__}:halves" and told.backend == "inline"
-    assert told.terms.teacher.name == "random-forest" and told.terms.table is None
+    assert told.terms.asks.teacher.name == "random-forest" and told.terms.table is None
     assert run.student.predict(np.array([[0.0, 0.0], [1.0, 1.0]])).tolist() == [0, 1]
     assert (run.metrics["accuracy"]["student"] or 0) > 0.9
     with pytest.raises(InputError, match=r"dataset 'in_memory:dataset_\d+\.dict': lacks public_images"):
@@ -211,7 +211,9 @@ def test_a_mechanism_of_one_s_own_by_object_and_by_name(
         study, aggregator=own_parts.GeometricMax(2.0), run_dir=tmp_path / "object", on_progress=steps.append
     )
     terms, name = run.result.study.terms, "own_parts:GeometricMax"
-    assert terms.aggregation.aggregator == name and terms.aggregation.parameters == (("scale", 2.0),)
+    assert terms.asks.aggregation.aggregator == name and terms.asks.aggregation.parameters == (
+        ("scale", 2.0),
+    )
     run.ledger.require_checked()
     assert run.epsilon == pytest.approx(run.ledger.guaranteed, rel=1e-6)
     assert f"claimed by {name}, not proven" in repr(run)
@@ -295,7 +297,7 @@ def test_a_query_strategy_and_a_feature_map_of_one_s_own(tmp_path: Path) -> None
     study["aggregation"] = {"aggregator": "class-sums"}
     study["secrecy"] = {"secure_sum": True, "noise_at": "hospitals"}
     run = simulate(study, feature_map=own_parts.brightness, run_dir=tmp_path / "sums", quiet=True)
-    sums = run.result.study.terms.sums
+    sums = run.result.study.terms.asks
     assert sums is not None and sums.part is not None and sums.part.name == "own_parts:brightness"
     images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
     assert run.student.predict_proba(images).shape == (2, 3)

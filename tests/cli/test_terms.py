@@ -9,7 +9,7 @@ from builders import THEIRS, make_label_terms, make_sum_terms, own_map_terms
 
 from pate_fed.cli.terms import cost_text, make_terms_of
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.terms import Terms
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from pate_fed.config.about import About
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.format import epsilon_text
+from pate_fed.kinds.guarantee import worst_epsilon
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TeacherSettings
-from pate_fed.protocol.cost import worst_epsilon
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.terms import Terms
 
 SCHEMA = Schema(
     label="ill", classes=("no", "yes", "maybe"), columns=(("age", ()), ("sex", ("f", "m"))), patient="id"

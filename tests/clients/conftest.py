@@ -19,9 +19,9 @@ from pate_fed.config.sections import Data, Parties
 from pate_fed.config.study import Study
 from pate_fed.data import GlyphSettings
 from pate_fed.identity import Authority, HospitalIdentity, make_request
+from pate_fed.kinds.make import make_terms
 from pate_fed.learning import TeacherSettings
-from pate_fed.protocol.make_terms import make_terms
-from pate_fed.protocol.messages import TeachReply, TeachRequest
+from pate_fed.protocol.messages import JoinReply, JoinRequest
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,9 +54,9 @@ def site(small_study: Study, tmp_path: Path) -> Site:
 def taught(site: Site) -> Hospital:
     """The hospital of that site, once it has trained its teachers."""
     hospital, terms = Hospital(site), make_terms(site.study, site.dataset)
-    reply = hospital.teach(TeachRequest(terms=terms.to_json()))
-    assert isinstance(reply, TeachReply)
-    assert reply == TeachReply(party="party-1", terms_digest=terms.digest, num_teachers=3)
+    reply = hospital.join(JoinRequest(terms=terms.to_json()))
+    assert isinstance(reply, JoinReply)
+    assert reply == JoinReply(party="party-1", terms_digest=terms.digest)
     return hospital
 
 

@@ -14,8 +14,8 @@ from clients.account import Account, account_folder, state_id
 from clients.policy import Policy
 from clients.study_cost import PUBLIC, StudyCost, total_epsilon
 from pate_fed.errors import InputError
+from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.protocol.terms import Terms
 
 RECORD = "record, replace-one"
 TERMS = make_terms(sigma1=60.0, sigma2=40.0, labels=8, max_queries=60)  # little noise is computed fast

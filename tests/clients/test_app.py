@@ -18,8 +18,17 @@ from clients.app import note_sent, refuse_bundle
 from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.digest import record_digest
-from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, SUMS, TEACH, VOTES, RefusalReply, parse_reply
+from pate_fed.protocol.messages import (
+    ANSWER,
+    COUNTS,
+    END,
+    JOIN,
+    LABELS,
+    SUM,
+    RefusalReply,
+    parse_reply,
+    record_digest,
+)
 
 
 @pytest.fixture
@@ -39,14 +48,14 @@ def _send(message_type: str) -> object:
     return parse_reply(from_flower(reply.content))
 
 
-@pytest.mark.parametrize("message_type", [TEACH, VOTES, SUM, SUMS, LABELS, COUNTS, END])
+@pytest.mark.parametrize("message_type", [JOIN, ANSWER, SUM, SUM, LABELS, COUNTS, END])
 def test_junk_of_every_kind_is_refused_as_malformed(message_type: str, real: Path) -> None:
     reply = _send(message_type)
     assert reply == RefusalReply(party="north", code="MALFORMED")
     assert "handled" in (real / "log.jsonl").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("message_type", [TEACH, LABELS])
+@pytest.mark.parametrize("message_type", [JOIN, LABELS])
 def test_a_hospital_that_cannot_be_opened_says_so_without_a_word_of_why(
     message_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,9 +68,9 @@ def test_a_hospital_that_cannot_be_opened_says_so_without_a_word_of_why(
 def test_what_was_sent_and_what_was_refused_unread_is_in_the_hospitals_own_log(real: Path) -> None:
     reply = refuse_bundle({})
     assert parse_reply(reply) == RefusalReply(party="north", code="POLICY")
-    note_sent({}, message_type=VOTES, bytes_out=12, reply=reply)
+    note_sent({}, message_type=ANSWER, bytes_out=12, reply=reply)
     lines = (real / "log.jsonl").read_text(encoding="utf-8").splitlines()
     refused, unread, sent = map(json.loads, lines)
-    assert (sent["event"], sent["message_type"], sent["bytes"]) == ("sent", VOTES, 12)
+    assert (sent["event"], sent["message_type"], sent["bytes"]) == ("sent", ANSWER, 12)
     assert (unread["event"], refused["event"]) == ("bundle refused", "refused")
     assert unread["sha256"] == sent["sha256"] == record_digest(reply)

@@ -11,14 +11,14 @@ import pytest
 
 from clients.journal import Journal
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol.messages import VoteRequest
+from pate_fed.protocol.messages import Question
 
 KEY = b"a coordinator's key"
 
 
-def _asked(first: int, end: int, batch: int = 0) -> VoteRequest:
+def _asked(first: int, end: int, batch: int = 0) -> Question:
     index = np.arange(first, end, dtype=np.int64)
-    return VoteRequest(terms_digest="0" * 64, batch=batch, index=index)
+    return Question(terms_digest="0" * 64, batch=batch, index=index)
 
 
 def test_claims_survive_and_days_pass(tmp_path: Path) -> None:

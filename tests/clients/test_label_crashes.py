@@ -15,7 +15,7 @@ prepare_environment()
 
 from clients.label_hospital import LabelHospital
 from clients.label_site import read_label_site
-from pate_fed.protocol.label_terms import LabelTerms, PublicPool, label_terms
+from pate_fed.kinds.labels import LabelTerms, PublicPool, label_terms
 from pate_fed.protocol.messages import LabelReply, LabelRequest
 
 RECORDS, CLASSES, HOSPITALS = 60, 3, 4

@@ -25,8 +25,8 @@ from label_requests import (
 
 from pate_fed.cli.hospital_log import log_lines
 from pate_fed.errors import IntegrityError
-from pate_fed.label_dp.randres import RandRes
-from pate_fed.protocol.label_terms import (
+from pate_fed.kinds.label_dp.randres import RandRes
+from pate_fed.kinds.labels import (
     LabelTerms,
     clusters_digest,
 )

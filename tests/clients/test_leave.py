@@ -30,21 +30,21 @@ from pate_fed.flower.compat import set_identity, stamp
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.identity.keys import is_signed, load_key
+from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.messages import (
+    AnswerReply,
     EndRequest,
+    JoinReply,
+    JoinRequest,
+    Question,
     Record,
-    TeachReply,
-    TeachRequest,
-    VoteReply,
-    VoteRequest,
     parse_reply,
 )
-from pate_fed.protocol.terms import Terms
 from server.receipts import Receipts
 
 PLAIN = "plain_votes = true\n"
-TYPES = {"teach": "train.teacher", "query": "query.votes", "end": "query.end"}
+TYPES = {"join": "train.join", "question": "query.answer", "end": "query.end"}
 
 
 @dataclass
@@ -57,7 +57,7 @@ class House:
     pool: bytes
     receipts: Receipts
 
-    def send(self, request: TeachRequest | VoteRequest | EndRequest) -> Record:
+    def send(self, request: JoinRequest | Question | EndRequest) -> Record:
         set_identity(run_id=1, node_id=1)
         record = request.to_record()
         message = Message(to_flower(record), 2, TYPES[str(record["kind"])])
@@ -69,8 +69,8 @@ class House:
             self.receipts.took("north", parse_reply(reply))
         return reply
 
-    def vote(self, *index: int) -> Record:
-        return self.send(VoteRequest(terms_digest=self.terms.digest, batch=index[0], index=np.array(index)))
+    def answer(self, *index: int) -> Record:
+        return self.send(Question(terms_digest=self.terms.digest, batch=index[0], index=np.array(index)))
 
     def end(self) -> None:
         self.send(EndRequest(status="success", exit_code=0, summary="", receipt=self.receipts.of("north")))
@@ -120,14 +120,14 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
 
 @pytest.fixture
 def taught(house: House) -> House:
-    reply = parse_reply(house.send(TeachRequest(terms=house.terms.to_json(), pool=house.pool)))
-    assert isinstance(reply, TeachReply)
+    reply = parse_reply(house.send(JoinRequest(terms=house.terms.to_json(), pool=house.pool)))
+    assert isinstance(reply, JoinReply)
     return house
 
 
 def test_what_left_is_in_the_log_and_countersigned_at_the_end(taught: House) -> None:
-    assert isinstance(parse_reply(taught.vote(0, 1, 2)), VoteReply)
-    assert taught.vote(0, 1)["kind"] == "refused"
+    assert isinstance(parse_reply(taught.answer(0, 1, 2)), AnswerReply)
+    assert taught.answer(0, 1)["kind"] == "refused"
     taught.receipts.took("north", parse_reply(refuse_bundle({})))
     taught.end()
     found = taught.check()
@@ -139,14 +139,14 @@ def test_what_left_is_in_the_log_and_countersigned_at_the_end(taught: House) -> 
 
 
 def test_another_coordinator_process_goes_on_with_the_receipt(taught: House, tmp_path: Path) -> None:
-    taught.vote(0, 1, 2)
+    taught.answer(0, 1, 2)
     authority = Authority(tmp_path / "authority")
     with open(next((tmp_path / "run").iterdir()), "a") as file:
         file.write("\nnorth 12")  # cut by the crash
     taught.receipts = Receipts(
         authority.ledger_key(), terms_digest=taught.terms.digest, folder=tmp_path / "run"
     )
-    taught.vote(3, 4)
+    taught.answer(3, 4)
     taught.end()
     assert taught.check().confirmed == 3
 
@@ -154,7 +154,7 @@ def test_another_coordinator_process_goes_on_with_the_receipt(taught: House, tmp
 def test_a_receipt_of_somebody_else_is_not_kept_and_the_study_ends(taught: House, tmp_path: Path) -> None:
     other = Authority.init(tmp_path / "other", address="a:1", terms=taught.terms.to_json(), days=9)
     taught.receipts = Receipts(other.ledger_key(), terms_digest=taught.terms.digest, folder=None)
-    taught.vote(0, 1)
+    taught.answer(0, 1)
     taught.end()
     assert not list(taught.state.glob("receipt-*"))
     assert taught.check().verdict.endswith("without a receipt")
@@ -163,7 +163,7 @@ def test_a_receipt_of_somebody_else_is_not_kept_and_the_study_ends(taught: House
 def test_it_answers_nothing_more_and_says_what_was_given(
     taught: House, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    taught.vote(0, 1, 2)
+    taught.answer(0, 1, 2)
     log = (taught.state / "log.jsonl").read_text()
     assert main(["hospital", "leave", str(taught.state)]) == 2  # nobody can be asked
     assert "--yes" in capsys.readouterr().err and not has_left(taught.state)
@@ -180,8 +180,8 @@ def test_it_answers_nothing_more_and_says_what_was_given(
     text = json.dumps(statement, ensure_ascii=False, indent=1).encode()
     message = b"pate_fed/v1 statement of a hospital that left\n" + text
     assert is_signed(key.public_key(), signed["signature"], message)
-    assert [each["kind"] for each in statement["messages"]] == ["taught", "votes"]
-    for request in (taught.vote(3, 4), taught.vote(0, 1, 2), _teach(taught)):
+    assert [each["kind"] for each in statement["messages"]] == ["joined", "answer"]
+    for request in (taught.answer(3, 4), taught.answer(0, 1, 2), _teach(taught)):
         assert request == {"kind": "refused", "party": "north", "code": "LEFT"}
     assert not list(taught.state.glob("teacher-*"))
     taught.end()
@@ -190,7 +190,7 @@ def test_it_answers_nothing_more_and_says_what_was_given(
 
 
 def _teach(house: House) -> Record:
-    return house.send(TeachRequest(terms=house.terms.to_json(), pool=house.pool))
+    return house.send(JoinRequest(terms=house.terms.to_json(), pool=house.pool))
 
 
 def test_a_study_that_was_left_before_anything_was_asked_costs_nothing(
@@ -217,11 +217,11 @@ def test_a_study_beyond_the_limit_over_all_is_refused_before_a_teacher_is_traine
     log = (house.state / "log.jsonl").read_text()
     assert "the policy allows 0.01 over all studies" in log
     policy.write_text(PLAIN + "epsilon_public_total = 1000.0\n")
-    assert _teach(house)["kind"] == "taught"
+    assert _teach(house)["kind"] == "joined"
     policy.write_text(
         PLAIN + "epsilon_public_total = 0.01\n"
     )  # stricter since: it is held to it at each question
-    assert house.vote(0, 1)["code"] == "POLICY_TOTAL"
+    assert house.answer(0, 1)["code"] == "POLICY_TOTAL"
 
 
 def test_an_account_that_cannot_be_written_stops_the_study(house: House, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_an_account_that_cannot_be_written_stops_the_study(house: House, tmp_pat
 def test_what_cannot_be_noted_does_not_leave(taught: House) -> None:
     key = taught.identity / "hospital.key"
     key.rename(key.with_name("aside"))  # nothing can be signed
-    assert taught.vote(0, 1)["code"] == "FAULT"
+    assert taught.answer(0, 1)["code"] == "FAULT"
     key.with_name("aside").rename(key)
     taught.end()
     assert taught.check().broken == []
@@ -250,10 +250,10 @@ def test_an_answer_that_is_under_way_is_waited_for_or_thrown_away(
         assert go_on.wait(20)
         return np.full((2, 2), 1)
 
-    monkeypatch.setattr("clients.hospital.count_votes", slow)
+    monkeypatch.setattr("clients.kinds.votes.count_votes", slow)
     monkeypatch.setattr("clients.leave._WAIT_S", 0.3)
     replies: list[Record] = []
-    answering = threading.Thread(target=lambda: replies.append(taught.vote(5, 6)))
+    answering = threading.Thread(target=lambda: replies.append(taught.answer(5, 6)))
     answering.start()
     assert begun.wait(20)
     assert not mark_left(taught.state)  # marked, though the answer is not there yet

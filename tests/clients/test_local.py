@@ -11,13 +11,15 @@ import pytest
 from builders import make_lung_terms, vary
 
 from clients.hospital import Hospital
+from clients.kinds.votes import VoteSide
 from clients.local import LocalSite, check_records, kind_of, local_site
+from clients.log import HospitalLog
 from clients.site_files import LocalSettings
 from pate_fed.config.sections import Parties
 from pate_fed.data import Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings
-from pate_fed.protocol.messages import RefusalReply, TeachRequest
+from pate_fed.protocol.messages import JoinRequest, RefusalReply
 from pate_fed.protocol.refusals import Refusal
 
 TERMS = make_lung_terms()
@@ -38,8 +40,8 @@ def test_a_rehearsal_is_held_to_a_policy_too(tmp_path: Path) -> None:
     bound.state_dir.mkdir()
     minded = [bound.objection(TERMS), bound.refuses_more(answered=0, today=0, asked=6)]
     minded += [
-        local_site(replace(settings, **other)).objection(TERMS)
-        for other in ({"terms_digest": "00" * 32}, {"teachers": 4})
+        local_site(replace(settings, terms_digest="00" * 32)).objection(TERMS),
+        VoteSide(local_site(replace(settings, teachers=4)), TERMS, HospitalLog(tmp_path)).objection(),
     ]
     wanted = [Refusal.POLICY_STUDY, Refusal.POLICY_DAY, Refusal.TERMS, Refusal.TERMS]
     assert [found and found[0] for found in minded] == wanted
@@ -49,12 +51,12 @@ def test_a_hospital_without_a_policy_sends_no_plain_votes(tmp_path: Path) -> Non
     schema = Schema(label="y", classes=("ill", "well"), columns=(("a", ()), ("b", ()), ("c", ())))
     terms = vary(TERMS, table=schema, teacher=TeacherSettings(name="random-forest"))
     hospital = Hospital(local_site(LocalSettings(hospital="north", data="north.csv", state_dir=tmp_path)))
-    reply = hospital.teach(TeachRequest(terms=terms.to_json()))
+    reply = hospital.join(JoinRequest(terms=terms.to_json()))
     assert reply == RefusalReply(party="north", code="POLICY_SECURE_SUM")  # all that the coordinator is told
     log = (tmp_path / "log.jsonl").read_text(encoding="utf-8")
     assert "the line plain_votes = true in policy.toml would allow it" in log
     masked = vary(terms, secure_sum=True)
-    assert hospital.teach(TeachRequest(terms=masked.to_json())).code == "NO_POOL"  # nothing else is minded
+    assert hospital.join(JoinRequest(terms=masked.to_json())).code == "NO_POOL"  # nothing else is minded
 
 
 def test_only_the_pool_of_the_terms_is_kept(tmp_path: Path) -> None:

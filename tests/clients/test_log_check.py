@@ -17,15 +17,15 @@ from pate_fed.identity import Authority, HospitalIdentity
 from pate_fed.identity.admission import ADMISSION_FILE
 from pate_fed.identity.keys import KEY_FILE
 from pate_fed.identity.receipt import Receipt
-from pate_fed.protocol.digest import record_digest
-from pate_fed.protocol.messages import EndReply, RefusalReply, TeachReply
+from pate_fed.protocol.messages import EndReply, JoinReply, RefusalReply, record_digest
 from pate_fed.protocol.refusals import Refusal
 
 TERMS = make_terms()
 
 
 SENT = [
-    TeachReply(party="north", terms_digest=TERMS.digest, num_teachers=number).to_record() for number in (1, 2)
+    JoinReply(party="north", terms_digest=TERMS.digest, enrolment=bytes(number)).to_record()
+    for number in (1, 2)
 ]
 END = EndReply(party="north").to_record()
 
@@ -38,7 +38,7 @@ def _write(state: Path, identity: Path | None) -> None:
     log = _log(state, identity)
     for record in (*SENT, END):
         log.note("handled", kind=str(record["kind"]), sha256=record_digest(record), seconds=1.0)
-        log.note("sent", message_type="query.votes", bytes=400, sha256=record_digest(record))
+        log.note("sent", message_type="query.answer", bytes=400, sha256=record_digest(record))
 
 
 def _receipt(authority: Authority, *digests: str) -> str:
@@ -172,7 +172,7 @@ def test_what_the_coordinator_did_not_get_is_said_and_a_refusal_needs_no_line(
     found = check_log(tmp_path, identity)
     assert not found.broken and found.confirmed == 1
     assert "1 it does not confirm" in found.holds[-1]
-    unheard = replace(TeachReply.from_record(SENT[0]), num_teachers=9).to_record()
+    unheard = replace(JoinReply.from_record(SENT[0]), enrolment=b"9").to_record()
     keep_receipt(tmp_path, _receipt(authority, record_digest(unheard)), identity)
     assert "received 1 message that the log has no line of" in check_log(tmp_path, identity).broken[0]
 

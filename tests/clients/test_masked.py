@@ -12,6 +12,8 @@ import pytest
 from builders import vary
 
 from pate_fed.flower import prepare_environment
+from pate_fed.kinds.make import make_terms
+from pate_fed.kinds.terms import Terms
 
 prepare_environment()
 
@@ -27,17 +29,15 @@ from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings, pool_digest
 from pate_fed.learning import TeacherSettings
-from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.messages import (
+    JoinReply,
+    JoinRequest,
+    Question,
     RefusalReply,
     SumReply,
     SumRequest,
-    TeachReply,
-    TeachRequest,
-    VoteRequest,
 )
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import (
     CoordinatorSum,
     Identity,
@@ -77,24 +77,24 @@ class Federation:
         self.sites, self.hospitals = sites, [Hospital(site) for site in sites]
         self.terms = make_terms(study, sites[0].dataset)
         self.sum = CoordinatorSum(Identity.generate(), study=self.terms.digest)
-        self.taught = [self.teach(number) for number in range(PARTIES)]
+        self.taught = [self.join(number) for number in range(PARTIES)]
 
-    def teach(self, number: int, **changes: Any) -> TeachReply | RefusalReply:
+    def join(self, number: int, **changes: Any) -> JoinReply | RefusalReply:
         enrol = self.sum.enrol_request().to_bytes() if self.terms.secure_sum else b""
-        request = TeachRequest(**{"terms": self.terms.to_json(), "enrol": enrol, **changes})
-        return self.hospitals[number].teach(request)
+        request = JoinRequest(**{"terms": self.terms.to_json(), "enrol": enrol, **changes})
+        return self.hospitals[number].join(request)
 
     def close(self, threshold: int | None = None) -> None:
         for reply in self.taught:
-            assert isinstance(reply, TeachReply)
+            assert isinstance(reply, JoinReply)
             self.sum.admit(Enrolment.from_bytes(reply.enrolment))
         self.roster = self.sum.close_roster(threshold=threshold or self.terms.least_clients).to_bytes()
 
-    def question(self, index: list[int], batch: int = 0, measured: int = 0) -> VoteRequest:
+    def question(self, index: list[int], batch: int = 0, measured: int = 0) -> Question:
         places = np.array(index, dtype=np.int64)
-        return VoteRequest(terms_digest=self.terms.digest, batch=batch, index=places, measured=measured)
+        return Question(terms_digest=self.terms.digest, batch=batch, index=places, measured=measured)
 
-    def open(self, question: VoteRequest, **changes: Any) -> SumBatch:
+    def open(self, question: Question, **changes: Any) -> SumBatch:
         totals = SumRange.noisy() if self.terms.adds_noise else SumRange.votes(self.terms.num_teachers)
         values = {
             "batch": question.batch,
@@ -104,7 +104,7 @@ class Federation:
         }
         return self.sum.open_batch(**{**values, **changes}, roster_rides=True)
 
-    def send(self, number: int, question: VoteRequest, message: Any, **changes: Any) -> Any:
+    def send(self, number: int, question: Question, message: Any, **changes: Any) -> Any:
         values = {
             "terms_digest": question.terms_digest,
             "batch": question.batch,
@@ -116,7 +116,7 @@ class Federation:
         reply = self.hospitals[number].sum_step(SumRequest(**{**values, **changes}))
         return read_reply(reply.step) if isinstance(reply, SumReply) else reply
 
-    def total(self, question: VoteRequest) -> np.ndarray:
+    def total(self, question: Question) -> np.ndarray:
         batch = self.open(question)
         for requests in batch.rounds():
             for party, step in requests.items():
@@ -163,7 +163,7 @@ def test_a_policy_decides_whom_a_hospital_sums_with(federation: Federation, tmp_
 
 def test_a_policy_for_more_hospitals_refuses_the_study(federation: Federation, tmp_path: Path) -> None:
     _with_policy(federation, 0, "least_hospitals = 5\n", tmp_path)  # four are enough for the terms
-    assert _code(federation.teach(0)) == "POLICY_HOSPITALS"
+    assert _code(federation.join(0)) == "POLICY_HOSPITALS"
     question = federation.question([0, 1])
     assert _code(federation.send(0, question, federation.open(question).opening)) == "POLICY_HOSPITALS"
 
@@ -183,7 +183,7 @@ def test_a_policy_that_changed_holds_for_the_next_batch(study: Study, tmp_path: 
         if study is MASKED:
             assert _code(federation.send(0, question, opening)) == code
         else:
-            assert _code(federation.hospitals[0].vote(question)) == code
+            assert _code(federation.hospitals[0].answer(question)) == code
     assert federation.hospitals[0].journal.answered() == 0
 
 
@@ -193,7 +193,7 @@ def _code(reply: Any) -> str:
 
 
 def test_plain_votes_are_refused_where_the_terms_ask_for_masks(federation: Federation) -> None:
-    reply = federation.hospitals[0].vote(federation.question([0, 1]))
+    reply = federation.hospitals[0].answer(federation.question([0, 1]))
     assert _code(reply) == Refusal.PLAIN.name
 
 
@@ -203,7 +203,7 @@ def test_masks_are_refused_where_the_terms_know_none(tmp_path: Path, federation:
     question = plain.question([0])
     plain.roster = b""
     assert _code(plain.send(0, question, federation.open(federation.question([0])).opening)) == "TERMS"
-    assert _code(plain.teach(0, enrol=federation.sum.enrol_request().to_bytes())) == "MALFORMED"
+    assert _code(plain.join(0, enrol=federation.sum.enrol_request().to_bytes())) == "MALFORMED"
 
 
 def test_a_vector_that_another_question_was_first_to_claim_never_leaves(federation: Federation) -> None:
@@ -249,7 +249,7 @@ def test_an_input_that_is_in_the_pool_twice_is_answered_about_once(
 def test_nothing_is_masked_without_all_teachers(federation: Federation) -> None:
     question = federation.question([0, 1])
     (federation.sites[0].state_dir / "teacher-1.pt").unlink()
-    assert _code(federation.send(0, question, federation.open(question).opening)) == "NOT_TAUGHT"
+    assert _code(federation.send(0, question, federation.open(question).opening)) == "NOT_READY"
 
 
 @pytest.mark.parametrize("simulated", [True, False])
@@ -276,7 +276,7 @@ def test_only_a_simulation_of_one_process_keeps_its_machines_in_memory(
     made, disk = Federation(MASKED, tmp_path / "memory"), Federation(MASKED, tmp_path / "disk")
     sites = [replace(site, simulated=simulated, alone=alone) for site in made.sites]
     made.hospitals = [Hospital(replace(site, state_dir=tmp_path / "n" / site.party)) for site in sites]
-    made.taught = [made.teach(number) for number in range(PARTIES)]
+    made.taught = [made.join(number) for number in range(PARTIES)]
     for federation in (made, disk):
         federation.close()
     question = made.question([0, 1, 7])
@@ -333,7 +333,7 @@ def test_terms_that_hide_less_than_they_say_are_refused(changes: dict[str, Any],
     assert is_sound(terms)
     worse = vary(terms, **changes)
     assert not is_sound(worse)
-    assert _code(Hospital(_site(NOISY, tmp_path, 0)).teach(TeachRequest(terms=worse.to_json()))) == "TERMS"
+    assert _code(Hospital(_site(NOISY, tmp_path, 0)).join(JoinRequest(terms=worse.to_json()))) == "TERMS"
 
 
 @pytest.mark.parametrize("changes", [{"sigma_party": None}, {"secrecy": {"secure_sum": False}}])
@@ -341,7 +341,7 @@ def test_terms_that_contradict_themselves_are_malformed(changes: dict[str, Any],
     plain = json.loads(_terms(NOISY, tmp_path).to_json())
     for name, change in changes.items():
         plain[name] = {**plain[name], **change} if isinstance(change, dict) else change
-    answer = Hospital(_site(NOISY, tmp_path, 0)).teach(TeachRequest(terms=json.dumps(plain)))
+    answer = Hospital(_site(NOISY, tmp_path, 0)).join(JoinRequest(terms=json.dumps(plain)))
     assert _code(answer) == "MALFORMED"
 
 

@@ -23,8 +23,8 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError
-from pate_fed.protocol.make_terms import make_terms
-from pate_fed.protocol.messages import RefusalReply, TeachReply, TeachRequest, VoteReply, VoteRequest
+from pate_fed.kinds.make import make_terms
+from pate_fed.protocol.messages import AnswerReply, JoinReply, JoinRequest, Question, RefusalReply
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import Identity
 
@@ -58,14 +58,14 @@ def node(tmp_path: Path, sent: SentStudy, data: Dataset, monkeypatch: pytest.Mon
 def _taught(site: Site) -> Hospital:
     hospital = Hospital(site)
     assert isinstance(
-        hospital.teach(TeachRequest(terms=make_terms(site.study, site.dataset).to_json())), TeachReply
+        hospital.join(JoinRequest(terms=make_terms(site.study, site.dataset).to_json())), JoinReply
     )
     return hospital
 
 
-def _question(site: Site, key: Identity, index: list[int]) -> VoteRequest:
+def _question(site: Site, key: Identity, index: list[int]) -> Question:
     terms = make_terms(site.study, site.dataset)
-    asked = VoteRequest(terms_digest=terms.digest, batch=0, index=np.array(index))
+    asked = Question(terms_digest=terms.digest, batch=0, index=np.array(index))
     return replace(asked, coordinator=key.public, signature=key.sign(bytes.fromhex(asked.digest)))
 
 
@@ -104,31 +104,31 @@ def test_records_that_would_be_dealt_otherwise_are_refused(
 def test_a_process_that_takes_over_sends_the_very_same_answer(node: Path) -> None:
     site, key = simulated_site(node, 1), Identity.generate()
     question = _question(site, key, [1, 2, 3])
-    first = _taught(site).vote(question)
-    assert isinstance(first, VoteReply)
+    first = _taught(site).answer(question)
+    assert isinstance(first, AnswerReply)
     # Another teacher could vote otherwise: what was answered is sent, nothing is counted again.
     for path in site.state_dir.glob("teacher-*"):
         shutil.copy(sorted(site.state_dir.glob("teacher-*"))[0], path) if path.stem != "teacher-0" else None
-    again = Hospital(site).vote(question)
-    assert isinstance(again, VoteReply)
-    np.testing.assert_array_equal(again.votes, first.votes)
+    again = Hospital(site).answer(question)
+    assert isinstance(again, AnswerReply)
+    np.testing.assert_array_equal(again.answer, first.answer)
     # Another question about the same input gets nothing, and so does another run's coordinator.
     for other in (_question(site, key, [3, 4]), _question(site, Identity.generate(), [1, 2, 3])):
-        refused = Hospital(site).vote(other)
+        refused = Hospital(site).answer(other)
         assert isinstance(refused, RefusalReply) and refused.refusal is Refusal.REPEATED
 
 
 def test_a_party_on_one_machine_keeps_no_answer(site: Site) -> None:
     key = Identity.generate()
     question = _question(site, key, [1, 2, 3])
-    assert isinstance(_taught(site).vote(question), VoteReply)
-    again = Hospital(site).vote(question)
+    assert isinstance(_taught(site).answer(question), AnswerReply)
+    again = Hospital(site).answer(question)
     assert isinstance(again, RefusalReply) and again.refusal is Refusal.REPEATED
 
 
 def test_a_party_whose_disk_is_lost_votes_no_more(node: Path) -> None:
     site, key = simulated_site(node, 1), Identity.generate()
-    assert isinstance(_taught(site).vote(_question(site, key, [1, 2, 3])), VoteReply)
+    assert isinstance(_taught(site).answer(_question(site, key, [1, 2, 3])), AnswerReply)
     left = {path.name: path.read_bytes() for path in site.state_dir.glob("teacher-*")}
     shutil.rmtree(site.state_dir)
     # On another node neighbours may have trained teachers for it, but it has agreed to nothing there.
@@ -136,5 +136,5 @@ def test_a_party_whose_disk_is_lost_votes_no_more(node: Path) -> None:
         site.state_dir.mkdir(mode=0o700, exist_ok=True)
         write_private(site.state_dir / name, content)
     for index in ([1, 2, 3], [7, 8]):
-        refused = Hospital(simulated_site(node, 1)).vote(_question(site, key, index))
-        assert isinstance(refused, RefusalReply) and refused.refusal is Refusal.NOT_TAUGHT
+        refused = Hospital(simulated_site(node, 1)).answer(_question(site, key, index))
+        assert isinstance(refused, RefusalReply) and refused.refusal is Refusal.NOT_READY

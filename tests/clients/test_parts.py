@@ -12,7 +12,6 @@ from pate_fed.config.sections import Parties
 from pate_fed.data import Schema, split_by_patient
 from pate_fed.data.table import read_table
 from pate_fed.privacy import Protection
-from pate_fed.protocol.cost import make_ledger_terms
 
 TEACHERS, RECORDS = 5, 60
 TERMS = make_terms(teachers_per_client=TEACHERS)
@@ -20,7 +19,7 @@ TERMS = make_terms(teachers_per_client=TEACHERS)
 
 def _charged(adjacency: str, teachers: int = TEACHERS) -> Protection:
     terms = vary(TERMS, adjacency=adjacency, teachers_per_client=teachers)
-    return make_ledger_terms(terms, noise="n", private=True).protection
+    return terms.ledger_terms(noise="n", private=True).protection
 
 
 def _swayed(before: tuple[list[int], list[int]], after: tuple[list[int], list[int]]) -> int:

@@ -19,13 +19,14 @@ from builders import (
 from clients.policy import Policy, find_policy
 from pate_fed.config.sections import Aggregation
 from pate_fed.errors import InputError
+from pate_fed.kinds.guarantee import worst_epsilon
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.privacy.bounds.claimed import CLAIMED_ORDERS, Claim
-from pate_fed.protocol.cost import worst_epsilon
-from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands
 from pate_fed.structure.parts import PartIdentity
 
@@ -69,11 +70,10 @@ def test_a_claim_is_taken_only_from_a_mechanism_that_is_listed() -> None:
 
 
 def test_a_feature_map_runs_only_where_it_is_listed() -> None:
-    sums = make_sum_terms().sums
-    assert sums is not None
+    sums = SumTerms.of(make_sum_terms())
     part = PartIdentity(name="theirs:make", digest="cd" * 32)
     terms = replace(
-        make_sum_terms(), sums=replace(sums, settings=FeatureSettings(name="theirs:make"), part=part)
+        make_sum_terms(), asks=replace(sums, settings=FeatureSettings(name="theirs:make"), part=part)
     )
     assert _reason(Policy(teachers=("theirs:make",)), terms) is Refusal.POLICY_FEATURE_MAP
     assert _reason(Policy(feature_maps=("theirs:make",)), terms) is None

@@ -18,8 +18,7 @@ from clients.process import HospitalProcess, _described
 from pate_fed.client import main, make_parser
 from pate_fed.flower.transport import Exchange
 from pate_fed.identity import Authority, HospitalIdentity, make_request
-from pate_fed.protocol.digest import record_digest
-from pate_fed.protocol.messages import END, TEACH, VOTES, Record
+from pate_fed.protocol.messages import ANSWER, END, JOIN, Record, record_digest
 
 
 def _thousands(text: str) -> str:
@@ -131,13 +130,13 @@ def test_an_interrupted_coordinator_is_waited_for(
 def _voted(batch: int) -> Exchange:
     """Three votes, as an answer to a batch."""
     reply = {
-        "kind": "votes",
+        "kind": "answer",
         "party": "north",
         "batch_digest": f"{batch:064}",
-        "votes": np.eye(3, dtype=np.int64),
+        "answer": np.eye(3, dtype=np.int64),
     }
     request = {"index": np.arange(3)}
-    return Exchange(message_type=VOTES, request=request, reply=reply, seconds=0.1, bytes_out=9)
+    return Exchange(message_type=ANSWER, request=request, reply=reply, seconds=0.1, bytes_out=9)
 
 
 def test_an_answer_that_is_sent_again_is_said_to_be(
@@ -147,17 +146,17 @@ def test_an_answer_that_is_sent_again_is_said_to_be(
     log = HospitalLog(tmp_path / "state")
 
     def answers() -> Iterator[Exchange]:
-        for event, batch in (("voted", 1), ("voted", 2), ("voted again", 2)):
+        for event, batch in (("answered", 1), ("answered", 2), ("answered again", 2)):
             done = _voted(batch)
-            log.note(event, queries=3, bytes=24)
-            log.note("handled", seconds=0.1, kind="votes", sha256=record_digest(done.reply))
+            log.note(event, asks="votes", rows=3, bytes=24, question=str(batch))
+            log.note("handled", seconds=0.1, kind="answer", sha256=record_digest(done.reply))
             yield done
         yield _end(0)
 
     _serve(demo, tmp_path, monkeypatch, answers())
     shown = capsys.readouterr()
-    told = [line.partition(" public")[0] for line in shown.err.splitlines() if "voted" in line]
-    assert told == ["north: voted on 3", "north: voted on 3", "north: voted again on 3"]
+    told = [line.partition(" rows")[0] for line in shown.err.splitlines() if "answered" in line]
+    assert told == ["north: answered: 3", "north: answered: 3", "north: answered again: 3"]
     assert " answered=6 " in shown.out  # by its log, whichever process answered
 
 
@@ -165,10 +164,10 @@ def test_sums_that_were_given_are_in_the_outcome(
     demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "state").mkdir()
-    HospitalLog(tmp_path / "state").note("summed", features=48, bytes=768)
+    HospitalLog(tmp_path / "state").note("answered", asks="class-sums", rows=48, bytes=768, question="ab")
     _serve(demo, tmp_path, monkeypatch, [_end(0)])
     out = capsys.readouterr().out
-    assert " sums=1 " in out and "answered=" not in out
+    assert " answered=48 " in out
 
 
 @pytest.mark.parametrize(
@@ -180,5 +179,5 @@ def test_sums_that_were_given_are_in_the_outcome(
     ],
 )
 def test_what_could_not_be_read_is_told_as_it_was(reply: Record, told: str) -> None:
-    done = Exchange(message_type=TEACH, request=None, reply=reply, seconds=1.0, bytes_out=9)
+    done = Exchange(message_type=JOIN, request=None, reply=reply, seconds=1.0, bytes_out=9)
     assert told in (_described(done) or "")

@@ -17,8 +17,8 @@ from clients.site_files import SimulatedSites
 from pate_fed.config.data import records_digest
 from pate_fed.config.study import Study
 from pate_fed.errors import InputError
-from pate_fed.protocol.make_terms import make_terms
-from pate_fed.protocol.messages import RefusalReply, TeachRequest
+from pate_fed.kinds.make import make_terms
+from pate_fed.protocol.messages import JoinRequest, RefusalReply
 from pate_fed.protocol.refusals import Refusal
 
 
@@ -30,7 +30,7 @@ def test_a_pool_that_was_changed_on_disk_is_noticed(site: Site, monkeypatch: pyt
     monkeypatch.setattr("clients.site._dataset", lambda _: changed)
     clients.site._pool_digest.cache_clear()
     try:
-        reply = Hospital(site).teach(TeachRequest(terms=terms.to_json()))
+        reply = Hospital(site).join(JoinRequest(terms=terms.to_json()))
         assert isinstance(reply, RefusalReply)
         assert reply.refusal is Refusal.POOL
     finally:

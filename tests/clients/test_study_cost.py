@@ -9,11 +9,11 @@ import pytest
 from builders import make_label_terms, make_terms
 
 from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
+from pate_fed.kinds.guarantee import worst_epsilon
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.ledger.terms import guaranteed_cost
-from pate_fed.protocol.cost import make_ledger_terms, worst_epsilon
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.terms import Terms
 
 RECORD, LABEL = "record, replace-one", "label, replace-one"
 SHARED = {
@@ -41,7 +41,7 @@ def test_one_study_costs_what_its_terms_guarantee() -> None:
 def test_curves_are_added_and_not_their_epsilons() -> None:
     first, second = make_terms(sigma2=50.0, sigma1=60.0), make_terms(study="t", sigma2=40.0, sigma1=60.0)
     both, apart = _public(first, second), [_public(each) for each in (first, second)]
-    costs = [guaranteed_cost(make_ledger_terms(each, noise="", private=True)) for each in (first, second)]
+    costs = [guaranteed_cost(each.ledger_terms(noise="", private=True)) for each in (first, second)]
     assert costs[0] is not None and costs[1] is not None
     assert both == epsilon_of(costs[0] + costs[1], 1e-5)
     assert max(each or 0 for each in apart) < (both or 0) < sum(each or 0 for each in apart)

@@ -19,7 +19,7 @@ from flwr.app import Message
 
 from pate_fed.flower import superlink
 from pate_fed.flower.records import build_bundle, from_flower, to_flower
-from pate_fed.protocol.messages import TEACH, TeachRequest
+from pate_fed.protocol.messages import JOIN, JoinRequest
 
 SPY = b"""
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -59,8 +59,8 @@ def test_a_spying_bundle_gets_nothing_and_the_hospitals_log_says_so(
         grid, _ = link.open_run()
         while not (nodes := list(grid.get_node_ids())):
             time.sleep(0.1)
-        request = to_flower(TeachRequest(terms="{}").to_record())
-        sent = grid.push_messages([Message(request, nodes[0], TEACH, ttl=60)])
+        request = to_flower(JoinRequest(terms="{}").to_record())
+        sent = grid.push_messages([Message(request, nodes[0], JOIN, ttl=60)])
         while not (replies := list(grid.pull_messages(sent))):
             time.sleep(0.1)
         assert from_flower(replies[0].content) == {"kind": "refused", "party": "north", "code": "POLICY"}

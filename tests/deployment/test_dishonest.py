@@ -24,8 +24,8 @@ from flwr.clientapp import ClientApp
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower import supernode
 from pate_fed.flower.supernode import SuperNode
-from pate_fed.protocol.messages import EndReply, TeachReply, VoteRequest
-from pate_fed.protocol.terms import Terms
+from pate_fed.protocol.messages import EndReply, JoinReply, Question
+from pate_fed.kinds.terms import Terms
 
 # An honest program would read its own reply, and not send this one.
 supernode.from_flower = lambda content: {}
@@ -46,11 +46,11 @@ def make(name):
     @app.train("teacher")
     def teach(message, context):
         terms = Terms.from_json(from_flower(message.content)["terms"])
-        reply = TeachReply(party=name, terms_digest=terms.digest, num_teachers=terms.teachers_per_client)
+        reply = JoinReply(party=name, terms_digest=terms.digest.teachers_per_client)
         return Message(to_flower(reply.to_record()), reply_to=message)
     @app.query("votes")
     def vote(message, context):
-        request = VoteRequest.from_record(from_flower(message.content))
+        request = Question.from_record(from_flower(message.content))
         votes = votes_of(name, len(request.index))
         record = {"kind": "votes", "party": name, "batch_digest": request.digest, "votes": votes}
         return Message(to_flower(record), reply_to=message)

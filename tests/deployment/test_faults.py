@@ -44,7 +44,7 @@ def _entries(run_dir: Path) -> list[tuple[Any, ...]]:
 def _voted(state_dir: Path) -> list[int]:
     """The questions that a hospital voted on, by its own log: how many inputs each."""
     events = [event for _, event in read_events(state_dir) if event]
-    return [event["queries"] for event in events if event["event"] == "voted"]
+    return [event["rows"] for event in events if event["event"] == "answered"]
 
 
 def _wait(what: Any, seconds: float = 120) -> None:
@@ -83,7 +83,7 @@ def test_a_killed_coordinator_goes_on_from_its_ledger(
         assert (labels["label"] >= 0).sum() == 60
     for name, party in hospitals.items():
         # An answer that was on its way at the kill is sent again as it was; no question is voted on anew.
-        assert party.text.count("voted on 30 public inputs") == 2
+        assert party.text.count(": 30 rows (") == 2
         assert _voted(rehearsal.folder / f"hospital-{name}") == [30, 30]
         assert "answered before" not in party.text
 

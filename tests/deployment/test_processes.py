@@ -109,7 +109,7 @@ def _compare(
     if "--config" not in options:
         simulate()  # while the others come together
     if len(queries) > 1:  # forests: between two batches a hospital has loaded all that it needs
-        hospitals[0].wait_for("voted on")
+        hospitals[0].wait_for("answered: ")
         maps = Path(f"/proc/{hospitals[0].process.pid}/maps")
         assert not maps.exists() or "libtorch" not in maps.read_text(encoding="utf-8")
     assert server.wait() == 0, server.text
@@ -119,7 +119,7 @@ def _compare(
     assert server.last_line.startswith("SUCCESS  ε=")
     for party in hospitals:
         assert party.last_line.startswith(f"SUCCESS  hospital={party.name} ε="), party.text
-        found = re.findall(r"voted on (\d+) public inputs", party.text)
+        found = re.findall(r"answered: (\d+) rows", party.text)
         assert found == [str(count) for count in queries]
         events = (folder / f"hospital-{party.name}" / "log.jsonl").read_text(encoding="utf-8").splitlines()
         handled = [event for event in map(json.loads, events) if event["event"] == "handled"]

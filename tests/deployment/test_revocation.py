@@ -81,7 +81,7 @@ def test_revoked_and_admitted_again_with_the_same_request_it_takes_part(rehearsa
     assert server.wait(300) == 0, server.text
     assert [party.wait(60) for party in (*others, east)] == [0, 0, 0, 0]
     assert "warning: " not in server.text  # the summary warns of few test inputs in a row of its own
-    assert east.text.count("voted on") == 1
+    assert east.text.count("answered: ") == 1
     assert _left_out(folder) == []
     public = authority.ledger_key().public_key().public_bytes_raw().hex()
     assert verify(folder / "run" / "ledger.sqlite", public_key=public).answered > 0

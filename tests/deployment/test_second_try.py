@@ -44,7 +44,7 @@ def test_the_five_commands_in_a_second_folder_and_in_the_first_again(rehearsal: 
         assert party.process.returncode == 0, party.said
         assert "this study ended with success on" in party.said and "Traceback" not in party.said
         logs = [*(rehearsal.folder / "state" / "pate_fed").glob(f"emergency-*/{name}/log.jsonl")]
-        given = [path.read_text(encoding="utf-8").count('"event": "summed"') for path in logs]
+        given = [path.read_text(encoding="utf-8").count('"event": "answered"') for path in logs]
         assert given == [1, 1]  # two studies, each with its own state
     assert (first / "run" / "metrics.json").read_bytes() == metrics
     report = verify_run(first / "run")

@@ -14,7 +14,7 @@ from flwr.app import Message
 from pate_fed.flower.compat import set_identity
 from pate_fed.flower.records import to_flower
 from pate_fed.flower.supernode import _size
-from pate_fed.protocol.messages import VOTES, EndReply, Reply, SumReply, TeachReply, VoteReply
+from pate_fed.protocol.messages import ANSWER, AnswerReply, EndReply, JoinReply, Reply, SumReply
 from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
 
 QUERIES, CLASSES, MOST = 1000, 10, 100_000
@@ -23,14 +23,14 @@ STUDY = "ab" * 32
 
 def _bytes(*replies: Reply) -> int:
     set_identity(run_id=1, node_id=1)
-    return sum(_size(Message(to_flower(reply.to_record()), 2, VOTES)) for reply in replies)
+    return sum(_size(Message(to_flower(reply.to_record()), 2, ANSWER)) for reply in replies)
 
 
 def test_votes_in_the_plain_stay_below() -> None:
     votes = np.random.default_rng(1).integers(0, 250, (QUERIES, CLASSES))
     sent = _bytes(
-        TeachReply(party="north", terms_digest=STUDY, num_teachers=250),
-        VoteReply(party="north", batch_digest=STUDY, votes=votes),
+        JoinReply(party="north", terms_digest=STUDY),
+        AnswerReply(party="north", batch_digest=STUDY, answer=votes),
         EndReply(party="north"),
     )
     assert 8 * QUERIES * CLASSES < sent < MOST

@@ -101,7 +101,7 @@ class Fleet:
     def send(self, node: int, pool: bytes = b"") -> str:
         """Queue a request of the coordinator's for a node."""
         set_identity(run_id=self.run, node_id=SUPERLINK_NODE_ID)
-        return self._store(Message(to_flower({"kind": "query", "pool": pool}), node, "query.votes"))
+        return self._store(Message(to_flower({"kind": "query", "pool": pool}), node, "query.answer"))
 
     def _store(self, message: Message) -> str:
         message.metadata.__dict__["_message_id"] = message.object_id
@@ -134,7 +134,7 @@ def reply_of(
 ) -> tuple[fleet_pb2.PushMessagesRequest, dict[str, bytes]]:
     """A node's reply as its SuperNode pushes it, and the objects that it is made of."""
     set_identity(run_id=run, node_id=node)
-    made = Message(to_flower({"kind": "votes", "votes": votes}), SUPERLINK_NODE_ID, "query.votes", ttl=3600)
+    made = Message(to_flower({"kind": "votes", "votes": votes}), SUPERLINK_NODE_ID, "query.answer", ttl=3600)
     made.metadata.__dict__["_reply_to_message_id"] = message
     made.metadata.__dict__["_message_id"] = made.object_id
     parts = {name: part.deflate() for name, part in get_all_nested_objects(made).items()}

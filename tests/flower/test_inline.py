@@ -20,7 +20,7 @@ from pate_fed.flower.records import from_flower, to_flower
 def _echo_app(*, failing: int | None = None) -> ClientApp:
     app = ClientApp()
 
-    @app.query("votes")
+    @app.query("answer")
     def votes(message: Message, context: Context) -> Message:
         if context.node_config["partition-id"] == failing:
             raise RuntimeError("a patient's name")
@@ -34,7 +34,7 @@ def _echo_app(*, failing: int | None = None) -> ClientApp:
 def test_every_node_answers_once_and_a_fault_is_a_message() -> None:
     grid = InlineGrid(_echo_app(failing=2), num_nodes=5)
     nodes = grid.get_node_ids()
-    sent = [Message(to_flower({"kind": "q"}), node, "query.votes") for node in nodes]
+    sent = [Message(to_flower({"kind": "q"}), node, "query.answer") for node in nodes]
     replies = grid.send_and_receive(sent, timeout=10)
     assert len(replies) == 5
     errors = [reply for reply in replies if reply.has_error()]

@@ -111,7 +111,7 @@ def _asked(node: int, *, delivered: bool) -> Any:
         group_id="",
         created_at=now().timestamp(),
         ttl=60.0,
-        message_type="query.votes",
+        message_type="query.answer",
     )
     message = make_message(metadata=asked, content=RecordDict())
     message.metadata.__dict__["_message_id"] = f"{node} {delivered}"

@@ -30,7 +30,7 @@ def _enter(folder: Path, things: Any, data: Any) -> ClientApp:
     (folder / "party-0").mkdir()
     app = ClientApp()
 
-    @app.query("votes")
+    @app.query("answer")
     def answer(message: Message, context: Context) -> Message:
         if data == "broken":
             raise RuntimeError("a party's fault")
@@ -69,7 +69,7 @@ def shared(tmp_path: Path) -> Iterator[Path]:
 
 def _ask(process: PartyProcess) -> Message:
     set_identity(run_id=1, node_id=1)
-    message = Message(RecordDict(), 2, "query.votes")
+    message = Message(RecordDict(), 2, "query.answer")
     stamp(message)
     config: dict[str, Any] = {"partition-id": 0}
     context = Context(run_id=1, node_id=2, node_config=config, state=RecordDict(), run_config={})
@@ -143,7 +143,7 @@ def test_on_an_object_store_another_process_goes_on_and_late_answers_are_not_sen
     def enter(folder: Path, things: Any, data: Any) -> ClientApp:
         app, disk = ClientApp(), folder / "party-0"
 
-        @app.query("votes")
+        @app.query("answer")
         def answer(message: Message, context: Context) -> Message:
             disk.mkdir(exist_ok=True)
             claims = sorted(path.name for path in disk.iterdir())

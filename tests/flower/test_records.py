@@ -136,7 +136,7 @@ MOST = 2**20
 
 def _message(record: dict[str, Any]) -> Message:
     set_identity(run_id=7, node_id=1)
-    message = Message(to_flower(record), 2, "query.votes", ttl=100)
+    message = Message(to_flower(record), 2, "query.answer", ttl=100)
     stamp(message)
     return message
 

@@ -35,13 +35,13 @@ from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower.superlink import ServerTls, StudyGrid, SuperLink
 from pate_fed.flower.transport import LinkGuard
 from pate_fed.protocol.messages import (
+    AnswerReply,
     EndReply,
+    JoinReply,
     LabelReply,
     RefusalReply,
     Reply,
     SumReply,
-    TeachReply,
-    VoteReply,
     parse_reply,
 )
 
@@ -93,8 +93,8 @@ def test_one_that_ends_before_it_serves_is_a_sentence_with_its_log(
 
 RUN = 7
 REPLIES: tuple[Reply, ...] = (
-    TeachReply(party="north", terms_digest="ab" * 32, num_teachers=3, enrolment=b"\1" * 90),
-    VoteReply(party="north", batch_digest="cd" * 32, votes=np.eye(4, 3, dtype=np.int64)),
+    JoinReply(party="north", terms_digest="ab" * 32, enrolment=b"\1" * 90),
+    AnswerReply(party="north", batch_digest="cd" * 32, answer=np.eye(4, 3, dtype=np.int64)),
     SumReply(party="north", step=b"\2\3" * 60),
     LabelReply(party="north", terms_digest="ab" * 32, index=np.arange(4), label=np.arange(4)),
     EndReply(party="north"),
@@ -145,7 +145,7 @@ class _Study:
         vars(self.grid)["_client"] = self.link
 
     def ask(self, node: int) -> Message:
-        question = Message(to_flower({"kind": "x"}), node, "query.votes", ttl=100)
+        question = Message(to_flower({"kind": "x"}), node, "query.answer", ttl=100)
         stamp(question)
         return question
 
@@ -183,7 +183,7 @@ def test_replies_come_as_they_are_whole() -> None:
     assert study.pull(first) == []  # its parts are on their way
     study.link.parts |= contents
     (got,) = study.pull(first)
-    np.testing.assert_array_equal(from_flower(got.content)["votes"], VOTES["votes"])
+    np.testing.assert_array_equal(from_flower(got.content)["answer"], VOTES["answer"])
     assert got.metadata.reply_to_message_id == first.metadata.message_id
     assert len(study.link.confirmed) == 2
 
@@ -229,7 +229,7 @@ def test_what_is_no_message_is_an_error_of_its_sender() -> None:
 def test_an_array_that_grows_without_end_is_an_error_of_its_sender() -> None:
     study = _Study()
     first, second = study.ask(2), study.ask(3)
-    contents = study.reply(first, {**VOTES, "votes": np.zeros((60_000, 2), dtype=np.int64)})
+    contents = study.reply(first, {**VOTES, "answer": np.zeros((60_000, 2), dtype=np.int64)})
     for name, content in contents.items():
         if content.startswith(b"Array "):  # its one chunk 100,000 times: 100 GB
             assert b'"arraychunk_ids": [0]' in content

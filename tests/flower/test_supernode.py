@@ -26,7 +26,7 @@ from pate_fed.flower.records import build_bundle, from_flower, to_flower
 from pate_fed.flower.supernode import NodeTls, SuperNode
 
 REFUSED = {"kind": "refused", "party": "north", "code": "POLICY"}
-ASKED = {"kind": "query", "party": "coordinator"}
+ASKED = {"kind": "question", "party": "coordinator"}
 
 
 class _Node:
@@ -54,7 +54,7 @@ class _Node:
 
     def _request(self) -> tuple[Message, Context, bytes]:
         set_identity(run_id=1, node_id=1)
-        message = Message(to_flower(dict(ASKED)), 2, "query.votes")
+        message = Message(to_flower(dict(ASKED)), 2, "query.answer")
         stamp(message)
         context = Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
         return message, context, self.bundle
@@ -79,7 +79,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Node:
 def _app(*, fails: bool = False) -> ClientApp:
     app = ClientApp()
 
-    @app.query("votes")
+    @app.query("answer")
     def votes(message: Message, context: Context) -> Message:
         if fails:
             raise RuntimeError("Ann Smith, born 1931")
@@ -92,7 +92,7 @@ def test_the_installed_app_answers(made: _Node) -> None:
     done = made.node.answer_next(_app(), refuse_bundle=lambda: pytest.fail("it was the shim"))
     assert done is not None
     assert (done.message_type, done.request, done.reply) == (
-        "query.votes",
+        "query.answer",
         ASKED,
         {**ASKED, "party": "north"},
     )

@@ -13,7 +13,7 @@ from pate_fed.identity import (
     HospitalIdentity,
     make_request,
 )
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.terms import Terms
 
 
 @pytest.fixture(scope="session")

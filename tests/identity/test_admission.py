@@ -20,7 +20,7 @@ from pate_fed.identity import (
     certificates,
     sum_fingerprint,
 )
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.terms import Terms
 from pate_fed.secure_sum import fingerprint
 
 

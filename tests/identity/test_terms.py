@@ -7,7 +7,7 @@ from builders import make_label_terms
 
 from pate_fed.errors import IntegrityError
 from pate_fed.identity.terms import read_terms, signed_bytes
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.terms import Terms
 
 
 def test_terms_of_either_kind_are_read_back(terms: Terms) -> None:

@@ -9,9 +9,9 @@ import pytest
 from builders import make_label_terms, make_noisy_terms, make_table_terms, make_terms
 
 from pate_fed.errors import IntegrityError
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.agreed import Agreed, digest_of
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.terms import Terms
 
 NOISY, TABLE = make_noisy_terms(), make_table_terms()
 

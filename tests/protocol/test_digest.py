@@ -10,10 +10,9 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.digest import record_digest
-from pate_fed.protocol.messages import Record, VoteReply, parse_reply
+from pate_fed.protocol.messages import AnswerReply, Record, parse_reply, record_digest
 
-VOTES = VoteReply(party="north", batch_digest="ab", votes=np.arange(6).reshape(2, 3))
+VOTES = AnswerReply(party="north", batch_digest="ab", answer=np.arange(6).reshape(2, 3))
 
 
 def test_both_sides_compute_the_same() -> None:
@@ -34,9 +33,9 @@ def test_whatever_differs_has_another_digest() -> None:
         {"kind": "a", "x": 1, "y": "1"},
         {"kind": "a", "x": 1, "y": "1", "zz": b"1"},
         VOTES.to_record(),
-        {**VOTES.to_record(), "votes": VOTES.votes.reshape(3, 2)},
-        {**VOTES.to_record(), "votes": VOTES.votes.T.copy()},
-        {**VOTES.to_record(), "votes": VOTES.votes + 1},
+        {**VOTES.to_record(), "answer": VOTES.answer.reshape(3, 2)},
+        {**VOTES.to_record(), "answer": VOTES.answer.T.copy()},
+        {**VOTES.to_record(), "answer": VOTES.answer + 1},
     ]
     assert len({record_digest(each) for each in changed}) == len(changed)
 

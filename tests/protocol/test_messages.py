@@ -8,12 +8,12 @@ from builders import make_terms
 
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import (
+    AnswerReply,
     EndRequest,
+    JoinReply,
+    JoinRequest,
+    Question,
     RefusalReply,
-    TeachReply,
-    TeachRequest,
-    VoteReply,
-    VoteRequest,
     parse_reply,
 )
 from pate_fed.protocol.refusals import Refusal
@@ -29,20 +29,20 @@ def test_what_a_coordinator_says_at_the_end_cannot_steer_a_terminal(summary: str
         EndRequest.from_record({**fair.to_record(), "summary": summary})
 
 
-def _request(**changes: object) -> VoteRequest:
+def _request(**changes: object) -> Question:
     values = {"terms_digest": TERMS.digest, "batch": 0, "index": np.arange(5)}
-    return VoteRequest(**{**values, **changes})  # type: ignore[arg-type]
+    return Question(**{**values, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        TeachReply(party="a", terms_digest="d", num_teachers=2),
-        VoteReply(party="a", batch_digest="d", votes=np.eye(3, dtype=np.int64)),
+        JoinReply(party="a", terms_digest="d"),
+        AnswerReply(party="a", batch_digest="d", answer=np.eye(3, dtype=np.int64)),
         RefusalReply(party="a", code=Refusal.POOL.name),
     ],
 )
-def test_replies_survive(message: TeachReply | VoteReply | RefusalReply) -> None:
+def test_replies_survive(message: JoinReply | AnswerReply | RefusalReply) -> None:
     got = parse_reply(message.to_record())
     assert got.to_record().keys() == message.to_record().keys()
     for name, value in message.to_record().items():
@@ -50,7 +50,7 @@ def test_replies_survive(message: TeachReply | VoteReply | RefusalReply) -> None
 
 
 def test_fields_missing_unknown_or_of_the_wrong_type_are_refused() -> None:
-    good = TeachReply(party="a", terms_digest="d", num_teachers=2).to_record()
+    good = JoinReply(party="a", terms_digest="d").to_record()
     for bad in (
         {**good, "weights": np.zeros(3)},
         {name: value for name, value in good.items() if name != "party"},
@@ -62,15 +62,15 @@ def test_fields_missing_unknown_or_of_the_wrong_type_are_refused() -> None:
     ):
         with pytest.raises(IntegrityError):
             parse_reply(bad)
-    votes = VoteReply(party="a", batch_digest="d", votes=np.eye(2, dtype=np.int64)).to_record()
+    votes = AnswerReply(party="a", batch_digest="d", answer=np.eye(2, dtype=np.int64)).to_record()
     with pytest.raises(IntegrityError):
         parse_reply({**votes, "votes": np.eye(2)})
 
 
 def test_a_request_survives() -> None:
     request = _request()
-    assert VoteRequest.from_record(request.to_record()).digest == request.digest
-    assert TeachRequest.from_record(TeachRequest(terms="t").to_record()) == TeachRequest(terms="t")
+    assert Question.from_record(request.to_record()).digest == request.digest
+    assert JoinRequest.from_record(JoinRequest(terms="t").to_record()) == JoinRequest(terms="t")
 
 
 def test_batches_have_different_digests() -> None:
@@ -91,7 +91,7 @@ def test_of_the_last_places_nothing_is_released(measured: int, released: list[in
 
 def test_no_fewer_places_than_none_are_measured() -> None:
     with pytest.raises(IntegrityError, match="measured"):
-        VoteRequest.from_record({**_request().to_record(), "measured": -1})
+        Question.from_record({**_request().to_record(), "measured": -1})
 
 
 def test_an_unknown_refusal_is_a_fault() -> None:
@@ -99,4 +99,4 @@ def test_an_unknown_refusal_is_a_fault() -> None:
 
 
 def test_votes_are_hidden_in_a_repr() -> None:
-    assert "31" not in repr(VoteReply(party="a", batch_digest="d", votes=np.full((2, 2), 31)))
+    assert "31" not in repr(AnswerReply(party="a", batch_digest="d", answer=np.full((2, 2), 31)))

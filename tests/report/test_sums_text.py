@@ -9,7 +9,6 @@ import pytest
 from builders import make_sum_terms
 
 from pate_fed.config.sections import Queries
-from pate_fed.protocol.cost import make_ledger_terms
 from pate_fed.report.accuracy import Accuracy, HowTested
 from pate_fed.report.html import write_report
 from pate_fed.report.log import RunLog, read_result
@@ -22,7 +21,7 @@ from pate_fed.report.text import banners, guarantees
 
 def _result(*, at_hospitals: bool, epsilon: float = 1.0) -> RunResult:
     terms = make_sum_terms(at_hospitals=at_hospitals)
-    fixed = make_ledger_terms(terms, noise="n", private=True)
+    fixed = terms.ledger_terms(noise="n", private=True)
     return RunResult(
         study=StudyRecord(
             terms=terms,

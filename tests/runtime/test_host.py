@@ -15,7 +15,7 @@ from builders import make_terms
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.identity import Authority
-from pate_fed.protocol.sizes import largest_messages
+from pate_fed.kinds.guarantee import largest_messages
 from pate_fed.report.log import Waiting
 from pate_fed.runtime import host
 from pate_fed.runtime.host import Host, open_host

@@ -21,7 +21,7 @@ from pate_fed.errors import InputError
 from pate_fed.privacy import epsilon_of, total_cost, verify
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
-from pate_fed.protocol.messages import VoteRequest
+from pate_fed.protocol.messages import Question
 from pate_fed.report.log import read_result
 from pate_fed.simulation import main
 from server.federation import Federation
@@ -47,7 +47,7 @@ def test_no_private_vote_is_in_the_run_directory(
 ) -> None:
     seen: list[np.ndarray] = []
 
-    def remember(federation: Federation, question: VoteRequest, *, task: str) -> Totals:
+    def remember(federation: Federation, question: Question, *, task: str) -> Totals:
         totals = collect(federation, question, task=task)
         seen.append(totals.value)
         return totals
@@ -243,7 +243,7 @@ def test_a_figure_that_fails_hides_no_spend(
     def fail(*_: object, **__: object) -> float:
         raise OverflowError("no figure today")
 
-    monkeypatch.setattr("server.app.analysts_epsilon", fail)
+    monkeypatch.setattr("server.kinds.votes.analysts_epsilon", fail)
     run_dir = tmp_path / "run"
     assert (
         here("--config", str(config), "--run-dir", str(run_dir), "--quiet") == 2

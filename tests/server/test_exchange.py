@@ -34,16 +34,16 @@ class _DeafGrid(InlineGrid):
 def test_a_silent_party_is_late_and_a_stop_is_heard() -> None:
     app = ClientApp()
     heard = EndReply(party="p").to_record()
-    app.query("votes")(lambda message, context: Message(to_flower(heard), reply_to=message))
+    app.query("answer")(lambda message, context: Message(to_flower(heard), reply_to=message))
     grid = _DeafGrid(app, num_nodes=5)
     sent = dict.fromkeys(grid.get_node_ids(), EndRequest(status="", exit_code=0, summary="").to_record())
-    answers = list(exchange(grid, sent, message_type="query.votes", timeout_s=0.6, stop=threading.Event()))
+    answers = list(exchange(grid, sent, message_type="query.answer", timeout_s=0.6, stop=threading.Event()))
     assert sorted(answer.reply is None for answer in answers) == [False] * 3 + [True] * 2
     assert "no answer within 1 s" in answers[-1].failure
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):
-        list(exchange(grid, sent, message_type="query.votes", timeout_s=60, stop=stop))
+        list(exchange(grid, sent, message_type="query.answer", timeout_s=60, stop=stop))
 
 
 class _Waiting(InlineGrid):
@@ -66,12 +66,12 @@ def test_while_a_grid_waits_by_itself_nothing_else_does(
     """A process that is through with a group of parties would have nothing to do meanwhile."""
     app, paused = ClientApp(), list[float]()
     heard = EndReply(party="p").to_record()
-    app.query("votes")(lambda message, context: Message(to_flower(heard), reply_to=message))
+    app.query("answer")(lambda message, context: Message(to_flower(heard), reply_to=message))
     monkeypatch.setattr("server.exchange._pause", lambda stop, seconds: paused.append(seconds))
     grid = _Waiting(app, num_nodes=1)
     grid.seconds = waits
     sent = dict.fromkeys(grid.get_node_ids(), EndRequest(status="", exit_code=0, summary="").to_record())
-    list(exchange(grid, sent, message_type="query.votes", timeout_s=60, stop=threading.Event()))
+    list(exchange(grid, sent, message_type="query.answer", timeout_s=60, stop=threading.Event()))
     assert len(paused) == 2 and all((each > 0.05) is pauses for each in paused)
 
 

@@ -21,8 +21,8 @@ from flwr.clientapp import ClientApp
 from pate_fed.errors import QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import SUM, TEACH, Record, TeachReply, TeachRequest, VoteRequest
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.terms import Terms
+from pate_fed.protocol.messages import JOIN, SUM, JoinReply, JoinRequest, Question, Record
 from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
 from server import federation
@@ -33,17 +33,17 @@ PARTIES, CLASSES, QUERIES = 5, 3, 4
 TERMS = make_terms(
     num_classes=CLASSES, pool_size=10, num_clients=PARTIES, least_clients=4, labels=10, max_queries=10
 )
-QUESTION = VoteRequest(terms_digest=TERMS.digest, batch=0, index=np.arange(QUERIES, dtype=np.int64))
+QUESTION = Question(terms_digest=TERMS.digest, batch=0, index=np.arange(QUERIES, dtype=np.int64))
 Script = Callable[[int, Record], Record]
 
 
 def _honest(number: int, record: Record) -> Record:
-    if record["kind"] == "teach":
-        return TeachReply(party=f"p{number}", terms_digest=TERMS.digest, num_teachers=1).to_record()
+    if record["kind"] == "join":
+        return JoinReply(party=f"p{number}", terms_digest=TERMS.digest).to_record()
     votes = np.zeros((QUERIES, CLASSES), dtype=np.int64)
     votes[:, number % CLASSES] = 1
-    request = VoteRequest.from_record(record)
-    return {"kind": "votes", "party": f"p{number}", "batch_digest": request.digest, "votes": votes}
+    request = Question.from_record(record)
+    return {"kind": "answer", "party": f"p{number}", "batch_digest": request.digest, "answer": votes}
 
 
 def _grid(script: Script, damage: Mapping[int, dict[str, object]]) -> InlineGrid:
@@ -53,11 +53,11 @@ def _grid(script: Script, damage: Mapping[int, dict[str, object]]) -> InlineGrid
         number = int(context.node_config["partition-id"])
         content = to_flower(script(number, from_flower(message.content)))
         if number in damage:
-            vars(content.array_records["arrays"]["votes"]).update(damage[number])
+            vars(content.array_records["arrays"]["answer"]).update(damage[number])
         return Message(content, reply_to=message)
 
-    app.train("teacher")(answer)
-    app.query("votes")(answer)
+    app.train("join")(answer)
+    app.query("answer")(answer)
     return InlineGrid(app, num_nodes=PARTIES)
 
 
@@ -108,9 +108,9 @@ class _Run:
     def admit(self) -> list[str]:
         self.federation.admit(
             Invitation(
-                message_type=TEACH,
-                request=TeachRequest(terms="{}").to_record(),
-                reply=TeachReply,
+                message_type=JOIN,
+                request=JoinRequest(terms="{}").to_record(),
+                reply=JoinReply,
                 answer_s=5,
                 phase="teach",
                 task="teaching",
@@ -174,18 +174,18 @@ def test_who_was_admitted_and_never_came_is_left_out_by_name() -> None:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda r: {**r, "votes": r["votes"].astype(np.float64)}, "not readable"),
-        (lambda r: {**r, "votes": r["votes"][:-1]}, "shape"),
-        (lambda r: {**r, "votes": r["votes"] * 2}, "more votes than"),
-        (lambda r: {**r, "votes": -r["votes"]}, "negative"),
-        (lambda r: {**r, "votes": r["votes"].astype(np.int32)}, "not readable"),
+        (lambda r: {**r, "answer": r["answer"].astype(np.float64)}, "not readable"),
+        (lambda r: {**r, "answer": r["answer"][:-1]}, "shape"),
+        (lambda r: {**r, "answer": r["answer"] * 2}, "an entry is more"),
+        (lambda r: {**r, "answer": -r["answer"]}, "negative"),
+        (lambda r: {**r, "answer": r["answer"].astype(np.int32)}, "not readable"),
         (lambda r: {**r, "batch_digest": "0" * 64}, "another batch"),
         (lambda r: {**r, "party": "p1"}, "under the name of p1"),
         (lambda r: {"kind": "refused", "party": "p3", "code": "REPEATED"}, "answered before"),
         (lambda r: {"kind": "refused", "party": "p3", "code": "secret text"}, "fault at the hospital"),
         (lambda r: {**r, "extra": 1}, "malformed"),
         (
-            lambda r: TeachReply(party="p3", terms_digest="", num_teachers=1).to_record(),
+            lambda r: JoinReply(party="p3", terms_digest="").to_record(),
             "another request",
         ),
         (lambda r: 1 / 0, "did not answer"),
@@ -215,7 +215,6 @@ def test_an_array_that_cannot_be_read_costs_its_sender_alone(damage: dict[str, o
         (lambda r: {**r, "party": "p1"}, "already called p1"),
         (lambda r: {**r, "party": "../etc"}, "name that is not"),
         (lambda r: {**r, "terms_digest": "0" * 64}, "other terms"),
-        (lambda r: {**r, "num_teachers": 40}, "has 40 teachers"),
         (lambda r: {"kind": "refused", "party": "p3", "code": "POOL"}, "public pool"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from pate_fed.privacy import GNMax, Ledger, LedgerTerms, Protection, SeededNoise
 from server.figures import measure, publishable_epsilon, spending_curve
-from server.release import charge
+from server.release import Release, charge
 from server.state import Totals
 
 MECHANISM = GNMax(sigma=20.0, num_classes=3, num_teachers=10)
@@ -37,7 +37,8 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 def _charge(ledger: Ledger) -> None:
     for digest, index in BATCHES.items():
-        charge(ledger, MECHANISM, batch_digest=digest, index=index, label=LABEL[digest])
+        release = Release.of(ledger.terms, MECHANISM, index, LABEL[digest])
+        charge(ledger, release, batch_digest=digest)
 
 
 def _totals(digest: str) -> Totals:

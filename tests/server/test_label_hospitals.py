@@ -28,16 +28,16 @@ from clients.label_hospital import LabelHospital
 from pate_fed.errors import InputError, QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
-from pate_fed.label_dp.clusters import noise_clusters
-from pate_fed.label_dp.federation import summed_labels
-from pate_fed.label_dp.learners import LearnSettings
-from pate_fed.label_dp.methods import MethodSettings, clusters_to_name, run_method
-from pate_fed.label_dp.noise_cluster import label_counts
-from pate_fed.label_dp.public import PublicInputs
-from pate_fed.label_dp.randres import RandRes
-from pate_fed.label_dp.release import label_accuracy
+from pate_fed.kinds.label_dp.clusters import noise_clusters
+from pate_fed.kinds.label_dp.federation import summed_labels
+from pate_fed.kinds.label_dp.learners import LearnSettings
+from pate_fed.kinds.label_dp.methods import MethodSettings, clusters_to_name, run_method
+from pate_fed.kinds.label_dp.noise_cluster import label_counts
+from pate_fed.kinds.label_dp.public import PublicInputs
+from pate_fed.kinds.label_dp.randres import RandRes
+from pate_fed.kinds.label_dp.release import label_accuracy
+from pate_fed.kinds.labels import LabelTerms, PublicClusters, PublicPool, label_terms
 from pate_fed.privacy import SeededNoise
-from pate_fed.protocol.label_terms import LabelTerms, PublicClusters, PublicPool, label_terms
 from pate_fed.protocol.messages import LabelReply, LabelRequest, Record, SumRequest
 from pate_fed.report.terminal import make_progress
 from pate_fed.secure_sum import add_noise_share, read_request

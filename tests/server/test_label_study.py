@@ -16,7 +16,7 @@ from commands import die_learning, forks
 
 from clients.label_hospital import LabelHospital
 from pate_fed.cli.main import main
-from pate_fed.label_dp import learners, methods
+from pate_fed.kinds.label_dp import learners, methods
 from pate_fed.privacy import Ledger, verify
 from pate_fed.privacy.ledger.report import verify_run
 from pate_fed.protocol.refusals import Refusal

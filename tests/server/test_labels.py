@@ -22,9 +22,9 @@ from flwr.clientapp import ClientApp
 import clients.app
 from pate_fed.errors import BudgetError, IntegrityError, QuorumError
 from pate_fed.flower.inline import run_inline
-from pate_fed.label_dp.noise_cluster import label_counts
-from pate_fed.label_dp.release import PrivateLabels
-from pate_fed.protocol.label_terms import PublicClusters, PublicPool
+from pate_fed.kinds.label_dp.noise_cluster import label_counts
+from pate_fed.kinds.label_dp.release import PrivateLabels
+from pate_fed.kinds.labels import PublicClusters, PublicPool
 from pate_fed.report.terminal import make_progress
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import MaskedVector

@@ -25,7 +25,7 @@ from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.identity.certificates import sum_identity_of
-from pate_fed.protocol.make_terms import make_terms
+from pate_fed.kinds.make import make_terms
 from pate_fed.protocol.refusals import Refusal
 from server.app import Coordinator, clear_finished
 from server.process import study_to_run

@@ -22,17 +22,17 @@ from flwr.clientapp import ClientApp
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import (
+    JOIN,
     SUM,
-    TEACH,
+    JoinReply,
+    JoinRequest,
+    Question,
     Record,
     SumReply,
     SumRequest,
-    TeachReply,
-    TeachRequest,
-    VoteRequest,
 )
-from pate_fed.protocol.terms import Terms
 from pate_fed.report.result import LeftOut
 from pate_fed.secure_sum import (
     HospitalSum,
@@ -87,7 +87,7 @@ class _Study:
         self.troubles: dict[str, str] = {}
         self.arrived = 0
         app = ClientApp()
-        app.train("teacher")(lambda m, c: self._deliver(m, c, self._teach))
+        app.train("join")(lambda m, c: self._deliver(m, c, self._teach))
         app.query("sum")(lambda m, c: self._deliver(m, c, self._sum))
         self.grid = InlineGrid(app, num_nodes=PARTIES)
         channel = Channel(
@@ -127,10 +127,9 @@ class _Study:
             identity, request, party=f"p{number}", study=self.terms.digest
         )
         enrolment = self.machines[number].enrolment.to_bytes()
-        reply = TeachReply(
+        reply = JoinReply(
             party=f"p{number}",
             terms_digest=self.terms.digest,
-            num_teachers=TEACHERS,
             enrolment=enrolment,
         )
         return reply.to_record()
@@ -150,12 +149,12 @@ class _Study:
         return SumReply(party=f"p{number}", step=reply.to_bytes()).to_record()
 
     def _enrol(self) -> None:
-        request = TeachRequest(terms=self.terms.to_json(), enrol=self.federation.enrol_request)
+        request = JoinRequest(terms=self.terms.to_json(), enrol=self.federation.enrol_request)
         self.federation.admit(
             Invitation(
-                message_type=TEACH,
+                message_type=JOIN,
                 request=request.to_record(),
-                reply=TeachReply,
+                reply=JoinReply,
                 answer_s=5,
                 phase="teach",
                 task="teaching",
@@ -174,9 +173,9 @@ class _Study:
     def _left_out(self, event: LeftOut) -> None:
         self.troubles[event.party] = event.reason
 
-    def question(self, batch: int = 0) -> VoteRequest:
+    def question(self, batch: int = 0) -> Question:
         index = np.arange(batch * QUERIES, (batch + 1) * QUERIES, dtype=np.int64)
-        return VoteRequest(terms_digest=self.terms.digest, batch=batch, index=index)
+        return Question(terms_digest=self.terms.digest, batch=batch, index=index)
 
     def collect(self, batch: int = 0) -> tuple[np.ndarray, int]:
         totals = self.federation.collect(self.question(batch), task="voting")

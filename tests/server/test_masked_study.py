@@ -167,7 +167,7 @@ def test_to_measure_teachers_changes_no_label_and_charges_nothing(
 def test_masks_change_no_label_and_no_figure(study: Study, masked: tuple[int, Path, Seen]) -> None:
     code, plain, seen = study("--seed", "7")
     assert code == 0
-    assert "votes" in {reply["kind"] for reply in seen.replies}
+    assert "answer" in {reply["kind"] for reply in seen.replies}
     code, run_dir, _ = masked
     assert code == 0
     for ours, theirs in zip(_labels(run_dir), _labels(plain), strict=True):
@@ -195,7 +195,7 @@ def test_in_memory_masks_are_the_same_and_nothing_of_them_lies_on_a_disk(
 
 def test_the_coordinator_gets_masked_vectors_and_no_votes(masked: tuple[int, Path, Seen]) -> None:
     _, _, seen = masked
-    assert {reply["kind"] for reply in seen.replies} == {"taught", "summed"}
+    assert {reply["kind"] for reply in seen.replies} == {"joined", "summed"}
     inside = [read_reply(reply["step"]) for reply in seen.replies if reply["kind"] == "summed"]
     kinds = {reply.kind for reply in inside}
     assert kinds == {"sum.shares", "sum.masked", "sum.consent", "sum.unmasked"}
@@ -270,7 +270,7 @@ def test_settings_that_do_not_go_together_are_named(
 def _silent(parties: int, kind: type[Any] | None) -> Iterator[None]:
     """The first parties fall silent at a step, or answer no plain question where `kind` is None."""
     names = {f"party-{number}" for number in range(parties)}
-    step, vote = Hospital.sum_step, Hospital.vote
+    step, vote = Hospital.sum_step, Hospital.answer
 
     def answer(self: Hospital, request: Any) -> Any:
         if kind is not None and self._site.party in names and isinstance(read_request(request.step), kind):
@@ -283,7 +283,7 @@ def _silent(parties: int, kind: type[Any] | None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Hospital, "sum_step", answer)
         if kind is None:
-            patch.setattr(Hospital, "vote", refuse)
+            patch.setattr(Hospital, "answer", refuse)
         yield
 
 

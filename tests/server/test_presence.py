@@ -94,7 +94,7 @@ def test_what_a_revoked_node_says_is_not_taken_and_it_is_asked_no_more() -> None
             admitted.discard(max(grid.get_node_ids()))  # and one that was not asked yet
         return Message(to_flower(EndReply(party="p").to_record()), reply_to=message)
 
-    app.query("votes")(answer)
+    app.query("answer")(answer)
     grid = InlineGrid(app, num_nodes=4)
     admitted.update(grid.get_node_ids())
     record = EndRequest(status="", exit_code=0, summary="").to_record()
@@ -103,7 +103,7 @@ def test_what_a_revoked_node_says_is_not_taken_and_it_is_asked_no_more() -> None
         answers = exchange(
             grid,
             dict.fromkeys(grid.get_node_ids(), record),
-            message_type="query.votes",
+            message_type="query.answer",
             timeout_s=5,
             stop=threading.Event(),
             window=1,

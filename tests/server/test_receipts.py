@@ -8,11 +8,10 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pate_fed.identity.receipt import Receipt
-from pate_fed.protocol.digest import record_digest
-from pate_fed.protocol.messages import TeachReply
+from pate_fed.protocol.messages import JoinReply, record_digest
 from server.receipts import Receipts
 
-REPLY = TeachReply(party="north", terms_digest="ab" * 32, num_teachers=3)
+REPLY = JoinReply(party="north", terms_digest="ab" * 32)
 
 
 def test_each_hospital_gets_its_own_and_nobody_anothers(tmp_path: Path) -> None:

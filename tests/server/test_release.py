@@ -13,15 +13,16 @@ from builders import make_terms, vary
 
 from pate_fed.config.sections import Aggregation
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.votes import make_mechanism
 from pate_fed.privacy import Ledger, LedgerTerms, Protection, SeededNoise, epsilon_of, total_cost
 from pate_fed.privacy.ledger.chain import coordinator_epsilon
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.privacy.mechanisms.own import own_mechanism
-from pate_fed.protocol.cost import coordinator_view, make_mechanism
-from pate_fed.protocol.terms import Terms
 from pate_fed.structure.parts import part_identity
-from server.release import LabelReleaser
+from server.kinds.votes import LabelReleaser
+from server.release import Release, charge
 from server.state import Totals
 
 MASKED = make_terms(secure_sum=True)
@@ -44,7 +45,7 @@ def make_releaser(tmp_path: Path) -> Any:
             protection=Protection(),
             noise=noise.kind,
             private=noise.private,
-            coordinator=coordinator_view(terms, terms.least_clients),
+            coordinator=terms.view(terms.least_clients),
         )
         ledgers.append(Ledger.create(tmp_path / f"{len(ledgers)}.sqlite", ledger_terms))
         return LabelReleaser(terms, mechanism, noise=noise, ledger=ledgers[-1])
@@ -60,31 +61,38 @@ def _totals(queries: int, *, voters: int = 10, votes: int = 10) -> Totals:
     return Totals(np.arange(queries), value, voters)
 
 
+def _released(releaser: LabelReleaser, totals: Totals) -> Release:
+    """Drawn and charged, as a run does it."""
+    release = releaser.draw(totals)
+    charge(releaser._ledger, release, batch_digest=DIGEST)
+    return release
+
+
 def test_under_hospitals_noise_no_more_is_asked_than_labels_are_left(make_releaser: Open) -> None:
     assert make_releaser(MASKED).room(1000) == 1000
     releaser = make_releaser(NOISY)
     assert releaser.room(1000) == 200
     assert releaser.room(20) == 20
-    releaser.release(DIGEST, _totals(160, votes=100))
-    assert releaser.answered == 160
+    _released(releaser, _totals(160, votes=100))
+    assert releaser._ledger.answered == 160
     assert releaser.room(1000) == 50  # 40 labels are left; fewer than 50 queries are no batch of their own
 
 
 def test_without_a_threshold_no_query_is_asked_that_would_get_no_label(make_releaser: Open) -> None:
     releaser = make_releaser(vary(NOISY, aggregator="gnmax"))
-    releaser.release(DIGEST, _totals(190, votes=100))
+    _released(releaser, _totals(190, votes=100))
     assert releaser.room(1000) == 10
 
 
 def test_what_the_coordinator_saw_is_charged_with_who_voted(make_releaser: Open) -> None:
     releaser = make_releaser(NOISY)
-    releaser.release(DIGEST, _totals(5, voters=9))
+    _released(releaser, _totals(5, voters=9))
     [entry] = releaser._ledger.entries()
     assert entry.event.coordinator == hospital_noise(
         sigma_party=NOISY.sigma_party or 0.0, survivors=9, colluders=1
     )
     with pytest.raises(InputError, match="needed"):
-        releaser.release("cd" * 32, _totals(5, voters=7))
+        releaser.draw(_totals(5, voters=7))
     seen = coordinator_epsilon(releaser._ledger.terms, releaser._ledger.events())
     # More hospitals than are counted on: less than the noisy totals cost at worst, more than what won.
     totals = total_cost(releaser._ledger.events()).as_totals
@@ -95,14 +103,14 @@ def test_what_the_coordinator_saw_is_charged_with_who_voted(make_releaser: Open)
 @pytest.mark.parametrize("terms", [MASKED, NOISY], ids=["exact", "noisy"])
 def test_a_void_batch_is_charged_as_asked_and_never_again(terms: Terms, make_releaser: Open) -> None:
     releaser = make_releaser(terms)
-    releaser.void(DIGEST, np.arange(30))
-    assert (releaser.asked, releaser.answered, releaser.labels_left) == (30, 0, 200)
+    charge(releaser._ledger, releaser.void(np.arange(30)), batch_digest=DIGEST)
+    assert (releaser._ledger.asked, releaser._ledger.answered, releaser.labels_left) == (30, 0, 200)
     [entry] = releaser._ledger.entries()
     assert entry.epsilon > 0
     # The fewest voters there may be: no less noise is on its way, whoever falls silent.
-    assert entry.event.coordinator == coordinator_view(terms, 8)
+    assert entry.event.coordinator == terms.view(8)
     with pytest.raises(IntegrityError, match="charged before"):
-        releaser.release(DIGEST, _totals(30, voters=10))
+        _released(releaser, _totals(30, voters=10))
 
 
 def _own_terms(kind: str) -> Terms:
@@ -119,9 +127,9 @@ def _own_terms(kind: str) -> Terms:
 def test_a_mechanism_of_one_s_own_releases_within_the_caps(make_releaser: Open) -> None:
     releaser = make_releaser(_own_terms("Picky"))
     assert releaser.room(1000) == 30
-    release = releaser.release(DIGEST, _totals(30, votes=10))
-    assert release.event.answered == 20 and release.asked < 30  # it stops with the last label
-    assert releaser.asked == release.asked and releaser.room(1000) == 0
+    release = _released(releaser, _totals(30, votes=10))
+    assert release.event.answered == 20 and len(release.label) < 30  # it stops with the last label
+    assert releaser._ledger.asked == len(release.label) and releaser.room(1000) == 0
 
 
 @pytest.mark.parametrize("kind", ["Broken", "Beyond"])
@@ -131,8 +139,9 @@ def test_a_batch_on_which_a_mechanism_fails_is_charged_and_gives_nothing(
     releaser = make_releaser(_own_terms(kind))
     totals = Totals(np.arange(4), np.array([[7, 2, 1]] * 4), 10)
     with pytest.raises(IntegrityError, match="nothing of this batch was released"):
-        releaser.release(DIGEST, totals)
-    assert (releaser.asked, releaser.answered) == (4, 0)
-    [entry] = releaser.ledger.entries()
+        releaser.draw(totals)
+    charge(releaser._ledger, releaser.void(totals.index), batch_digest=DIGEST)
+    assert (releaser._ledger.asked, releaser._ledger.answered) == (4, 0)
+    [entry] = releaser._ledger.entries()
     assert entry.batch_digest == DIGEST and entry.epsilon > 0
-    assert (releaser.ledger.released()[2] == -1).all()
+    assert (releaser._ledger.released()[2] == -1).all()

@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import VOTES, RefusalReply, TeachReply, TeachRequest, VoteReply, VoteRequest
+from pate_fed.protocol.messages import ANSWER, AnswerReply, JoinReply, JoinRequest, Question, RefusalReply
 from server import presence as module
 from server.exchange import exchange
 from server.presence import Presence
@@ -37,20 +37,20 @@ class _Grid(InlineGrid):
 
         def teach(message: Message, context: Context) -> Message:
             name = names[context.node_id]
-            reply: Any = TeachReply(party=name, terms_digest=TERMS, num_teachers=1)
+            reply: Any = JoinReply(party=name, terms_digest=TERMS)
             if name == "stranger":
                 reply = RefusalReply(party="north", code="POLICY_STUDY")
             return Message(to_flower(reply.to_record()), reply_to=message)
 
         def vote(message: Message, context: Context) -> Message:
             self.voted.append(context.node_id)
-            digest = VoteRequest.from_record(from_flower(message.content)).digest
+            digest = Question.from_record(from_flower(message.content)).digest
             votes = np.ones((1, 1), dtype=np.int64)
-            reply = VoteReply(party=names[context.node_id], batch_digest=digest, votes=votes)
+            reply = AnswerReply(party=names[context.node_id], batch_digest=digest, answer=votes)
             return Message(to_flower(reply.to_record()), reply_to=message)
 
-        app.train("teacher")(teach)
-        app.query("votes")(vote)
+        app.train("join")(teach)
+        app.query("answer")(vote)
         super().__init__(app, num_nodes=4)
 
     def get_node_ids(self) -> list[int]:
@@ -65,13 +65,13 @@ class _Grid(InlineGrid):
 
 def _vote(grid: _Grid, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 3) -> dict[int, str | None]:
     monkeypatch.setattr(module, "_LOOK_S", 0.02)
-    request = TeachRequest(terms="{}").to_record()
-    question = VoteRequest(terms_digest=TERMS, batch=0, index=np.arange(1, dtype=np.int64)).to_record()
+    request = JoinRequest(terms="{}").to_record()
+    question = Question(terms_digest=TERMS, batch=0, index=np.arange(1, dtype=np.int64)).to_record()
     returning = Returning(grid, MEMBERS, request)
     answers = exchange(
         grid,
         dict.fromkeys(MEMBERS, question),
-        message_type=VOTES,
+        message_type=ANSWER,
         timeout_s=seconds,
         stop=threading.Event(),
         presence=Presence(grid, returning=returning),
@@ -93,7 +93,7 @@ def test_a_name_whose_node_is_still_there_is_not_given_away(monkeypatch: pytest.
 
 def test_it_is_taken_back_once_the_old_node_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = _Grid({2: "north", 3: "east", 4: "north", 5: "other"}, {3, 4})
-    returning = Returning(grid, {2: "north", 3: "east"}, TeachRequest(terms="{}").to_record())
+    returning = Returning(grid, {2: "north", 3: "east"}, JoinRequest(terms="{}").to_record())
     grid.online = {2, 3, 4}
     assert returning.online({2, 3, 4}) == {2, 3}
     assert returning.node_of(2) == 2

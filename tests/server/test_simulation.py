@@ -157,7 +157,7 @@ def test_teachers_vote_on_what_was_asked_and_on_the_test_inputs(
     study = next(event for event in events if event["event"] == "study")
     votes = [event for event in events if event["event"] == "vote"]
     asked, measured = (sum(event[name] for event in votes) for name in ("queries", "measured"))
-    assert 0 < asked <= study["terms"]["max_queries"] and measured == study["test_size"] > 0
+    assert 0 < asked <= study["terms"]["asks"]["max_queries"] and measured == study["test_size"] > 0
     assert asked + measured < study["terms"]["pool_size"]
     assert votes[0]["measured"] == measured  # with the first question, and never again
     metrics = json.loads((inline[0] / "metrics.json").read_text(encoding="utf-8"))

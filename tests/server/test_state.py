@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol.messages import VoteRequest
+from pate_fed.protocol.messages import Question
 from server.state import CoordinatorState, SanitisedDraw, StudentPredictions, Totals
 
 INDEX = np.arange(2, dtype=np.int64)
@@ -19,8 +19,8 @@ VOTES = np.arange(6, dtype=np.int64).reshape(2, 3)
 TOTALS = Totals(INDEX, VOTES, 3)
 
 
-def _question(batch: int = 0) -> VoteRequest:
-    return VoteRequest(terms_digest="0" * 64, batch=batch, index=INDEX + 10 * batch)
+def _question(batch: int = 0) -> Question:
+    return Question(terms_digest="0" * 64, batch=batch, index=INDEX + 10 * batch)
 
 
 @pytest.fixture
@@ -36,24 +36,24 @@ def state(folder: Path) -> CoordinatorState:
 def test_a_batch_goes_on_with_the_votes_that_are_there(state: CoordinatorState, folder: Path) -> None:
     assert state.last_batch is None
     state.begin_batch(replace(_question(), measured=1), asked=True)
-    state.keep_votes("north.1", VOTES)
+    state.keep_answer("north.1", VOTES)
     again = CoordinatorState(folder)
     again.begin_batch(replace(_question(), measured=1), asked=True)
-    assert list(again.votes()) == ["north.1"]
-    np.testing.assert_array_equal(again.votes()["north.1"], VOTES)
+    assert list(again.answers()) == ["north.1"]
+    np.testing.assert_array_equal(again.answers()["north.1"], VOTES)
     last = again.last_batch
-    assert last is not None and (last.number, last.measured, last.asked) == (0, 1, True)
+    assert last is not None and (last.question.batch, last.question.measured, last.asked) == (0, 1, True)
     assert last.digest == replace(_question(), measured=1).digest != _question().digest
-    np.testing.assert_array_equal(last.index, INDEX)
+    np.testing.assert_array_equal(last.question.index, INDEX)
 
 
 def test_another_batch_or_a_charge_forgets_the_votes(state: CoordinatorState) -> None:
     state.begin_batch(_question(), asked=True)
     for forget in (lambda: state.begin_batch(_question(1), asked=False), state.forget_answers):
-        state.keep_votes("north", VOTES)
+        state.keep_answer("north", VOTES)
         state.keep_sum_reply(0, "north", b"shares")
         forget()
-        assert state.votes() == {} and state.sum_replies(0) == []
+        assert state.answers() == {} and state.sum_replies(0) == []
         assert state.last_batch is not None and not state.last_batch.asked
 
 
@@ -69,7 +69,7 @@ def test_how_far_a_sum_came_and_what_came_of_it_is_kept(state: CoordinatorState,
         [],
     )
     last = again.last_batch
-    assert last is not None and (last.step, last.asked, last.void, last.measured) == (1, True, False, 0)
+    assert last is not None and (last.step, last.asked, last.void) == (1, True, False)
     for _ in range(2):  # one that is revoked before the step is closed
         again.forget_sum_reply(1, "north")
         assert (state.sum_replies(0), state.sum_replies(1)) == ([b"shares"], [])
@@ -78,11 +78,19 @@ def test_how_far_a_sum_came_and_what_came_of_it_is_kept(state: CoordinatorState,
     assert last is not None and last.void and last.digest == _question().digest
 
 
-def test_a_note_of_an_earlier_release_is_read(state: CoordinatorState, folder: Path) -> None:
+def test_what_a_question_rests_on_is_kept_with_it(state: CoordinatorState, folder: Path) -> None:
+    question = replace(_question(3), given=b"weights \0 of a round")
+    state.begin_batch(question, asked=True)
+    last = CoordinatorState(folder).last_batch
+    assert last is not None and last.digest == question.digest != _question(3).digest
+    assert replace(last.question, terms_digest=question.terms_digest).digest == question.digest
+
+
+def test_a_note_that_does_not_say_all_is_damaged(state: CoordinatorState, folder: Path) -> None:
     state.keep_roster(b"roster")
     (folder / "batch.json").write_text('{"batch": 3, "digest": "ab", "index": [1, 2], "asked": true}')
-    last = state.last_batch
-    assert last is not None and (last.number, last.asked, last.step, last.void) == (3, True, 0, False)
+    with pytest.raises(IntegrityError, match="the note of the last batch"):
+        _ = state.last_batch
 
 
 def test_that_nothing_is_left_to_ask_is_known_to_another_process(
@@ -111,7 +119,7 @@ def test_totals_are_there_or_not(state: CoordinatorState, folder: Path) -> None:
 def test_a_simulation_leaves_nothing_private(tmp_path: Path) -> None:
     state = CoordinatorState(None, run_dir=tmp_path)
     state.begin_batch(_question(), asked=True)
-    state.keep_votes("north", VOTES)
+    state.keep_answer("north", VOTES)
     state.keep_roster(b"roster")
     state.keep_totals("a" * 64, TOTALS)
     state.keep_sum_reply(0, "north", b"shares")
@@ -120,7 +128,7 @@ def test_a_simulation_leaves_nothing_private(tmp_path: Path) -> None:
     assert state.sum_replies(0) == [] and not state.all_asked
     state.remove_private()
     assert state.checkpoint(INDEX, INDEX) is None and state.identity().public
-    assert (state.last_batch, state.votes(), state.roster, state.totals("a" * 64)) == (None, {}, b"", None)
+    assert (state.last_batch, state.answers(), state.roster, state.totals("a" * 64)) == (None, {}, b"", None)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -132,7 +140,7 @@ WRITES: dict[str, Callable[[CoordinatorState], object]] = {
     "identity": lambda state: state.identity(),
     "roster": lambda state: state.keep_roster(b"roster"),
     "note": lambda state: state.begin_batch(_question(), asked=True),
-    "votes": lambda state: state.keep_votes("north", VOTES),
+    "votes": lambda state: state.keep_answer("north", VOTES),
     "reply under masks": lambda state: state.keep_sum_reply(0, "north", b"shares"),
     "all asked": lambda state: state.note_all_asked(),
     "totals": lambda state: state.keep_totals("a" * 64, TOTALS),
@@ -161,7 +169,7 @@ def test_what_is_kept_is_private_and_outlives_a_power_cut(
     ("name", "read"),
     [
         ("batch.json", lambda state: state.last_batch),
-        ("votes-north.npz", lambda state: state.votes()),
+        ("answer-north.npz", lambda state: state.answers()),
         (f"totals-{'a' * 64}.npz", lambda state: state.totals("a" * 64)),
         ("../round-2.npz", lambda state: state.predictions(2)),
     ],

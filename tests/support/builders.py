@@ -10,11 +10,12 @@ import numpy as np
 from pate_fed.config.sections import Aggregation, Privacy
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import Dataset, Schema
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.votes import VoteTerms
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.features.settings import FeatureSettings
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.sum_terms import SumTerms
-from pate_fed.protocol.terms import Terms
 from pate_fed.structure.parts import PartIdentity
 
 T = TypeVar("T")
@@ -52,18 +53,20 @@ def make_terms(**changes: Any) -> Terms:
     """Terms of ten hospitals that vote on images of three classes; `changes` as for `vary`."""
     terms = Terms(
         study="s",
+        asks=VoteTerms(
+            teachers_per_client=1,
+            teacher=TeacherSettings(),
+            aggregation=Aggregation(aggregator="confident-gnmax", threshold=6.0, sigma1=6.0, sigma2=5.0),
+            labels=200,
+            max_queries=1500,
+        ),
         num_classes=3,
         image_shape=(8, 8, 1),
         pool_size=2000,
         pool_digest="00" * 32,
         num_clients=10,
-        teachers_per_client=1,
         least_clients=8,
-        aggregation=Aggregation(aggregator="confident-gnmax", threshold=6.0, sigma1=6.0, sigma2=5.0),
-        labels=200,
-        max_queries=1500,
         privacy=Privacy(),
-        teacher=TeacherSettings(),
     )
     return vary(terms, **changes)
 
@@ -112,15 +115,15 @@ def make_sum_terms(*, at_hospitals: bool = True, **changes: Any) -> Terms:
         squared_norm=1024**2,
         sigma=None if at_hospitals else 6000.0,
         most_units=None,
+        labels=1500,
     )
     noise_at, sigma_party = ("hospitals", 2400.0) if at_hospitals else ("coordinator", None)
     colluders = 1 if at_hospitals else None
     terms = replace(
-        make_terms(labels=1500),
-        aggregation=Aggregation(aggregator="class-sums"),
+        make_terms(),
         secrecy=TrustModel(secure_sum=True, noise_at=noise_at, colluders=colluders),
         sigma_party=sigma_party,
-        sums=sums,
+        asks=sums,
     )
     return vary(terms, **changes)
 
@@ -132,9 +135,8 @@ THEIRS = PartIdentity(name="theirs.mech:make", version="1.2", digest="cd" * 32)
 def own_map_terms(**changes: Any) -> Terms:
     """Terms of class sums whose features are those of somebody else's code."""
     terms = make_sum_terms(**changes)
-    assert terms.sums is not None
-    theirs = replace(terms.sums, settings=FeatureSettings(name=THEIRS.name), part=THEIRS)
-    return replace(terms, sums=theirs)
+    theirs = replace(SumTerms.of(terms), settings=FeatureSettings(name=THEIRS.name), part=THEIRS)
+    return replace(terms, asks=theirs)
 
 
 def make_label_terms() -> LabelTerms:

@@ -36,7 +36,7 @@ def simulate(options: Sequence[str], said: str) -> None:
 def die_learning(command: Sequence[str]) -> None:
     """`pate-fed` with private labels, killed when it begins to learn."""
     from pate_fed.cli.main import main
-    from pate_fed.label_dp import learners
+    from pate_fed.kinds.label_dp import learners
 
     learners.train = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     sys.exit(main(command))

@@ -37,12 +37,12 @@ from pate_fed.cli.main import main
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.flower.inline import run_inline
+from pate_fed.kinds.labels import LabelTerms, PublicClusters, PublicPool, label_terms
+from pate_fed.kinds.make import make_terms, public_file
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import Ledger
 from pate_fed.privacy.ledger.report import verify_run
-from pate_fed.protocol.label_terms import LabelTerms, PublicClusters, PublicPool, label_terms
-from pate_fed.protocol.make_terms import features_file, make_terms
-from pate_fed.protocol.messages import LabelRequest, SumRequest, TeachRequest, VoteRequest
-from pate_fed.protocol.terms import Terms
+from pate_fed.protocol.messages import JoinRequest, LabelRequest, Question, SumRequest
 from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply
 from pate_fed.secure_sum.messages import Enrolment
 from server.app import Coordinator
@@ -174,7 +174,7 @@ class HospitalKind(ABC):
             made = self.sum if known else CoordinatorSum(Identity.generate(), study=terms.digest)
             enrol = made.enrol_request().to_bytes()
         hospital, request = self.hospital(number), self.request(text or terms.to_json(), enrol)
-        answer = hospital.answer if isinstance(hospital, LabelHospital) else hospital.teach  # type: ignore[attr-defined]
+        answer = hospital.answer if isinstance(hospital, LabelHospital) else hospital.join  # type: ignore[attr-defined]
         return answer(request)
 
     def close(self, threshold: int | None = None) -> None:
@@ -183,21 +183,21 @@ class HospitalKind(ABC):
             self.sum.admit(Enrolment.from_bytes(self.agree(number).enrolment))
         self.roster = self.sum.close_roster(threshold=threshold or self.terms.least_clients).to_bytes()
 
-    def question(self, batch: int = 0, index: Ints | None = None, measured: int = 0) -> VoteRequest:
+    def question(self, batch: int = 0, index: Ints | None = None, measured: int = 0) -> Question:
         """All that is asked about, as one question."""
         places = self.places() if index is None else np.asarray(index, dtype=np.int64)
-        return VoteRequest(terms_digest=self.terms.digest, batch=batch, index=places, measured=measured)
+        return Question(terms_digest=self.terms.digest, batch=batch, index=places, measured=measured)
 
-    def open(self, question: VoteRequest, **changes: Any) -> SumBatch:
+    def open(self, question: Question, **changes: Any) -> SumBatch:
         """The coordinator's rounds about a question; `changes` to what it says of them."""
-        votes = not self.at_hospitals and isinstance(self.terms, Terms) and self.terms.sums is None
-        totals = SumRange.votes(self.terms.num_teachers) if votes else SumRange.noisy()
+        most = self.terms.bounds.largest(HOSPITALS)
+        totals = SumRange.noisy() if most is None else SumRange.votes(most)
         usual = {"length": len(question.index) * CLASSES, "sum_range": totals}
         return self.sum.open_batch(
             batch=question.batch, batch_digest=question.digest, roster_rides=True, **{**usual, **changes}
         )
 
-    def send(self, number: int, question: VoteRequest, message: Any, **changes: Any) -> Any:
+    def send(self, number: int, question: Question, message: Any, **changes: Any) -> Any:
         """One step to one hospital; its message, or its refusal."""
         values = {
             "terms_digest": question.terms_digest,
@@ -210,7 +210,7 @@ class HospitalKind(ABC):
         reply = self.hospital(number).sum_step(SumRequest(**{**values, **changes}))
         return read_reply(reply.step) if hasattr(reply, "step") else reply
 
-    def total(self, question: VoteRequest) -> Ints:
+    def total(self, question: Question) -> Ints:
         """The sum over all hospitals, after all rounds."""
         batch = self.open(question)
         for requests in batch.rounds():
@@ -245,14 +245,14 @@ class _Tables(HospitalKind):
             write_tables(self.folder)
         study = table_study(self.folder, sums=self.sums, at_hospitals=self.at_hospitals, seed=seed)
         dataset = load_study_data(study)
-        self.features = features_file(study, dataset)
+        self.features = public_file(study, dataset)
         return make_terms(study, dataset)
 
     def hospital(self, number: int) -> Hospital:
         return Hospital(local_site(self.settings[number]))
 
-    def request(self, terms: str, enrol: bytes) -> TeachRequest:
-        return TeachRequest(terms=terms, enrol=enrol, features=self.features)
+    def request(self, terms: str, enrol: bytes) -> JoinRequest:
+        return JoinRequest(terms=terms, enrol=enrol, file=self.features)
 
     def data(self, number: int) -> Path:
         return self.folder / f"h{number}.csv"
@@ -261,7 +261,7 @@ class _Tables(HospitalKind):
 class Votes(_Tables):
     """Teachers' votes; the coordinator adds the noise to their exact totals."""
 
-    given, at_hospitals, in_parts = "voted", False, True
+    given, at_hospitals, in_parts = "answered", False, True
 
     def places(self) -> Ints:
         return np.arange(30, dtype=np.int64)
@@ -276,11 +276,10 @@ class NoisyVotes(Votes):
 class ClassSums(_Tables):
     """Sums of features by class, with noise at the hospitals."""
 
-    given, sums = "summed", True
+    given, sums = "answered", True
 
     def places(self) -> Ints:
-        sums = self.terms.sums
-        return np.arange(sums.dimension, dtype=np.int64)
+        return np.arange(self.terms.bounds.rows, dtype=np.int64)
 
 
 class ExactClassSums(ClassSums):
@@ -434,7 +433,7 @@ class _TableStudy(StudyKind):
 class VoteStudy(_TableStudy):
     """Votes, one batch."""
 
-    given, asks, void = "voted", 30, 2  # no label to learn from
+    given, asks, void = "answered", 30, 2  # no label to learn from
 
 
 class NoisyVoteStudy(VoteStudy):
@@ -446,7 +445,7 @@ class NoisyVoteStudy(VoteStudy):
 class SumStudy(_TableStudy):
     """Class sums with noise at the hospitals."""
 
-    given, asks, sums, at_hospitals = "summed", RECORDS, True, True
+    given, asks, sums, at_hospitals = "answered", RECORDS, True, True
 
 
 class ExactSumStudy(SumStudy):

@@ -16,7 +16,7 @@ from flwr.app import Message
 import clients.app
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.label_terms import (
+from pate_fed.kinds.labels import (
     LabelTerms,
     PublicClusters,
     PublicPool,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -93,10 +94,11 @@ class SumStudy:
         assert not (self.folder / "run" / "private").exists()
         for party in self.hospitals:
             assert party.wait(60) == 0, party.text
-            assert party.text.count("class sums given, under masks") == 1
-            assert " sums=1 " in party.last_line
+            assert party.text.count("answered under masks: ") == 1
+            [rows] = re.findall(r"answered under masks: (\d+) rows", party.text)
+            assert f" answered={rows} " in party.last_line
             log = self.log(party.name)
-            assert [event["event"] for event in log].count("summed") == 1
+            assert [event["event"] for event in log].count("answered") == 1
             faults -= [event["event"] for event in log].count("refused")
             assert not (self.rehearsal.state_of(party.name) / "answer.npz").exists()
         assert faults == 0

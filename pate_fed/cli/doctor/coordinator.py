@@ -13,7 +13,7 @@ from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError, QuorumError
 from pate_fed.identity import Authority
 from pate_fed.identity.certificates import days_left, expiry_warnings, require_valid
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.terms import Terms
 from pate_fed.runtime.addresses import check_port, split_address
 from pate_fed.runtime.run_dir import choose_run_dir
 
@@ -85,17 +85,16 @@ class CoordinatorSide:
     def _check_pool(self) -> CheckResult:
         """The public pool, the terms over it, and whether the budget affords a query."""
         from pate_fed.config.data import load_study_data
+        from pate_fed.kinds.guarantee import require_meaningful
+        from pate_fed.kinds.make import check_against_data, make_terms
         from pate_fed.privacy import noise_from_seed
-        from pate_fed.protocol.cost import make_ledger_terms
-        from pate_fed.protocol.guarantee import require_meaningful
-        from pate_fed.protocol.make_terms import check_against_data, make_terms
 
         assert self._study is not None
         data = load_study_data(self._study)
         check_against_data(self._study, data)
         terms = make_terms(self._study, data)
         noise = noise_from_seed(self._study.seed)
-        require_meaningful(terms, make_ledger_terms(terms, noise=noise.kind, private=noise.private))
+        require_meaningful(terms, terms.ledger_terms(noise=noise.kind, private=noise.private))
         self._terms = terms
         return CheckResult(f"{terms.pool_size} public inputs; {cost_text(terms.to_json())}")
 

@@ -26,8 +26,8 @@ from pate_fed.errors import InputError, PolicyError
 from pate_fed.identity import HospitalIdentity, read_terms
 from pate_fed.identity.certificates import days_left, issued_at, read_certificate
 from pate_fed.identity.keys import check_name
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.terms import Terms
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.runtime.addresses import split_address
 from pate_fed.runtime.run_dir import check_writable
 

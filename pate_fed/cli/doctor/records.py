@@ -20,9 +20,10 @@ from pate_fed.config.sections import Parties
 from pate_fed.config.study import read_study
 from pate_fed.data import InputSpec, Rows, split_by_patient
 from pate_fed.format import accuracy_text, share_text
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TABLE_TEACHERS, TeacherSettings
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.terms import Terms
 from pate_fed.structure.parts import is_part_name
 
 Ints = NDArray[np.int64]
@@ -50,7 +51,7 @@ class WantedRecords:
     def by_terms(cls, terms: Terms) -> WantedRecords:
         """By signed terms."""
         study = study_of(terms)
-        sums = terms.sums is not None
+        sums = isinstance(terms.asks, SumTerms)
         return cls(spec=kind_of(terms), parties=study.parties, teacher=study.teacher, sums=sums)
 
     @classmethod

@@ -17,12 +17,12 @@ from winner_laws import gaussian_masses, winner_law, winner_laws
 from winner_search import Noise, largest, renyi
 
 from pate_fed.errors import InputError
+from pate_fed.kinds.votes import protection_of
 from pate_fed.privacy import ConfidentGNMax, DistributedGNMax, GNMax, Protection
 from pate_fed.privacy.bounds.cost import OutcomeCost
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
 from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp, moved_rdp
 from pate_fed.privacy.mechanisms.events import hospital_noise
-from pate_fed.protocol.cost import protection_of
 
 Floats = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from ledgers import TERMS
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.label_dp.randres import RandRes
+from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.privacy import (
     ConfidentGNMax,
     Ledger,

@@ -1,0 +1,73 @@
+"""What a hospital does for one kind of question; the rest is alike for every kind (`clients.hospital`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.log import HospitalLog
+from clients.site import Objection, Site
+from pate_fed.kinds.terms import Terms
+from pate_fed.protocol.messages import Question
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.structure.parts import part_identity, require_same_part
+
+Ints = NDArray[np.int64]
+
+
+class HospitalSide(ABC):
+    """One hospital's work for a kind: `terms` are agreed or about to be, `site` is under them.
+
+    Whatever it returns is exact: noise, masks, journal and log come after it.
+    """
+
+    def __init__(self, site: Site, terms: Terms, log: HospitalLog) -> None:
+        self.site, self.terms, self.log = site, terms, log
+
+    def check_parts(self) -> None:
+        """Hold code that is none of ours against the one in the terms.
+
+        Raises:
+            InputError: it is not here, or cannot be loaded.
+            IntegrityError: it is another one here.
+        """
+        for kind, part in self.terms.asks.parts:
+            if kind != "aggregator":  # it runs at the coordinator
+                require_same_part(part_identity(part.name, kind), part)
+
+    def objection(self) -> Objection | None:
+        """Why the hospital's settings do not go with the terms, with a sentence for its own log; or None."""
+        return None
+
+    def take(self, file: bytes) -> None:
+        """Keep the public file that came with the terms.
+
+        Raises:
+            IntegrityError: it is not the one in the terms, or none came.
+        """
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Get ready to answer: what is wrong with the records is found now, and not in the midst of a sum.
+
+        Raises:
+            InputError: they cannot be used.
+        """
+
+    def refusal(self, question: Question) -> Refusal | None:
+        """Why this question is none of the kind's, or cannot be answered yet; None where it can."""
+        return None
+
+    @abstractmethod
+    def answer(self, question: Question) -> Ints:
+        """What the hospital says, without noise: int64 (rows, columns).
+
+        Raises:
+            InputError: the records cannot be used.
+        """
+
+    def counted(self, question: Question) -> int:
+        """Public inputs that an answer is about, as caps and policies count them."""
+        return 0

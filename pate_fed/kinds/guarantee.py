@@ -1,0 +1,134 @@
+"""What follows from a study's terms before its first message: its guarantee, and its messages' sizes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pate_fed.config.defaults import MOST_BY_DEFAULT, USEFUL_LABELS, Ensemble, affordable_offer
+from pate_fed.config.sections import EPSILON_ALARM
+from pate_fed.errors import InputError
+from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.votes import VoteTerms
+from pate_fed.privacy import LedgerTerms
+from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.protection import LEAST_PARTIES
+
+_NUMBER = 8  # int64 on the wire; masked entries take less, and so do most pools
+_PER_HOSPITAL = 2048  # a name, keys, signatures, sealed shares
+_RECEIPT = 400  # digests of a query's messages: five, where it is a batch of its own
+_MARGIN = 2**20  # headers, digests, and what Flower wraps around a message
+_MOST = 2**31 - 1  # gRPC's own limit
+
+
+def guarantee_lines(fixed: LedgerTerms) -> list[str]:
+    """ε that a study cannot pass, as text: at which δ, for which unit, against whom."""
+    public, coordinator = guaranteed_epsilon(fixed), guaranteed_coordinator_epsilon(fixed)
+    told = "unbounded" if coordinator is None else f"ε={epsilon_text(coordinator)}"
+    found = [
+        f"guaranteed: ε={epsilon_text(public)} at δ={delta_text(fixed.delta)} for {fixed.protects}, "
+        "against all who see the labels or the student",
+        f"against the coordinator: {told}; it sees {fixed.coordinator.text()}",
+    ]
+    found += (each.warning for each in fixed.assumptions.each)
+    if not fixed.private:
+        found.append("not private: the noise is seeded; with private noise the same ε would hold")
+    return found
+
+
+def worst_epsilon(terms: Terms) -> tuple[float | None, float | None]:
+    """The most that the study can cost at its δ: against all who see labels, and against the coordinator.
+
+    What the ledger promises: whatever the answers are. None where the coordinator sees them without noise.
+
+    Raises:
+        InputError: terms that no mechanism has.
+    """
+    fixed = terms.ledger_terms(noise="as agreed", private=terms.seed is None)
+    return guaranteed_epsilon(fixed), guaranteed_coordinator_epsilon(fixed)
+
+
+def require_meaningful(terms: Terms, fixed: LedgerTerms) -> None:
+    """Refuse a study whose guarantee means almost nothing, unless its terms say that it is meant.
+
+    Raises:
+        InputError: ε above 10 against the public, or none; the message says what to do.
+    """
+    if terms.privacy.allow_weak:
+        return
+    epsilon = guaranteed_epsilon(fixed)
+    if epsilon is not None and epsilon <= EPSILON_ALARM:
+        return
+    raise InputError(
+        f"ε={epsilon_text(epsilon)} at δ={delta_text(terms.delta)} against all who see labels promises "
+        f"almost nothing: at most {EPSILON_ALARM:g} is meant, and nothing was asked. {_instead(terms)}. "
+        "--allow-weak-privacy (privacy.allow_weak = true) runs it all the same"
+    )
+
+
+def _instead(terms: Terms) -> str:
+    """What a federation of this size could do."""
+    if isinstance(terms.asks, SumTerms):
+        return "Give a smaller --epsilon, from which the noise follows, or leave --sigma2 out"
+    votes = VoteTerms.of(terms)
+    if votes.claim is not None:
+        return (
+            "Give its parameters more noise ([aggregation.parameters]), a budget (--epsilon) or smaller caps "
+            "(--labels, --max-queries)"
+        )
+    teachers, privacy = terms.num_teachers, terms.privacy
+    offer = affordable_offer(
+        Ensemble(
+            num_teachers=teachers,
+            num_classes=terms.num_classes,
+            aggregator="confident-gnmax",
+            privacy=privacy,
+            votes_moved=privacy.votes_moved(votes.teachers_per_client),
+        )
+    )
+    labels, budget = offer.answered if offer else 0, epsilon_text(privacy.epsilon or MOST_BY_DEFAULT)
+    if labels >= USEFUL_LABELS:
+        return (
+            f"{counted(teachers, 'teacher')} can have {labels} labels at ε={budget}: leave out noise, "
+            "threshold and counts, give --epsilon, or see pate-fed plan"
+        )
+    alone = privacy.votes_moved(2) == 1  # more teachers a hospital make no unit sway more votes
+    more = "a larger --teachers-per-client (smaller disjoint parts), " if alone else ""
+    sums = "" if terms.num_clients < LEAST_PARTIES else "class sums (--aggregator class-sums --secure-sum), "
+    return (
+        f"{counted(teachers, 'teacher')} are too few for a useful vote: ε={budget} buys "
+        f"{counted(labels, 'label')}. Labels grow with the square of the teachers. Take {more}more "
+        f"hospitals, a larger --epsilon, {sums}or stay alone, each hospital with a model of its own"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSizes:
+    """Bytes of the largest legitimate message each way, with a margin."""
+
+    to_hospital: int
+    to_coordinator: int
+
+
+def largest_messages(terms: Terms | LabelTerms) -> MessageSizes:
+    """What the largest message of a study under these terms can take.
+
+    To a hospital that is the public pool (8 bytes a number, its file's type not being in the terms) with the
+    encoder or the feature map, to the coordinator a batch of all the queries that the terms allow, a vote
+    matrix of int64, or all sums.
+    """
+    shared = _MARGIN + _PER_HOSPITAL * terms.num_clients
+    to_hospital = shared + len(terms.to_json())
+    if isinstance(terms, LabelTerms):
+        to_hospital += _NUMBER * terms.pool_size
+        counts = terms.num_clusters * terms.num_classes
+        to_coordinator = shared + _NUMBER * max(2 * terms.pool_size, counts)
+    else:
+        bounds, queries = terms.bounds, min(terms.pool_size, terms.max_queries)
+        to_hospital += _NUMBER * (terms.pool_size * math.prod(terms.image_shape) + queries)
+        to_hospital += _RECEIPT * queries + bounds.file
+        to_coordinator = shared + _NUMBER * bounds.rows * bounds.columns
+    return MessageSizes(to_hospital=min(to_hospital, _MOST), to_coordinator=min(to_coordinator, _MOST))

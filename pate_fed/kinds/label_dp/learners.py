@@ -1,0 +1,149 @@
+"""Learning from private labels: normal, semi-supervised, and semi-supervised on what clusters confirm.
+
+LDP, Algorithms 6 and 7. All of it is post-processing of released labels and public features and costs no
+privacy (Propositions 2 to 4). There is one loop for all, that of `pate_fed.learning.students.fixmatch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.kinds.label_dp.public import PublicInputs
+from pate_fed.kinds.label_dp.release import NO_LABEL, PrivateLabels
+from pate_fed.learning.device import seeded
+from pate_fed.learning.networks.classifiers import Classifier
+from pate_fed.learning.settings import StudentSettings
+from pate_fed.learning.students.data import TrainingSets
+from pate_fed.learning.students.fixmatch import FixMatch
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnSettings:
+    """How long and how fast; the same for every method, so that methods can be compared.
+
+    An epoch shows as many labelled inputs as there are records, and three times as many unlabelled ones.
+
+    Raises:
+        InputError: a value is out of range.
+    """
+
+    epochs: int = 5
+    batch_size: int = 128
+    learning_rate: float = 3e-3
+    sgd: bool = False
+    ema_decay: float = 0.998
+
+    def __post_init__(self) -> None:
+        self.student()
+
+    def student(self) -> StudentSettings:
+        """The same for `FixMatch`: every label teaches, none is taken off for its loss."""
+        return StudentSettings(
+            name="fixmatch",
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            ema_decay=self.ema_decay,
+            noise_rate=0.0,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervision:
+    """What a network learns beside the labels' plain loss; see `FixMatch`.
+
+    `unlabelled_weight` is the weight of inputs without a label, `keep_probability` that with which randomised
+    response left a label as it was.
+    """
+
+    unlabelled_weight: float = 1.0
+    mixup: float = 0.0
+    keep_probability: float = 1.0
+
+
+LABELS_ALONE = Supervision(unlabelled_weight=0.0)
+
+
+def train(
+    public: PublicInputs,
+    index: Ints,
+    targets: NDArray[np.generic],
+    settings: LearnSettings,
+    *,
+    seed: int,
+    unlabelled: Ints | None = None,
+    supervision: Supervision = Supervision(),
+) -> Classifier:
+    """One network, with averaged weights, from labels of some public inputs.
+
+    Shapes: `index` int64 (m,) into the inputs, `targets` int64 (m,), or probabilities float (m, K);
+    `unlabelled` int64 (u,), all inputs where it is None.
+
+    Raises:
+        InputError: there is no label.
+        PateFedError: a loss is no longer finite.
+    """
+    if len(index) == 0:
+        raise InputError("no private label is left to learn from: a larger ε or fewer clusters are meant")
+    device = public.device
+    with seeded(seed, device):
+        views = public.views()
+        labels = torch.from_numpy(np.array(targets)).to(device)
+        trained = FixMatch(
+            settings.student(),
+            public.network(),
+            views,
+            unlabelled_weight=supervision.unlabelled_weight,
+            mixup=supervision.mixup,
+            sgd=settings.sgd,
+            keep_probability=supervision.keep_probability,
+        )
+        every = np.arange(len(public)) if unlabelled is None else unlabelled
+        sets = TrainingSets(
+            labelled=torch.from_numpy(np.array(index, dtype=np.int64)).to(device),
+            labels=labels if labels.dtype == torch.int64 else labels.float(),
+            wrong=torch.zeros(len(index), dtype=torch.bool, device=device),
+            truth_known=False,
+            unlabelled=torch.from_numpy(np.array(every, dtype=np.int64)).to(device),
+        )
+        for epoch in public.epochs(settings.epochs):
+            trained.run_epoch(epoch, sets)
+    return trained.average
+
+
+def ldp_normal(
+    public: PublicInputs, labels: PrivateLabels, settings: LearnSettings, *, seed: int, mixup: float = 0.0
+) -> Classifier:
+    """LDP-Normal: supervised learning as if the labels were true; with `mixup` 1 after RandRes it is LP-1ST.
+
+    A posterior, where the mechanism gives one, is learnt in place of classes.
+    """
+    index = np.flatnonzero(labels.label != NO_LABEL)
+    targets = labels.label[index] if labels.posterior is None else labels.posterior[index]
+    return train(public, index, targets, settings, seed=seed, supervision=replace(LABELS_ALONE, mixup=mixup))
+
+
+def ldp_ssl(
+    public: PublicInputs, label: Ints, settings: LearnSettings, *, seed: int, keep_probability: float = 1.0
+) -> Classifier:
+    """LDP-SSL: FixMatch on all inputs with the labels there are (-1: none).
+
+    `keep_probability` is that with which randomised response left a label as it was, which is public. The
+    paper learns the responses as they are, and a network that does is never sure of any class.
+    """
+    index = np.flatnonzero(label != NO_LABEL)
+    return train(
+        public,
+        index,
+        label[index],
+        settings,
+        seed=seed,
+        supervision=Supervision(keep_probability=keep_probability),
+    )

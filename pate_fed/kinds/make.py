@@ -1,0 +1,273 @@
+"""From a study and its public pool to the terms that hospitals agree to, checked before any writing."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from pate_fed.config.backend import PROCESSES
+from pate_fed.config.data import deal_records
+from pate_fed.config.registry import find_part
+from pate_fed.config.sections import CLASS_SUMS
+from pate_fed.config.study import Study
+from pate_fed.data import Dataset
+from pate_fed.errors import InputError
+from pate_fed.kinds.sums import SumTerms, protection_by, sum_noise
+from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.votes import VoteTerms, noise_share
+from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
+from pate_fed.learning.teachers.own import try_own
+from pate_fed.privacy.mechanisms.class_sums import SumShape
+from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
+from pate_fed.privacy.protection import Protection
+from pate_fed.structure.parts import PartIdentity, is_part_name, load_part, part_identity
+
+if TYPE_CHECKING:
+    from pate_fed.learning.features.feature_map import FeatureMap
+    from pate_fed.learning.features.settings import FeatureSettings
+    from pate_fed.learning.networks.encoder import Encoder
+
+
+def make_terms(study: Study, dataset: Dataset) -> Terms:
+    """The terms of a study over this pool."""
+    study = study.resolve()
+    asks, sigma_party = (_sums_of if study.aggregation.sums else _votes_of)(study, dataset)
+    return Terms(
+        study=study.name,
+        asks=asks,
+        num_classes=dataset.num_classes,
+        image_shape=tuple(int(length) for length in dataset.public_images.shape[1:]),
+        pool_size=len(dataset.public_images),
+        pool_digest=dataset.pool_digest,
+        num_clients=study.parties.num_clients,
+        least_clients=study.least_clients,
+        privacy=study.privacy,
+        secrecy=study.secrecy,
+        sigma_party=sigma_party,
+        seed=study.seed,
+        classes=dataset.class_names,
+        table=study.data.table,
+        window=study.data.window,
+        about=study.about,
+    )
+
+
+def _votes_of(study: Study, dataset: Dataset) -> tuple[VoteTerms, float | None]:
+    """The terms of votes, and each hospital's share of the noise in votes, where they add it."""
+    secrecy, least = study.secrecy, study.least_clients
+    encoder = public_encoder(study, dataset)
+    mechanism = study_mechanism(study, num_classes=dataset.num_classes)
+    a_label = study.aggregation.queries_a_label(
+        study.parties.num_teachers, noise_at_hospitals=secrecy.at_hospitals
+    )
+    most = study.queries.cap(dataset.num_queries, a_label=a_label)
+    votes = VoteTerms(
+        teachers_per_client=study.parties.teachers_per_client,
+        records_per_teacher=study.parties.records_per_teacher,
+        teacher=study.teacher,
+        aggregation=study.aggregation,
+        labels=min(study.queries.labels or most, most),
+        max_queries=most,
+        encoder=None if encoder is None else encoder.digest,
+        teacher_part=_teacher_part(study),
+        claim=None if mechanism is None else mechanism.claim,
+    )
+    return votes, noise_share(study.aggregation, secrecy, least) if secrecy.at_hospitals else None
+
+
+def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
+    """The terms of class sums, and each hospital's share of the noise in steps, where they add it."""
+    from pate_fed.learning.features.own import OwnFeatures
+
+    features, privacy, secrecy = public_features(study, dataset), study.privacy, study.secrecy
+    most = study.sums.most_records if privacy.unit == "hospital" else None
+    shares = secrecy.shares(study.parties.num_clients, study.least_clients) if secrecy.at_hospitals else None
+    sigma = sum_noise(
+        SumShape(
+            num_classes=dataset.num_classes,
+            dimension=features.dimension,
+            squared_norm=features.squared_norm,
+        ),
+        protection_by(privacy, most),
+        privacy=privacy,
+        sigma2=study.aggregation.sigma2,
+        shares=shares,
+    )
+    sums = SumTerms(
+        settings=features.settings,
+        features=features.digest,
+        dimension=features.dimension,
+        squared_norm=features.squared_norm,
+        sigma=sigma if shares is None else None,
+        most_units=most,
+        part=features.part if isinstance(features, OwnFeatures) else None,
+        labels=dataset.num_queries,
+    )
+    return sums, None if shares is None else sigma
+
+
+@lru_cache(maxsize=1)
+def public_features(study: Study, dataset: Dataset) -> FeatureMap:
+    """The feature map of a study of class sums, from its schema and the public inputs that get labels."""
+    return feature_map_of(
+        study.sums.of_inputs(study.data.table), dataset.public_images[: dataset.num_queries]
+    )
+
+
+def feature_map_of(settings: FeatureSettings, public: NDArray[Any]) -> FeatureMap:
+    """The feature map that settings name, ours or the user's own, made of public inputs (n, ...).
+
+    Raises:
+        InputError: a pool that does not fit the settings, or a part that fails.
+    """
+    from pate_fed.learning.features.own import own_features
+
+    build = own_features if settings.own else find_part(settings.name, "feature map")
+    found: FeatureMap = build(settings, public)
+    return found
+
+
+def public_file(study: Study, dataset: Dataset) -> bytes:
+    """The public file that hospitals get with the terms, an encoder or a feature map; else empty."""
+    if study.aggregation.sums:
+        return public_features(study, dataset).to_bytes()
+    encoder = public_encoder(study, dataset)
+    return b"" if encoder is None else encoder.to_bytes()
+
+
+def _teacher_part(study: Study) -> PartIdentity | None:
+    name = study.teacher.name
+    return part_identity(name, "teacher") if is_part_name(name) else None
+
+
+def study_mechanism(study: Study, *, num_classes: int) -> OwnMechanism | None:
+    """The mechanism of the user's own that a study names, with its curve read; None where it is ours.
+
+    Raises:
+        InputError: it cannot be loaded, fails, or claims no curve.
+    """
+    given, parties, privacy = study.aggregation, study.parties, study.privacy
+    if not given.own:
+        return None
+    return own_mechanism(
+        load_part(given.aggregator, "aggregator"),
+        classes=num_classes,
+        num_teachers=parties.num_teachers,
+        protection=Protection(
+            unit=privacy.unit,
+            adjacency=privacy.adjacency,
+            votes_moved=privacy.votes_moved(parties.teachers_per_client),
+        ),
+        parameters=dict(given.parameters),
+        identity=part_identity(given.aggregator, "aggregator"),
+    )
+
+
+def public_encoder(study: Study, dataset: Dataset) -> Encoder | None:
+    """What teachers learn on, fitted to the public inputs that may be asked about; None where none is needed.
+
+    The student of such teachers starts from it too.
+    """
+    if study.aggregation.sums or not study.teacher.needs_encoder:
+        return None
+    from pate_fed.learning.networks.encoder import encoder_for  # late: tables need no torch
+
+    pool = dataset.public_images[: dataset.num_queries]
+    return encoder_for(study.teacher, pool)
+
+
+def check_against_data(study: Study, dataset: Dataset) -> None:
+    """What only the data can tell about a study.
+
+    Raises:
+        InputError: a teacher, student or query strategy of one's own that cannot do its work, more teachers
+            than private records, a party with fewer records than teachers, more queries than the pool holds,
+            networks for rows, forests for images, or a device that is not there.
+    """
+    _check_models(study, dataset)
+    # Where hospitals keep their own files, the coordinator has none of their records.
+    if len(dataset.private_labels) or not study.data.from_files:
+        _check_private(study, dataset)
+    if dataset.public_images.ndim > 2:
+        from pate_fed.learning.device import resolve_device
+
+        resolve_device(study.engine.device)
+    if is_part_name(study.teacher.name):
+        what = f"teacher {study.teacher.name!r}"
+        part = load_part(study.teacher.name, "teacher")
+        try_own(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
+    if (code := study.student.code) is not None:
+        from pate_fed.learning.students.own import try_own_student
+
+        try_own_student(
+            load_part(code, "student"),
+            dataset.public_images,
+            what=f"student {code!r}",
+            num_classes=dataset.num_classes,
+            network=not study.student.own,
+            with_probabilities=study.aggregation.aggregator == CLASS_SUMS,
+        )
+    if is_part_name(strategy := study.queries.strategy):
+        from pate_fed.learning.students.own_strategy import try_own_strategy
+
+        try_own_strategy(
+            load_part(strategy, "query strategy"),
+            dataset.public_images[: dataset.num_queries],
+            name=strategy,
+            num_classes=dataset.num_classes,
+            seed=study.seed_for("strategy", 0),
+        )
+    most = study.queries.max_queries
+    if most is not None and most > dataset.num_queries and not study.is_planned:
+        raise InputError(
+            f"--max-queries {most}: {dataset.name} has {dataset.num_queries} public inputs to ask about"
+        )
+
+
+def _check_models(study: Study, dataset: Dataset) -> None:
+    """What a study itself tells of its inputs but where they are the user's own data."""
+    rows, sums = dataset.public_images.ndim == 2, study.aggregation.sums
+    what = f"dataset {study.data.dataset!r}"
+    students = (RIDGE,) * sums + (TABLE_STUDENTS if rows else STUDENTS)
+    teachers = TABLE_TEACHERS if rows else TEACHERS
+    for kind, name, choices in (
+        *(() if sums else (("teacher", study.teacher.name, teachers),)),  # sums need none
+        ("student", study.student.name, students),
+    ):
+        if name not in choices and not is_part_name(name):
+            raise InputError(
+                f"{what}: gives {'rows' if rows else 'images'}, so --{kind} {name} cannot learn from it: one "
+                f"of {', '.join(choices)} is meant, or one of your own"
+            )
+    if rows and study.data.own and (sums or study.engine.backend == PROCESSES):
+        whose = f"--aggregator {CLASS_SUMS} needs" if sums else "hospitals apart need"
+        raise InputError(f'{what}: gives rows; {whose} dataset = "table", whose schema says what they are')
+
+
+def _check_private(study: Study, dataset: Dataset) -> None:
+    if study.parties.records_per_teacher is not None:
+        _check_parts(study, dataset, least=1)
+        return
+    records, teachers = len(dataset.private_labels), study.parties.num_teachers
+    if teachers > records:
+        raise InputError(
+            f"--num-clients {study.parties.num_clients} with --teachers-per-client "
+            f"{study.parties.teachers_per_client}: {teachers} teachers, but {dataset.name} has {records} "
+            "private records; every teacher needs at least one"
+        )
+    _check_parts(study, dataset, least=study.parties.teachers_per_client)
+
+
+def _check_parts(study: Study, dataset: Dataset, *, least: int) -> None:
+    """A skewed partition may leave a party fewer records than it has teachers."""
+    parties = study.parties
+    parts = deal_records(study, dataset)
+    fewest = min(len(part) for part in parts)
+    if fewest < least:
+        raise InputError(
+            f"--partition {parties.partition} with --teachers-per-client {parties.teachers_per_client}: the "
+            f"smallest party has {fewest} records, and every teacher needs at least one; give fewer "
+            "teachers, fewer parties or a larger ALPHA"
+        )

@@ -1,0 +1,219 @@
+"""Sums of features by class, which hospitals give once: the terms, the one release, what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pate_fed.config.registry import find_part
+from pate_fed.config.sections import CLASS_SUMS, Privacy, Queries
+from pate_fed.errors import InputError
+from pate_fed.format import delta_text, epsilon_text
+from pate_fed.kinds.base import SHA256, Bounds, Check, KindTerms
+from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.privacy import CoordinatorView, LedgerTerms, Protection
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
+from pate_fed.privacy.mechanisms.class_sums import (
+    ClassSums,
+    SharedClassSums,
+    SumShape,
+    least_share,
+    least_sigma,
+)
+from pate_fed.privacy.mechanisms.distributed import party_sigma
+from pate_fed.privacy.mechanisms.events import EXACT_SUMS, NOISY_SUMS
+from pate_fed.privacy.protection import FEATURE_MAP, Assumption, Shares
+from pate_fed.structure import check, refusal, same_as, setting
+from pate_fed.structure.parts import PartIdentity
+
+if TYPE_CHECKING:
+    from pate_fed.kinds.terms import Terms
+
+SumMechanism = ClassSums | SharedClassSums
+
+_MOST_FEATURES = 1_000_000
+_MOST_NORM = 10**12  # squared, in steps: beyond, no sum would fit into 32 bits
+_MOST_SIGMA = 1e9
+_MOST_SUMS = 10**8  # in one message
+_MAP = 64 * 2**20  # bytes: far more than a feature map's file has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumTerms(KindTerms):
+    """A public feature map, and the noise on the sums of its features by class.
+
+    Nothing is trained or voted on: the sums are asked for once, under masks, and `labels` public inputs get a
+    label that is made of them. `features` is the SHA-256 of the map's file, `dimension` its number of
+    features. All is counted in the map's integer steps, `Terms.sigma_party` too: `squared_norm` bounds the
+    squared length of what one record adds (one patient, where these are named), `sigma` is the noise where
+    the coordinator adds it, None where hospitals do. With the unit hospital `most_units` is to how many
+    records' length a hospital's whole sum is cut, else None. `part` is the code of a map that is none of
+    ours.
+
+    Raises:
+        InputError: a value of the wrong type or out of range.
+    """
+
+    kind: str = setting(CLASS_SUMS, choices=(CLASS_SUMS,))
+    settings: FeatureSettings
+    features: str = setting(**SHA256)
+    dimension: int = setting(low=1, high=_MOST_FEATURES)
+    squared_norm: int = setting(low=1, high=_MOST_NORM)
+    sigma: float | None = setting(unit="steps", low=1e-6, high=_MOST_SIGMA)
+    most_units: int | None = setting(unit="records", low=1, high=10**9)
+    part: PartIdentity | None = None
+    labels: int = same_as(Queries, "labels")
+
+    def __post_init__(self) -> None:
+        check(self)
+        own = self.settings.name if self.settings.own else None
+        if own != (None if self.part is None else self.part.name):
+            raise refusal(
+                self, "part", "the code of the very feature map, where it is none of ours, is meant"
+            )
+
+    def checks(self, terms: Terms) -> Iterator[Check]:
+        """Masks, noise of the one who adds it, and a bound on what the unit adds."""
+        hospital = terms.privacy.unit == "hospital"
+        yield "secrecy.secure_sum", terms.secure_sum, "true: sums leave hospitals under masks only"
+        yield "asks.sigma", (self.sigma is None) == terms.adds_noise, "noise, if the coordinator adds it,"
+        few = self.dimension * terms.num_classes <= _MOST_SUMS
+        yield "asks.dimension", few, f"at most {_MOST_SUMS:,} sums"
+        yield "asks.most_units", (self.most_units is not None) == hospital, "a number, for the unit hospital,"
+        yield "asks.labels", self.labels <= terms.pool_size, "the inputs that get a label"
+
+    @property
+    def max_queries(self) -> int:
+        """The inputs that get a label: nobody is asked about one."""
+        return self.labels
+
+    def bounds(self, terms: Terms) -> Bounds:
+        """All sums at once."""
+        return Bounds(rows=self.dimension, columns=terms.num_classes, file=_MAP)
+
+    def ledger_terms(self, terms: Terms, *, noise: str, private: bool, together: bool = False) -> LedgerTerms:
+        """One release, at its exact cost.
+
+        Raises:
+            InputError: it would pass the study's budget.
+        """
+        mechanism, privacy = sum_mechanism(terms), terms.privacy
+        made = LedgerTerms(
+            study_digest=terms.digest,
+            delta=privacy.delta,
+            mechanisms=(mechanism,),
+            protection=protection_by(privacy, self.most_units),
+            noise=noise,
+            private=private,
+            coordinator=self.view(terms, terms.least_clients),
+            most_asked=self.labels,
+            most_answered=self.labels,
+            assumed=terms.assumptions(together=together).at_hospitals,
+            by_patient=terms.names_patients,
+        )
+        epsilon = guaranteed_epsilon(made)
+        if privacy.epsilon is not None and not (epsilon is not None and epsilon <= privacy.epsilon):
+            raise InputError(
+                f"--epsilon {privacy.epsilon:g} at --delta {delta_text(privacy.delta)}: this noise costs "
+                f"ε={epsilon_text(epsilon)}; leave --sigma2 out, and the noise follows from the budget"
+            )
+        return made
+
+    def view(self, terms: Terms, voters: int) -> CoordinatorView:
+        """The exact sums over all hospitals, or noisy ones."""
+        return NOISY_SUMS if terms.adds_noise else EXACT_SUMS
+
+    def require_use(self, terms: Terms) -> None:
+        """Sums always serve."""
+
+    def hides_enough(self, terms: Terms) -> bool:
+        """Whether a bound is known for the shares: what they cost follows from them."""
+        try:
+            sum_mechanism(terms).cost_asked(protection_by(terms.privacy, self.most_units))
+        except InputError:
+            return False
+        return True
+
+    @property
+    def parts(self) -> tuple[tuple[str, PartIdentity], ...]:
+        """A feature map of the user's own."""
+        return () if self.part is None else (("feature map", self.part),)
+
+    def assumptions(self, terms: Terms, *, together: bool) -> Iterator[Assumption]:
+        """A map's word that no record changes others' features."""
+        if self.part is not None and (together or terms.privacy.unit != "hospital"):
+            yield Assumption(kind=FEATURE_MAP, part=self.part)
+
+    @property
+    def file(self) -> str | None:
+        """The feature map."""
+        return self.features
+
+
+def sum_mechanism(terms: Terms) -> SumMechanism:
+    """The one release that the terms fix.
+
+    Raises:
+        InputError: noise that no bound is known for.
+    """
+    sums = SumTerms.of(terms)
+    shape = {
+        "num_classes": terms.num_classes,
+        "dimension": sums.dimension,
+        "squared_norm": sums.squared_norm,
+    }
+    made: SumMechanism = find_part(CLASS_SUMS, "aggregator")(shape, sums.sigma, **terms.shares)
+    return made
+
+
+def protection_by(privacy: Privacy, most: int | None) -> Protection:
+    """What is protected: one record (one patient, where these are named), or a hospital's sum as it is cut.
+
+    `most` is to how many records' length that is.
+
+    Raises:
+        InputError: the unit hospital, whose sum nothing bounds.
+    """
+    if privacy.unit == "hospital" and most is None:
+        raise InputError(
+            "sums.most_records: with the unit hospital a number is meant, to whose length a hospital's whole "
+            "sum is cut; else nothing bounds what it adds"
+        )
+    moved = most if privacy.unit == "hospital" and most is not None else 1
+    return Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=moved)
+
+
+def sum_noise(
+    shape: SumShape,
+    protection: Protection,
+    *,
+    privacy: Privacy,
+    sigma2: float | None,
+    shares: Shares | None,
+) -> float:
+    """Noise in the feature map's steps: of the sum or, where hospitals add it in `shares`, of each of them.
+
+    It follows from the budget, unless `sigma2`, in records, is given.
+
+    Raises:
+        InputError: no noise serves this budget, or nothing says how much there should be.
+    """
+    if sigma2 is not None:
+        sigma = sigma2 * math.sqrt(shape.squared_norm)
+        if shares is None:
+            return sigma
+        return party_sigma(sigma, parties=shares.least_voters, colluders=shares.colluders)
+    if privacy.epsilon is None:
+        raise InputError("--epsilon: the noise of class sums follows from it; give it, or --sigma2")
+    if shares is None:
+        return least_sigma(privacy.epsilon, privacy.delta, shape, protection)
+    return least_share(
+        privacy.epsilon,
+        privacy.delta,
+        shape,
+        protection,
+        survivors=shares.least_voters,
+        colluders=shares.colluders,
+    )

@@ -1,0 +1,162 @@
+"""A study's terms: what every hospital agrees to before the first question, whatever its kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pate_fed.config.about import About
+from pate_fed.config.sections import MOST_CLASSES, MOST_INPUTS, Data, Parties, Privacy
+from pate_fed.config.trust import MOST_PARTIES, TrustModel
+from pate_fed.data import Schema
+from pate_fed.errors import InputError
+from pate_fed.kinds.base import SHA256, Bounds, KindTerms
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.votes import VoteTerms
+from pate_fed.privacy import CoordinatorView, LedgerTerms
+from pate_fed.privacy.protection import Assumptions
+from pate_fed.protocol.agreed import Agreed
+from pate_fed.structure import check, from_plain, nearest, refusal, same_as, setting
+
+KINDS: dict[str, type[KindTerms]] = {"votes": VoteTerms, "class-sums": SumTerms}
+"""The kinds of question that are built in, by name."""
+
+_MOST_LENGTH = 10_000_000  # numbers that an input has
+
+
+def _read_kind(value: Any) -> Any:
+    """The section of a kind from its plain values, by the name in it."""
+    if not isinstance(value, Mapping):
+        return value
+    name = value.get("kind")
+    if not isinstance(name, str) or name not in KINDS:
+        raise InputError(f"kind {name!r}: one of {', '.join(KINDS)} is meant{nearest(name, KINDS)}")
+    return from_plain(KINDS[name], value, where="asks")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms(Agreed):
+    """What a hospital agrees to; fixed before the first question.
+
+    `asks` is what is asked, by its kind. The other sections are those of the study, resolved. Where
+    `secrecy.noise_at` is "hospitals" each adds noise of `sigma_party` first, in the unit of what is asked, so
+    that sums over `least_clients` of them, less the colluders that may tell theirs, hold enough. `table` is
+    what a table's columns mean, `window` what is black and white in DICOM images. `about` says who asks and
+    what for, to people.
+
+    Raises:
+        InputError: a value of the wrong type or out of range, or values that do not go together.
+    """
+
+    study: str = setting(most=100)
+    asks: KindTerms = setting(read=_read_kind)  # noqa: RUF009
+    num_classes: int = setting(low=2, high=MOST_CLASSES)
+    image_shape: tuple[int, ...] = setting(unit="lengths", low=1, high=_MOST_LENGTH)
+    pool_size: int = setting(low=1, high=MOST_INPUTS)
+    pool_digest: str = setting(**SHA256)
+    num_clients: int = same_as(Parties, "num_clients")
+    least_clients: int = setting(low=1, high=MOST_PARTIES)
+    privacy: Privacy
+    secrecy: TrustModel = field(default_factory=TrustModel)
+    sigma_party: float | None = setting(None, low=1e-6, high=1e9)
+    seed: int | None = setting(None, low=0, high=2**63 - 1)
+    classes: tuple[str, ...] = setting((), most=1000)
+    table: Schema | None = None
+    window: tuple[float, float] | None = same_as(Data, "window", None)
+    about: About = field(default_factory=About)
+
+    def __post_init__(self) -> None:
+        check(self)
+        shape, features = self.image_shape, self.table.num_features if self.table is not None else None
+        for name, fits, wanted in (
+            ("least_clients", self.least_clients <= self.num_clients, f"at most {self.num_clients}"),
+            ("image_shape", len(shape) in (1, 2, 3), "height, width and channels, or a row's length"),
+            ("image_shape", math.prod(shape) <= _MOST_LENGTH, f"at most {_MOST_LENGTH:,} numbers"),
+            ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
+            ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
+            ("window", self.window is None or self.window[0] < self.window[1], "[black, white]"),
+            ("sigma_party", self.adds_noise == (self.sigma_party is not None), "noise, if hospitals add it,"),
+            ("secrecy.colluders", not self.adds_noise or self.secrecy.colluders is not None, "a number"),
+            ("secrecy.colluders", self.colluders < self.least_clients, f"fewer than {self.least_clients}"),
+        ):
+            if not fits:
+                raise refusal(self, name, f"{wanted} is meant")
+        self.asks.check(self)
+
+    # What is asked.
+
+    @property
+    def labels(self) -> int:
+        """Labels that are released at most."""
+        return self.asks.labels
+
+    @property
+    def max_queries(self) -> int:
+        """Public inputs that are asked about, or labelled, at most."""
+        return self.asks.max_queries
+
+    @property
+    def num_teachers(self) -> int:
+        """Teachers in the whole federation, the most that there can be; 0 where nothing is trained."""
+        return self.asks.num_teachers(self.num_clients)
+
+    @property
+    def bounds(self) -> Bounds:
+        """What a hospital's answer to one question takes at most."""
+        return self.asks.bounds(self)
+
+    # What it costs.
+
+    def ledger_terms(self, *, noise: str, private: bool, together: bool = False) -> LedgerTerms:
+        """What the ledger fixes before the first question (`KindTerms.ledger_terms`)."""
+        return self.asks.ledger_terms(self, noise=noise, private=private, together=together)
+
+    def view(self, voters: int) -> CoordinatorView:
+        """What the coordinator sees of an answer in which so many hospitals have a part."""
+        return self.asks.view(self, voters)
+
+    def assumptions(self, *, together: bool = False) -> Assumptions:
+        """Code of others on whose word every ε rests; `together`: one process plays several hospitals.
+
+        State that such code hides passes from record to record, or teacher to teacher, of its own process.
+        Where that is one hospital's, and the unit moves all that the hospital gives, nothing rests on it.
+        """
+        return Assumptions(tuple(self.asks.assumptions(self, together=together)))
+
+    @property
+    def names_patients(self) -> bool:
+        """Whether a column of the study's table says which rows are one patient's."""
+        return self.table is not None and self.table.patient is not None
+
+    @property
+    def delta(self) -> float:
+        """The δ that every ε is stated for."""
+        return self.privacy.delta
+
+    @property
+    def secure_sum(self) -> bool:
+        """Whether answers leave a hospital masked only."""
+        return self.secrecy.secure_sum
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether each hospital adds its share of the noise."""
+        return self.secrecy.at_hospitals
+
+    @property
+    def shares(self) -> dict[str, Any]:
+        """Noise that hospitals add, as mechanisms are given it; empty where the coordinator adds it."""
+        if self.sigma_party is None:
+            return {}
+        return {
+            "sigma_party": self.sigma_party,
+            "survivors": self.least_clients,
+            "colluders": self.colluders,
+        }
+
+    @property
+    def colluders(self) -> int:
+        """Hospitals that may tell the coordinator their own noise."""
+        return self.secrecy.colluders or 0

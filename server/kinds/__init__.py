@@ -1,0 +1,16 @@
+"""What a coordinator asks, releases and learns, a file a kind.
+
+`base.py` is what every kind has; admission, masks, charge, presence and going on stand in `server/` and ask
+it. `rounds.py` is of votes: rounds of questions that a student of the labels so far shapes.
+"""
+
+from __future__ import annotations
+
+from server.kinds.base import Course, Figures, RunContext, StudySetup
+from server.kinds.sums import SumCourse
+from server.kinds.votes import VoteCourse
+
+__all__ = ["COURSES", "Course", "Figures", "RunContext", "StudySetup"]
+
+COURSES: dict[str, type[Course]] = {"votes": VoteCourse, "class-sums": SumCourse}
+"""The courses of the kinds, by their names."""

@@ -1,0 +1,205 @@
+"""What a coordinator does for one kind of question; all else it does for every kind alike (`server.run`).
+
+A course has no memory of its own that another process would lack: what is asked next follows from what was
+released, which is on the ledger or kept beside it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.config.backend import PROCESSES
+from pate_fed.config.study import Study
+from pate_fed.data import Dataset
+from pate_fed.kinds.terms import Terms
+from pate_fed.learning import RIDGE, TABLE_STUDENTS
+from pate_fed.privacy import Ledger, NoiseSource
+from pate_fed.protocol.messages import Question
+from pate_fed.report.accuracy import Accuracy
+from pate_fed.report.log import RunLog
+from pate_fed.report.result import PrivacyFigures, Seconds
+from pate_fed.report.terminal import Progress
+from server.federation import AdmittedKeys
+from server.learning import Learner
+from server.release import Release
+from server.state import CoordinatorState, Totals
+from server.testing import measure_student
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySetup:
+    """What is fixed before the first message: settings, public data, terms, and where the run is written."""
+
+    study: Study
+    dataset: Dataset
+    terms: Terms
+    run_dir: Path
+
+    @property
+    def apart(self) -> bool:
+        """Whether hospitals are processes of their own: only then is a study worth going on with."""
+        return self.study.engine.backend == PROCESSES
+
+    @property
+    def student_path(self) -> Path:
+        """The student's file."""
+        plain = self.study.student.name in (*TABLE_STUDENTS, RIDGE)
+        return self.run_dir / ("student.npz" if plain else "student.pt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What a run works with: its state, the hospitals' keys where they have some, log, progress and stop."""
+
+    state: CoordinatorState
+    keys: AdmittedKeys | None
+    log: RunLog
+    progress: Progress
+    stop: threading.Event
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a run came to so far, for its report.
+
+    `cautions` are sentences on what released figures show. `student` is there once it is trained.
+    """
+
+    accuracy: Accuracy = field(default_factory=Accuracy)
+    seconds: Seconds = field(default_factory=Seconds)
+    student: Any = None
+    cautions: tuple[str, ...] = ()
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time that is spent inside to a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = getattr(self.seconds, phase) or 0.0
+            self.seconds = replace(self.seconds, **{phase: spent + time.perf_counter() - start})
+
+
+class Course(ABC):
+    """What is asked for one kind, released and learnt. `figures` fill on the way."""
+
+    once = False  # whether a question that came to nothing ends the study, as hospitals answer it once
+    lost = ""  # said then of what was asked and did not come
+
+    def __init__(
+        self, setup: StudySetup, ledger: Ledger, context: RunContext, figures: Figures, *, noise: NoiseSource
+    ) -> None:
+        self._setup, self._study, self._dataset = setup, setup.study, setup.dataset
+        self._terms, self._ledger, self._noise = setup.terms, ledger, noise
+        self._state, self._log, self._progress = context.state, context.log, context.progress
+        self.figures = figures
+        self._learner = Learner(
+            setup.study,
+            setup.dataset,
+            log=context.log,
+            progress=context.progress,
+            stop=context.stop,
+            path=setup.student_path,
+            state=context.state,
+        )
+
+    def _question(self, number: int, index: Ints, *, measured: int = 0, given: bytes = b"") -> Question:
+        return Question(
+            terms_digest=self._terms.digest, batch=number, index=index, measured=measured, given=given
+        )
+
+    @abstractmethod
+    def next_question(self, number: int) -> Question | None:
+        """The next question, under a number that no other has; None ends them.
+
+        It follows from what was released alone. It fits the budget, whatever the answers will be: a stop
+        afterwards would tell something about them.
+
+        Raises:
+            BudgetError: what was asked before never came, and is not asked again.
+        """
+
+    @abstractmethod
+    def task(self, question: Question) -> str:
+        """What asking it is called on the terminal."""
+
+    @abstractmethod
+    def release(self, question: Question, totals: Totals) -> Release:
+        """Draw the noise, in memory: nothing of it may be used, written or shown before it is charged.
+
+        Raises:
+            BudgetError: it would pass the budget; nothing is released.
+            IntegrityError: a mechanism that is none of ours fails; it is charged then (`void`), as that it
+                failed may tell of answers.
+        """
+
+    @abstractmethod
+    def void(self, question: Question) -> Release:
+        """What a question is charged as that was asked and gave nothing: answers may be on their way."""
+
+    def released(self, question: Question, totals: Totals) -> None:
+        """Note exact totals of a release that is on the ledger, for figures after the fact."""
+
+    def measured(self, totals: Totals) -> None:
+        """Take totals of test inputs, of which nothing is released."""
+
+    @abstractmethod
+    def measure(self) -> None:
+        """Accuracy of what was released, where the public inputs' true labels are known."""
+
+    @abstractmethod
+    def learn(self) -> None:
+        """Train the student on what was released, and test it.
+
+        Raises:
+            InputError: there is nothing to learn from.
+            Stopped: the user asked to stop.
+        """
+
+    def private_figures(self, privacy: PrivacyFigures, *, complete: bool) -> PrivacyFigures:
+        """The same with figures that follow from exact totals; `complete`: the study came to its end."""
+        return privacy
+
+    def more_labels(self) -> dict[str, Ints]:
+        """Columns of `labels.npz` beyond index, answered and label, each int64 (asked,)."""
+        return {}
+
+    def log_spending(self) -> None:
+        """Write how ε grew along the run, where there is more than one release."""
+
+    def _measure_student(
+        self,
+        student: Any,
+        *,
+        asked: Ints,
+        index: Ints,
+        label: Ints,
+        probabilities: NDArray[np.float32] | None = None,
+    ) -> None:
+        """The student's accuracy by the rule of `server.testing`.
+
+        `asked` are the places of whose inputs it may know a label; it learnt from `label` of `index`, all
+        int64 (n,), or their `probabilities` (n, classes).
+        """
+        tested = measure_student(
+            self._study,
+            self._dataset,
+            asked=asked,
+            predict=student.predict,
+            predict_proba=student.predict_proba,
+            predict_left_out=lambda parts: self._learner.predict_left_out(index, label, parts, probabilities),
+        )
+        self.figures.accuracy = self.figures.accuracy.with_student(tested)

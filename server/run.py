@@ -1,0 +1,245 @@
+"""A study's run: hospitals join; question by question they are asked, and it is released; a student learns.
+
+`Run.run` is all of it, in order, for every kind of question. What an auditor should find: whether a question
+fits the budget is decided before it is asked; who answers is fixed before anything is unmasked; what was
+asked is charged, also where it comes to nothing; a release is on the ledger's disk before anyone uses or sees
+it. A process that takes over asks the very question again that was open, and no other in its place.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import replace
+
+import numpy as np
+from flwr.serverapp import Grid
+
+from pate_fed.config.backend import CLUSTER
+from pate_fed.errors import IntegrityError, PateFedError, QuorumError
+from pate_fed.format import epsilon_text
+from pate_fed.kinds.make import public_file
+from pate_fed.privacy import Ledger, NoiseSource
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
+from pate_fed.protocol.messages import JOIN, JoinReply, JoinRequest, Question, Record, RefusalReply
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.report.log import Taught, Voted
+from pate_fed.report.result import ReleasedBatch
+from server.base import STAYS_OPEN
+from server.federation import Channel, Federation, Invitation
+from server.kinds import COURSES, Figures, RunContext, StudySetup
+from server.release import Release, charge, releases_told
+from server.state import Totals
+
+_SMALL_POOL = 4 * 1024**2  # bytes that every hospital is sent at once, as a round trip takes seconds
+
+
+class Run:
+    """One study, from the first message to the trained student."""
+
+    def __init__(self, setup: StudySetup, ledger: Ledger, context: RunContext, *, noise: NoiseSource) -> None:
+        self._setup, self._terms, self._ledger, self._context = setup, setup.terms, ledger, context
+        self._state, self._log, self._progress = context.state, context.log, context.progress
+        self.figures = Figures()
+        self.left_open = False  # a masked sum, with which the same command goes on
+        self._log_charged()
+        self.course = COURSES[self._terms.asks.kind](setup, ledger, context, self.figures, noise=noise)
+        self._open = self._cut_off()
+        self._next_number = self._first_number()
+
+    def run(self, grid: Grid) -> None:
+        """Go through all phases.
+
+        Raises:
+            QuorumError: too few hospitals are left.
+            BudgetError: what is asked would pass the budget, or was asked before and never comes.
+            InputError: nothing can be learnt from what was released.
+            Stopped: the user asked to stop; what was released is on the ledger.
+        """
+        if not self._state.all_asked:
+            self._ask_all(grid)
+            self._state.note_all_asked()
+        self.course.measure()
+        self.course.learn()
+
+    def _ask_all(self, grid: Grid) -> None:
+        """All that hospitals take part in; who takes part is fixed before the first question."""
+        federation: Federation | None = None
+        while (question := self._next()) is not None:
+            totals = self._state.totals(question.digest)  # that an earlier process got and did not release
+            if totals is None:
+                federation = federation or self._join(grid)
+                totals = self._collect(federation, question)
+            if totals is None:  # charged: it never comes
+                continue
+            asked = len(question.released)
+            self._release(question, totals.rows(slice(asked)))
+            if question.measured:
+                self.course.measured(totals.rows(slice(asked, None)))
+
+    def _next(self) -> Question | None:
+        """The question that was open first, as it was asked: the ledger is what it was then."""
+        if (opened := self._open) is not None and opened.digest not in self._charged():
+            return opened
+        question = self.course.next_question(self._next_number)
+        self._next_number += question is not None
+        return question
+
+    def _join(self, grid: Grid) -> Federation:
+        """Have every hospital agree to the terms and get ready; who is in then takes part to the end."""
+        engine, apart, terms = self._setup.study.engine, self._setup.apart, self._terms
+        channel = Channel(
+            grid=grid,
+            stop=self._context.stop,
+            progress=self._progress,
+            backend=engine.backend,
+            answer_s=engine.vote_timeout_s,
+            cluster=engine.played_on == CLUSTER,
+        )
+        federation = Federation(
+            terms,
+            channel,
+            self._state,
+            keys=self._context.keys,
+            left_out=self._log.write,
+            waiting=self._log.write,
+        )
+        request = JoinRequest(
+            terms=terms.to_json(),
+            enrol=federation.enrol_request,
+            file=public_file(self._setup.study, self._setup.dataset),
+        )
+        with_pool = replace(request, pool=self._pool_file() if apart else b"")
+
+        def again(refusal: RefusalReply) -> Record | None:
+            return with_pool.to_record() if apart and refusal.refusal is Refusal.NO_POOL else None
+
+        self._show_epsilon()
+        with self.figures.timed("teach"):
+            federation.admit(
+                Invitation(
+                    message_type=JOIN,
+                    request=(with_pool if len(with_pool.pool) <= _SMALL_POOL else request).to_record(),
+                    reply=JoinReply,
+                    again=again,
+                    answer_s=engine.teach_timeout_s,
+                    phase="teach",
+                    task="teaching" if terms.asks.trains else "getting ready",
+                    done="trained their teachers" if terms.asks.trains else "are ready to answer",
+                )
+            )
+        if apart and self._context.keys is None:
+            federation.follow_restarts(request.to_record())
+        ready = len(federation.participants)
+        self._log.write(Taught(clients=ready, seconds=self.figures.seconds.teach or 0.0))
+        return federation
+
+    def _pool_file(self) -> bytes:
+        """The public inputs as a .npy file; no label of theirs is in it."""
+        buffer = io.BytesIO()
+        np.save(buffer, np.ascontiguousarray(self._setup.dataset.public_images), allow_pickle=False)
+        return buffer.getvalue()
+
+    # Ask.
+
+    def _collect(self, federation: Federation, question: Question) -> Totals | None:
+        """The totals of one question; one that can never come is charged, once masked answers were asked for.
+
+        One that failed for another reason, or at which the user stopped, is gone on with, as after a crash;
+        in a simulation nobody can. None where a question under masks that a dead process left open can never
+        come to a sum: its number is never used again, and the study goes on with the next.
+        """
+        start = time.perf_counter()
+        try:
+            with self.figures.timed("vote"):
+                totals = federation.collect(question, task=self.course.task(question))
+        except Exception as error:
+            if self._stays_open(federation):
+                if isinstance(error, PateFedError):
+                    raise type(error)(f"{error}; {STAYS_OPEN}") from error
+                raise
+            if federation.spent:
+                self._charge(question, self.course.void(question))
+                if self.course.once and isinstance(error, PateFedError):
+                    raise type(error)(f"{error}; {self.course.lost}") from error
+            given_up = isinstance(error, QuorumError | IntegrityError) and self._terms.secure_sum
+            if question is self._open and given_up:
+                self._open = None
+                return None
+            raise
+        self._log.write(
+            Voted(
+                batch=question.batch,
+                clients=totals.voters,
+                queries=len(question.released),
+                measured=question.measured,
+                seconds=time.perf_counter() - start,
+            )
+        )
+        if self.course.once or not self._terms.adds_noise:  # exact totals also serve figures after the fact
+            self._state.keep_totals(question.digest, totals)
+        return totals
+
+    def _stays_open(self, federation: Federation) -> bool:
+        """Whether a masked sum that failed is gone on with by the next process, as after a crash."""
+        self.left_open = federation.open and self._setup.apart
+        return self.left_open
+
+    def _cut_off(self) -> Question | None:
+        """The question that a dead process left open, to be asked again as it was; None: there is none."""
+        last = self._state.last_batch
+        if last is None or last.digest in self._charged():
+            return None
+        question = replace(last.question, terms_digest=self._terms.digest)
+        if question.digest == last.digest:
+            return question
+        if (
+            last.asked and self._terms.secure_sum
+        ):  # not this study's to ask again; answers may be on their way
+            self._charge(question, self.course.void(question), digest=last.digest)
+        return None
+
+    def _first_number(self) -> int:
+        """The number of the first new question; under masks no number is used twice, charged or not."""
+        last = self._state.last_batch
+        if last is not None and (self._terms.secure_sum or self._open is not None):
+            return last.question.batch + 1
+        return len(self._charged())
+
+    # Release.
+
+    def _release(self, question: Question, totals: Totals) -> None:
+        """Add noise and release; on return the row is on the disk, and nothing of it was anywhere before."""
+        with self.figures.timed("aggregate"):
+            try:
+                drawn = self.course.release(question, totals)
+            except IntegrityError:
+                self._charge(question, self.course.void(question))
+                raise
+            self._charge(question, drawn)
+        self.course.released(question, totals)
+
+    def _charge(self, question: Question, drawn: Release, *, digest: str | None = None) -> None:
+        charge(self._ledger, drawn, batch_digest=digest or question.digest)
+        self._state.forget_answers()  # only now: until the charge a process that takes over needs them
+        asked, answered = len(drawn.label), int((drawn.label >= 0).sum())
+        epsilon = self._ledger.epsilon()
+        self._log.write(ReleasedBatch(batch=question.batch, asked=asked, answered=answered, epsilon=epsilon))
+        self._show_epsilon()
+
+    def _charged(self) -> list[str]:
+        return [entry.batch_digest for entry in self._ledger.entries()]
+
+    def _log_charged(self) -> None:
+        """Have the log hold what a process charged that died before it wrote it there."""
+        told = len(releases_told(self._setup.run_dir))
+        for number, entry in enumerate(self._ledger.entries()[told:], told):
+            event, epsilon = entry.event, entry.epsilon
+            self._log.write(
+                ReleasedBatch(batch=number, asked=event.asked, answered=event.answered, epsilon=epsilon)
+            )
+
+    def _show_epsilon(self) -> None:
+        """Show what is spent so far beside what never is passed."""
+        most = guaranteed_epsilon(self._ledger.terms)
+        self._progress.status(f"ε {epsilon_text(self._ledger.epsilon())} of {epsilon_text(most)}")

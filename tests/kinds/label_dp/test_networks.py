@@ -1,0 +1,41 @@
+"""Networks on small images."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pate_fed.errors import InputError
+from pate_fed.kinds.label_dp.networks import NETWORKS, build_network
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "light"])
+@pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1)])
+def test_networks_take_small_images(name: str, shape: tuple[int, int, int]) -> None:
+    """Of any weights: a VGG's take a second to draw."""
+    with torch.device("meta"):
+        network = build_network(name, shape, 7).eval()
+    network.to_empty(device="cpu")
+    for value in network.state_dict().values():
+        value.fill_(1)
+    x = torch.rand(2, shape[2], *shape[:2], generator=torch.Generator().manual_seed(0))
+    network.preprocess.fit(x)
+    with torch.no_grad():
+        assert network(x).shape == (2, 7)
+        assert network.logits(network.preprocess(x)).shape == (2, 7)
+
+
+def test_the_papers_networks_are_of_their_size() -> None:
+    def millions(name: str) -> float:
+        with torch.device("meta"):  # sizes alone
+            return sum(p.numel() for p in build_network(name, (32, 32, 3), 10).parameters()) / 1e6
+
+    assert millions("resnet-18") == pytest.approx(11.17, abs=0.02)
+    assert millions("wrn-28-4") == pytest.approx(5.85, abs=0.03)
+    assert millions("vgg-16") == pytest.approx(14.7, abs=0.1)
+    with pytest.raises(InputError, match="network is 'vgg'"):
+        build_network("vgg", (32, 32, 3), 10)
+    with pytest.raises(InputError, match="16×16"):
+        build_network("vgg-16", (8, 8, 3), 10)
+    with pytest.raises(InputError, match="encoder"):
+        build_network("light", (32, 32, 3), 10)

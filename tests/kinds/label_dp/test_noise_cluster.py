@@ -1,0 +1,108 @@
+"""NoiseCluster: its noise against Equation 5, the discrete Gaussian's own δ, and samples."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
+from published import noise_cluster_epsilon
+
+from pate_fed.errors import InputError
+from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster, cluster_majority, label_counts
+from pate_fed.kinds.label_dp.release import label_accuracy
+from pate_fed.privacy import SeededNoise, SystemNoise
+from pate_fed.privacy.bounds.conversion import gaussian_delta, gaussian_dp_epsilon
+from pate_fed.privacy.label_dp import discrete_delta, equation5_sigma
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.05, 0.5, 1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("delta", [1e-5, 1e-7])
+def test_noise_clusters_sigma_is_the_least_of_equation_5(epsilon: float, delta: float) -> None:
+    sigma = equation5_sigma(epsilon, delta)
+    assert gaussian_delta(math.sqrt(2) / sigma, epsilon) <= delta
+    assert gaussian_delta(math.sqrt(2) / (sigma * (1 - 1e-9)), epsilon) > delta
+    assert noise_cluster_epsilon(sigma, delta) == pytest.approx(epsilon, rel=1e-6)
+    assert gaussian_dp_epsilon(math.sqrt(2) / sigma, delta) == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_the_published_epsilon_is_not_that_of_integer_noise() -> None:
+    published = noise_cluster_epsilon(1.0, 1e-5)
+    assert discrete_delta(1.0, published) > 1.3e-5
+    mechanism = NoiseCluster(num_clusters=2, num_classes=2, epsilon=published, delta=1e-5)
+    assert mechanism.sigma > 1.01 and discrete_delta(mechanism.sigma, published) <= 1e-5
+
+
+@pytest.mark.parametrize("sigma", [0.9, 1.7, 5.3, 40.0])
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+def test_the_discrete_delta_is_the_sum_over_the_noise(sigma: float, epsilon: float) -> None:
+    reach = math.ceil(12 * sigma) + 3
+    x = np.arange(-reach, reach + 1)
+    mass = np.exp(-(x**2) / (2 * sigma**2))
+    mass /= mass.sum()
+    moved = np.roll(mass, 1)
+    here, there = np.outer(mass, mass), np.outer(moved, np.roll(mass, -1))
+    slow = np.maximum(here - math.exp(epsilon) * there, 0).sum()
+    assert discrete_delta(sigma, epsilon) == pytest.approx(slow, rel=1e-6, abs=1e-18)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-5), (0.5, 1e-5), (1.0, 1e-6), (4.0, 1e-5)])
+def test_noise_that_runs_is_accounted_for(epsilon: float, delta: float) -> None:
+    mechanism = NoiseCluster(num_clusters=20, num_classes=10, epsilon=epsilon, delta=delta)
+    least = equation5_sigma(epsilon, delta)
+    assert least <= mechanism.sigma < 1.2 * least
+    assert discrete_delta(mechanism.sigma, epsilon) <= delta
+    one = from_discrete_gaussian_mechanism(mechanism.sigma, sensitivity=1, value_discretization_interval=1e-4)
+    library = one.self_compose(2).get_epsilon_for_delta(delta)
+    assert library == pytest.approx(epsilon, rel=0.15)
+    assert library <= epsilon * 1.001 + 2e-4  # its grid is pessimistic
+
+
+def test_noise_cluster_names_clusters_by_their_majority() -> None:
+    clusters = np.arange(3000) % 3
+    labels = (clusters + 1) % 3
+    mechanism = NoiseCluster(num_clusters=3, num_classes=3, epsilon=0.5, delta=1e-5)
+    found = mechanism.release(clusters, labels, SeededNoise(1))
+    assert np.array_equal(found.label, labels) and label_accuracy(found.label, labels) == 1.0
+    assert label_counts(clusters, labels, 3, 3).tolist() == [[0, 1000, 0], [0, 0, 1000], [1000, 0, 0]]
+    noisy = mechanism.noisy_counts(np.zeros((3, 3), dtype=int), SystemNoise())
+    assert noisy.shape == (3, 3) and noisy.any()
+
+
+def _seen(counts: list[int], shrink: float, *, draws: int = 40_000) -> float:
+    """How often the first of two classes wins, in one cluster, with the real noise or less."""
+    mechanism = NoiseCluster(num_clusters=2, num_classes=2, epsilon=1.0, delta=1e-5)
+    noise = SeededNoise(counts[0])
+    drawn = noise.discrete_gaussian((draws, 2), sigma=mechanism.sigma / shrink)
+    return float(np.mean((np.array(counts) + drawn).argmax(axis=1) == 0))
+
+
+def test_an_observer_learns_no_more_than_epsilon() -> None:
+    """Neighbours on the edge: the winner's odds move by less than e^ε; with little noise, by more."""
+    for counts, neighbour in (([5, 5], [4, 6]), ([20, 30], [19, 31])):
+        ratio = _seen(counts, 1.0) / max(_seen(neighbour, 1.0), 1e-9)
+        assert math.log(max(ratio, 1e-9)) < 1.0
+    assert math.log(_seen([5, 5], 20.0) / max(_seen([4, 6], 20.0), 1e-9)) > 1.0
+
+
+def test_ties_fall_to_no_class_in_particular() -> None:
+    tied = np.zeros((4, 2), dtype=np.int64)
+    winners = [cluster_majority(np.arange(4), tied, SeededNoise(seed)) for seed in range(50)]
+    assert 60 < np.sum(winners) < 140
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: NoiseCluster(num_clusters=9, num_classes=10, epsilon=1, delta=1e-5), "at least the 10"),
+        (lambda: NoiseCluster(num_clusters=10, num_classes=10, epsilon=1, delta=0), "delta"),
+        (lambda: NoiseCluster(num_clusters=10, num_classes=10, epsilon=0, delta=1e-5), "epsilon"),
+        (lambda: equation5_sigma(1e-12, 1e-12), "noise of more than"),
+        (lambda: label_counts([0, 5], [0, 1], 3, 2), "clusters run"),
+        (lambda: label_counts([0], [0, 1], 3, 2), "clusters are"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(make: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()  # type: ignore[operator]
