@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,9 +36,22 @@ def commands() -> str:
         "`--help` of each says the same. An option of a study is a key of [study.toml](study-toml.md), too.",
         "",
     ]
+    every = [each for name, make in PROGRAMS.items() for each in _every(name, make())]
+    lines += table(("command", "does"), ((f"`{name}`", cell(does)) for name, does in every))
     for name, make in PROGRAMS.items():
         lines += _command(name, make(), level=2)
     return page(lines)
+
+
+def _every(name: str, parser: argparse.ArgumentParser, above: str = "") -> Iterator[tuple[str, str]]:
+    """Every command below a parser, and itself, with the first sentence of what it does."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        first = inspect.cleandoc(parser.description or above).split("\n\n")[0]
+        yield name, re.split(r"(?<=[.;])\s", " ".join(first.split()))[0].rstrip(":;.")
+    for action in below:
+        for word, inner in action.choices.items():
+            yield from _every(f"{name} {word}", inner, parser.description or "")
 
 
 def _command(name: str, parser: argparse.ArgumentParser, *, level: int) -> Iterator[str]:

@@ -40,6 +40,22 @@ def test_the_reference_names_every_option_and_every_key() -> None:
         assert f"| `{key.split('.')[1]}` (`{entry.setting.flags[0]}`) |" in study
 
 
+def _commands(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield name
+    for action in below:
+        for word, inner in action.choices.items():
+            yield from _commands(f"{name} {word}", inner)
+
+
+def test_the_table_of_commands_has_every_command_and_what_it_does() -> None:
+    table = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8").split("\n## ")[0]
+    rows = dict(re.findall(r"(?m)^\| `([^`]+)` \| (.*) \|$", table))
+    there = [each for name, make in PROGRAMS.items() for each in _commands(name, make())]
+    assert sorted(rows) == sorted(there) and len(there) > 25 and all(rows.values())
+
+
 def test_every_key_of_a_file_has_its_meaning() -> None:
     for name in ("study-toml", "policy-toml"):
         rows = re.findall(r"^\| `.*$", (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8"), re.M)
