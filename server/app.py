@@ -35,7 +35,7 @@ from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
 from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
-from pate_fed.report.terms_text import engine_text
+from pate_fed.report.text import engine_text
 from pate_fed.runtime.run_dir import claim_run_dir, read_status
 from pate_fed.structure.faults import Fault
 from pate_fed.structure.parts import is_part_name, part_identity

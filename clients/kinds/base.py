@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from clients.log import HospitalLog
 from clients.site import Objection, Site
+from pate_fed.format import counted
 from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.words import Facts
 from pate_fed.protocol.messages import Question
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.structure.parts import part_identity, require_same_part
@@ -55,6 +57,19 @@ class HospitalSide(ABC):
         Raises:
             InputError: they cannot be used.
         """
+
+    def rehearse(self, inputs: NDArray[np.generic], *, of_pool: bool, sample: int) -> tuple[Ints, Facts]:
+        """Get ready without a coordinator: what comes with the terms is made of public `inputs` here.
+
+        What it could ask about then, int64 (n,), at most `sample` inputs, and what is told of it. `of_pool`
+        says that the inputs are the study's.
+
+        Raises:
+            InputError: the records cannot be used, or the pool is not the one that the terms follow from.
+        """
+        self.prepare()
+        index = np.arange(min(sample, len(inputs)), dtype=np.int64)
+        return index, (("answered", counted(len(index), "input")),)
 
     def refusal(self, question: Question) -> Refusal | None:
         """Why this question is none of the kind's, or cannot be answered yet; None where it can."""

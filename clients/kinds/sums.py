@@ -19,6 +19,7 @@ from clients.kinds.base import HospitalSide
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.words import Facts
 from pate_fed.protocol.messages import Question
 from pate_fed.protocol.refusals import Refusal
 
@@ -40,6 +41,8 @@ class SumSide(HospitalSide):
         """The terms of class sums."""
         return SumTerms.of(self.terms)
 
+    _rehearsed: FeatureMap | None = None  # made here, in place of the one that comes with the terms
+
     def take(self, file: bytes) -> None:
         """Keep the feature map, whose bounds are those that the noise in the terms is made for."""
         self._read(file)
@@ -59,6 +62,20 @@ class SumSide(HospitalSide):
                 f"{count} records are more than sums in 32 bits have room for at one of {terms.num_clients} "
                 "hospitals; a study with a smaller lattice (sums.lattice) has more"
             )
+
+    def rehearse(self, inputs: NDArray[np.generic], *, of_pool: bool, sample: int) -> tuple[Ints, Facts]:
+        """Make the feature map of these inputs; of the study's pool it is the one in the terms."""
+        from pate_fed.kinds.make import feature_map_of
+
+        features = feature_map_of(self.asks.settings, inputs[: self.asks.labels])
+        if of_pool and features.digest != self.asks.features:
+            raise InputError(
+                "the feature map that follows from the pool is not the one in the terms; do not take part "
+                "before the coordinator has explained it"
+            )
+        self._rehearsed = features
+        index = np.arange(features.dimension, dtype=np.int64)
+        return index, (("features", f"{features.dimension:,}"),)
 
     def refusal(self, question: Question) -> Refusal | None:
         """There is one question: every feature's sum once, in order, to be released."""
@@ -85,6 +102,8 @@ class SumSide(HospitalSide):
         return self.site.state_dir / FEATURES_FILE
 
     def _kept(self) -> FeatureMap:
+        if self._rehearsed is not None:
+            return self._rehearsed
         try:
             content = self._path.read_bytes()
         except OSError as error:

@@ -24,7 +24,9 @@ from pate_fed.config.registry import find_part
 from pate_fed.data import release_pages, repeated_inputs
 from pate_fed.disk import write_private
 from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.format import counted
 from pate_fed.kinds.votes import VoteTerms, make_mechanism
+from pate_fed.kinds.words import Facts
 from pate_fed.learning import TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.settings import STACKED
 from pate_fed.learning.teachers.own import FittedTeacher, fit_own_teacher, is_network, make_own
@@ -95,6 +97,19 @@ class VoteSide(HospitalSide):
             taught=lambda number: self.log.note("taught", teacher=number),
             anew=lambda count: self.log.note("records changed", teachers_trained_again=count),
         )
+
+    def rehearse(self, inputs: NDArray[np.generic], *, of_pool: bool, sample: int) -> tuple[Ints, Facts]:
+        """Train the teachers on an encoder of these inputs.
+
+        The coordinator's is fitted to the pool; which of its inputs that are, only the coordinator knows.
+        """
+        if self.asks.encoder is not None:
+            from pate_fed.learning.networks.encoder import encoder_for
+
+            self._encoder = encoder_for(self.asks.teacher, self.site.dataset.public_images)
+        index, told = HospitalSide.rehearse(self, inputs, of_pool=of_pool, sample=sample)
+        trained = f"{counted(self.site.num_teachers, 'teacher')} trained, in a private folder"
+        return index, (("teachers", trained), *told)
 
     def refusal(self, question: Question) -> Refusal | None:
         """No teachers yet, no batch of the pool, votes that nobody releases, or the same input again."""

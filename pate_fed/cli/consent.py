@@ -36,7 +36,7 @@ def show_terms(arguments: argparse.Namespace) -> int:
 
 def _own_pool(terms: Terms | LabelTerms, admission: Admission | None) -> Path | None:
     """The copy of the public pool that a coordinator sent before, if there is one."""
-    if admission is None or isinstance(terms, LabelTerms):
+    if admission is None or not terms.words.reads_inputs:
         return None
     with suppress(InputError):  # a user without a home has no state either
         found = find_state_dir(None, admission.hospital, terms, admission.fingerprint) / POOL_FILE

@@ -72,8 +72,6 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
 
 def _study_lines(study: Study, terms: Terms) -> list[str]:
     teachers = f", {counted(terms.num_teachers, 'teacher')}" if terms.num_teachers else ""
-    votes = f"at most {counted(terms.max_queries, 'query')}, {counted(terms.labels, 'label')}"
-    asked = votes if terms.asks.trains else "each party's sums of features"
     chosen = study.resolve().aggregation
     checked = {"T": chosen.threshold, "σ1": chosen.sigma1} if chosen.has_threshold else {}
     noise = {**checked, "σ2": chosen.sigma2}
@@ -82,7 +80,7 @@ def _study_lines(study: Study, terms: Terms) -> list[str]:
         f"study: {study.name} ({study.data.dataset}, {terms.num_classes} classes)",
         f"parties: {terms.num_clients}{teachers}",
         f"aggregator: {', '.join([chosen.aggregator, *fixed])}",
-        f"asked: {asked}, of a pool of {terms.pool_size}",
+        f"asked: {terms.words.asked_of_pool}, of a pool of {terms.pool_size}",
     ]
 
 

@@ -51,10 +51,7 @@ class _Beside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Statement:
-    """What a hospital that leaves states, and signs: what it gave, and what cannot be taken back.
-
-    `labels` says that an answer about its labels may have left: in the study itself, or in the one `beside`.
-    """
+    """What a hospital that leaves states, and signs: what it gave, and what cannot be taken back."""
 
     hospital: str
     left: str
@@ -64,21 +61,20 @@ class _Statement:
     messages: tuple[Mapping[str, Any], ...]
     epsilon_at_most: _Most
     cannot_be_taken_back: tuple[str, ...]
-    class_sums: bool = False
-    labels: bool = False
+    given: str
     beside: _Beside | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Agreed:
-    """The terms that were agreed to in one state directory: of votes or class sums, and of private labels."""
+    """The terms that were agreed to in one state directory: of its study, and of private labels."""
 
-    votes: Terms | None = None
-    labels: LabelTerms | None = None
+    study: Terms | LabelTerms | None = None
+    labels: Terms | LabelTerms | None = None
 
     def voted(self, given: Given) -> bool:
-        """Whether anything of its votes or class sums may have left."""
-        masked = not self.labelled(given) if self.votes is None else self.votes.secure_sum
+        """Whether anything of the study's answers may have left."""
+        masked = not self.labelled(given) if self.study is None else self.study.secure_sum
         return given.voted or (given.masked and masked)
 
     def labelled(self, given: Given) -> bool:
@@ -155,21 +151,18 @@ def _mark(state_dir: Path) -> None:
 
 def _agreed(state_dir: Path) -> _Agreed:
     from pate_fed.identity import read_terms
-    from pate_fed.kinds.terms import Terms
 
     try:
-        texts = [path.read_text(encoding="utf-8") for path in terms_files(state_dir) if path.exists()]
+        found = [path.read_text("utf-8") if path.exists() else None for path in terms_files(state_dir)]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InputError(f"{state_dir}: the study's terms cannot be read ({reason})") from error
-    found = [read_terms(text) for text in texts]
-    votes = [terms for terms in found if isinstance(terms, Terms)]
-    labels = [terms for terms in found if not isinstance(terms, Terms)]
-    return _Agreed(votes=votes[0] if votes else None, labels=labels[0] if labels else None)
+    study, labels = (None if text is None else read_terms(text) for text in found)
+    return _Agreed(study=study, labels=labels)
 
 
 def _ask(hospital: str, agreed: _Agreed, *, yes: bool) -> None:
-    names = [f"the study {terms.study!r}" for terms in (agreed.votes, agreed.labels) if terms is not None]
+    names = [f"the study {terms.study!r}" for terms in (agreed.study, agreed.labels) if terms is not None]
     study = " and ".join(names) or "a study that it has not agreed to yet"
     print(f"{hospital} leaves {study}: it answers nothing any more, and cannot come back")
     if yes:
@@ -188,21 +181,21 @@ def _state(state_dir: Path, settings: LocalSettings, identity: Path | None, *, r
     agreed, given = _agreed(state_dir), given_by(state_dir)
     given = replace(given, labelled=given.labelled or responded)
     path = state_leaving(state_dir, to_plain(_statement(settings.hospital, agreed, given)), identity)
-    if agreed.votes is not None and not agreed.voted(given) and not settings.data.startswith(PART):
+    if agreed.study is not None and not agreed.voted(given) and not settings.data.startswith(PART):
         from clients.account import Account, state_id
 
-        Account(settings.hospital).strike(agreed.votes.digest, state=state_id(state_dir))
+        Account(settings.hospital).strike(agreed.study.digest, state=state_id(state_dir))
     return path
 
 
 def _statement(hospital: str, agreed: _Agreed, given: Given) -> _Statement:
-    votes, labels = agreed.votes, agreed.labels
+    study, labels = agreed.study, agreed.labels
     voted, labelled = agreed.voted(given), agreed.labelled(given)
-    sums = votes is not None and votes.asks.kind == "class-sums"
-    alone = votes is None and not voted
-    main = labels if alone else votes
-    assumed = votes.assumptions().each if votes is not None and voted else ()
-    gave = "answers" if labelled else "class sums" if sums else "votes"
+    alone = study is None and not voted
+    main = labels if alone else study
+    assumed = study.assumptions().each if study is not None and voted else ()
+    queries = 0 if study is not None and study.words.made_of else given.queries
+    gave = "answers" if labelled else "votes" if study is None else study.words.kind
     kept = (text.format(given=gave) for text in _KEPT)
     claimed = (f"That ε is not proven: {each.warning}." for each in assumed)
     return _Statement(
@@ -210,17 +203,16 @@ def _statement(hospital: str, agreed: _Agreed, given: Given) -> _Statement:
         left=datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M:%S"),
         study=None if main is None else main.study,
         terms_digest=None if main is None else main.digest,
-        queries_answered=0 if sums else given.queries,
-        class_sums=sums and voted,
+        queries_answered=queries,
+        given=_given(study, queries, voted=voted, labelled=labelled),
         messages=given.messages,
         epsilon_at_most=_most(main, answered=voted or alone),
         cannot_be_taken_back=(*kept, *claimed) if voted or labelled else (),
-        labels=labelled,
         beside=_beside(labels) if labelled and not alone else None,
     )
 
 
-def _beside(labels: LabelTerms | None) -> _Beside:
+def _beside(labels: Terms | LabelTerms | None) -> _Beside:
     return _Beside(
         study=None if labels is None else labels.study,
         terms_digest=None if labels is None else labels.digest,
@@ -231,7 +223,6 @@ def _beside(labels: LabelTerms | None) -> _Beside:
 def _most(terms: Terms | LabelTerms | None, *, answered: bool) -> _Most:
     """What the answers under these terms cost at most; without terms nobody knows."""
     from pate_fed.kinds.guarantee import worst_epsilon
-    from pate_fed.kinds.terms import Terms
 
     if terms is None:
         return _Most(delta=None, public=None, coordinator=None)
@@ -239,7 +230,7 @@ def _most(terms: Terms | LabelTerms | None, *, answered: bool) -> _Most:
     if not answered:
         public, coordinator = 0.0, 0.0
     elif terms.seed is None:
-        public, coordinator = worst_epsilon(terms) if isinstance(terms, Terms) else (terms.spent,) * 2
+        public, coordinator = worst_epsilon(terms)
     return _Most(delta=terms.delta, public=public, coordinator=coordinator)
 
 
@@ -247,7 +238,7 @@ def _lines(statement: _Statement) -> Iterator[str]:
     gave = bool(statement.cannot_be_taken_back)
     nameless = "a study whose terms are gone" if gave else "before it agreed to a study"
     yield f"{statement.hospital} left {statement.study or nameless} on {statement.left}"
-    yield f"given: {_given(statement)}, in {counted(len(statement.messages), 'message')} in all"
+    yield f"given: {statement.given}, in {counted(len(statement.messages), 'message')} in all"
     if not gave:
         yield "nothing about its records has left this house"
         return
@@ -257,13 +248,16 @@ def _lines(statement: _Statement) -> Iterator[str]:
     yield from statement.cannot_be_taken_back
 
 
-def _given(statement: _Statement) -> str:
-    queries = f"answers to {counted(statement.queries_answered, 'query')}"
-    given = "its class sums once" if statement.class_sums else queries
-    if not statement.labels:
+def _given(study: Terms | LabelTerms | None, queries: int, *, voted: bool, labelled: bool) -> str:
+    """What left, in words: of the study's answers, and about labels."""
+    from pate_fed.kinds.labels_words import GIVEN
+
+    given = f"answers to {counted(queries, 'query')}"
+    if study is not None:
+        given = study.words.given(queries, left=voted)
+    if not labelled:
         return given
-    about = "answers about its labels"
-    return f"{given} and {about}" if statement.class_sums or statement.queries_answered else about
+    return f"{given} and {GIVEN}" if voted and (queries or study is not None) else GIVEN
 
 
 def _costs(most: _Most, of: str = "") -> Iterator[str]:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from pate_fed.flower.records import wire_parts
 from pate_fed.format import printable
-from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import SystemNoise
 from pate_fed.protocol.messages import AnswerReply, Question, Record, SumReply
@@ -31,7 +30,7 @@ def plain_lines(terms: Terms, party: str, question: Question, votes: Ints) -> It
     reply = AnswerReply(party=party, batch_digest=question.digest, answer=votes)
     yield from _dump(reply.to_record(), votes.astype("<i8").tobytes())
     yield ""
-    yield "  The votes in it, on the first questions. The coordinator sees these:"
+    yield f"  The {terms.words.answers} in it, {terms.words.shown[1]}. The coordinator sees these:"
     yield from _matrix(terms, votes)
 
 
@@ -40,15 +39,14 @@ def masked_lines(terms: Terms, party: str, question: Question, votes: Ints) -> I
 
     Made with hospitals that do not exist.
     """
-    counts, summed = votes, isinstance(terms.asks, SumTerms)
-    what = "sums by class, of the first features" if summed else "teachers' votes, on the first questions"
+    counts = votes
     if terms.adds_noise:
         draw = SystemNoise().discrete_gaussian
         counts = add_noise_share(votes, draw, sigma_party=terms.sigma_party or 0.0)
     masked, total = mask_once(terms, party, question, counts)
     yield from _dump(SumReply(party=party, step=masked.to_bytes()).to_record(), _packed(masked))
     yield ""
-    yield f"  Your {what}. These stay here:"
+    yield f"  Your {', '.join(terms.words.shown)}. These stay here:"
     yield from _matrix(terms, votes)
     if terms.adds_noise:
         yield "  with this hospital's share of the noise they are"
@@ -74,12 +72,12 @@ def mask_once(terms: Terms, party: str, question: Question, counts: Ints) -> tup
     roster = coordinator.close_roster()
     for each in parties.values():
         coordinator.note_pinned(each.pin(roster))
-    noisy = terms.adds_noise or isinstance(terms.asks, SumTerms)
+    largest = terms.bounds.largest(terms.num_clients)
     batch = coordinator.open_batch(
         batch=question.batch,
         batch_digest=question.digest,
         length=counts.size,
-        sum_range=SumRange.noisy() if noisy else SumRange.votes(terms.num_teachers),
+        sum_range=SumRange.noisy() if largest is None else SumRange.votes(largest),
     )
     masked: MaskedVector | None = None
     for requests in batch.rounds():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +21,23 @@ _SHADES = " .:-=+*#%@"
 _TILE_ROWS, _TILE_COLUMNS, _GAP = 10, 20, 2  # characters; one is about twice as high as it is wide
 
 
-def open_pool(path: Path, terms: Terms) -> NDArray[np.generic]:
+def open_pool(path: Path, terms: Terms | LabelTerms) -> NDArray[np.generic]:
     """The public inputs in a file: (n, features) or (n, height, width, channels).
 
     Raises:
-        InputError: it cannot be read, or is not the pool of these terms.
+        InputError: it cannot be read, is not the pool of these terms, or they do not say what is in it.
     """
+    if not terms.words.reads_inputs:
+        raise InputError(
+            f"--pool {path}: the terms of {terms.words.kind} do not say how their inputs are read"
+        )
     if path.name == POOL_FILE:
         try:
             inputs: NDArray[np.generic] = np.load(path, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"--pool {path}: cannot be read as an array") from error
     else:
-        inputs = read_pool(path, kind_of(terms)).inputs
+        inputs = read_pool(path, kind_of(cast(Terms, terms))).inputs
     found = pool_digest(inputs)
     if found != terms.pool_digest:
         raise InputError(
@@ -45,10 +50,8 @@ def preview(path: Path, terms: Terms | LabelTerms) -> str:
     """The first inputs of a copy of the public pool, in lines of at most 64 characters where it is images.
 
     Raises:
-        InputError: as `open_pool`, or a study of private labels, whose inputs may be of any kind.
+        InputError: as `open_pool`.
     """
-    if isinstance(terms, LabelTerms):
-        raise InputError(f"--pool {path}: the terms of private labels do not say how their inputs are read")
     inputs = open_pool(path, terms)
     head = f"{path}: the pool of these terms. Its first {min(_SHOWN, len(inputs))}:"
     if terms.table is not None:

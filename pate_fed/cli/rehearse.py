@@ -14,13 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clients.account import Account
-from clients.kinds.votes import count_votes, train_missing
+from clients.kinds import side_of
 from clients.local import POOL_FILE, LocalSite, check_records, kind_of, study_of
+from clients.log import HospitalLog
 from clients.policy import Policy, find_policy
 from clients.site_files import LocalSettings
 from pate_fed.cli.consent import read_offer
@@ -31,11 +33,8 @@ from pate_fed.cli.pool_preview import open_pool
 from pate_fed.config.study import Study
 from pate_fed.data import Rows
 from pate_fed.errors import InputError
-from pate_fed.format import counted, printable
-from pate_fed.kinds.labels import LabelTerms
-from pate_fed.kinds.sums import SumTerms
+from pate_fed.format import printable
 from pate_fed.kinds.terms import Terms
-from pate_fed.kinds.votes import VoteTerms
 from pate_fed.protocol.messages import Question
 from pate_fed.runtime.signals import hangup_interrupts
 
@@ -53,12 +52,13 @@ def rehearse(arguments: argparse.Namespace) -> int:
     from pate_fed.flower.transport import require_transport
 
     require_transport("what is rehearsed")
-    terms, admission = read_offer(Path(arguments.offer))
-    if isinstance(terms, LabelTerms):
+    offered, admission = read_offer(Path(arguments.offer))
+    if not offered.words.reads_inputs:
         raise InputError(
-            f"{arguments.offer}: a study of private labels trains nothing; `pate-fed hospital terms` says "
-            "what leaves"
+            f"{arguments.offer}: a study of {offered.words.kind} trains nothing; `pate-fed hospital terms` "
+            "says what leaves"
         )
+    terms = cast(Terms, offered)
     if arguments.sample < 1:
         raise InputError(f"--sample {arguments.sample}: a whole number of at least 1 is meant")
     name = _NOBODY if admission is None else admission.hospital
@@ -69,10 +69,7 @@ def rehearse(arguments: argparse.Namespace) -> int:
     if (unlisted := policy.refuses_code(terms)) is not None:
         raise InputError(f"{unlisted[0].value}: {unlisted[1]}; nothing was rehearsed, as its code would run")
     with _private_folder() as folder:
-        if isinstance(terms.asks, SumTerms):
-            _rehearse_sums(arguments, terms, name)
-        else:
-            _rehearse_in(folder, arguments, terms, name)
+        _rehearse_in(folder, arguments, terms, name)
     _show(("end", "all that this rehearsal made is erased"))
     return 0
 
@@ -81,8 +78,10 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
     own_terminal, started = sys.stdout.isatty(), time.monotonic()
     rows = _read(arguments, terms)
     _show(("records", f"{len(rows.labels)} can be read" if own_terminal else "can be read"))
-    inputs = rows.inputs if arguments.pool is None else open_pool(Path(arguments.pool), terms)
-    np.save(folder / POOL_FILE, inputs)  # beside the teachers, as a copy that the coordinator sends
+    inputs, of = rows.inputs, "your own records, for want of a copy of the pool (--pool FILE)"
+    if arguments.pool is not None:
+        inputs, of = open_pool(Path(arguments.pool), terms), "the pool"
+    np.save(folder / POOL_FILE, inputs)  # as a copy that the coordinator sends
     site = LocalSite(
         party=name,
         number=0,
@@ -96,24 +95,21 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
             decimal=arguments.decimal,
         ),
     ).under(terms)
-    _train(site, terms)
-    index = np.arange(min(arguments.sample, len(inputs)), dtype=np.int64)
-    votes = count_votes(site, site.dataset.public_images[index])
+    side = side_of(site, terms, HospitalLog(folder))
+    index, told = side.rehearse(inputs, of_pool=arguments.pool is not None, sample=arguments.sample)
+    question = Question(terms_digest=terms.digest, batch=0, index=index)
+    answer = side.answer(question)
+    *first, (what, count) = told
     took = f"{time.monotonic() - started:.1f} s in all"
-    of = (
-        "your own records, for want of a copy of the pool (--pool FILE)"
-        if arguments.pool is None
-        else "the pool"
-    )
-    _show(("teachers", f"{counted(site.num_teachers, 'teacher')} trained, in a private folder"))
-    _show(("answered", f"{counted(len(index), 'input')} of {of}; {took}"))
+    for row in (*first, (what, f"{count} of {of}; {took}")):
+        _show(row)
     if not own_terminal:
         _show(("withheld", _WITHHELD))
         return
-    question = Question(terms_digest=terms.digest, batch=0, index=index)
+    parts = site.teacher_parts() if terms.asks.trains else []
     leaving = masked_lines if terms.secure_sum else plain_lines
-    print_lines(["", "WHAT WOULD LEAVE", *leaving(terms, name, question, votes)], indent=2)
-    print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, site.teacher_parts())], indent=14)
+    print_lines(["", "WHAT WOULD LEAVE", *leaving(terms, name, question, answer)], indent=2)
+    print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, parts)], indent=14)
     print()
 
 
@@ -123,51 +119,6 @@ def _read(arguments: argparse.Namespace, terms: Terms) -> Rows:
     if rows.read_as:
         _show(("read as", rows.read_as))
     return rows
-
-
-def _rehearse_sums(arguments: argparse.Namespace, terms: Terms, name: str) -> None:
-    """The same for class sums, which nothing is trained for."""
-    from pate_fed.kinds.make import feature_map_of
-
-    own_terminal, sums = sys.stdout.isatty(), SumTerms.of(terms)
-    assert sums is not None
-    rows = _read(arguments, terms)
-    _show(("records", f"{len(rows.labels)} can be read" if own_terminal else "can be read"))
-    inputs, of = rows.inputs, "your own records, for want of a copy of the pool (--pool FILE)"
-    if arguments.pool is not None:
-        inputs, of = open_pool(Path(arguments.pool), terms)[: terms.max_queries], "the pool"
-    features = feature_map_of(sums.settings, inputs)
-    if arguments.pool is not None and features.digest != sums.features:
-        raise InputError(
-            f"{arguments.pool}: the feature map that follows from it is not the one in the terms; do not "
-            "take part before the coordinator has explained it"
-        )
-    _show(("features", f"{features.dimension:,}, made of {of}"))
-    if not own_terminal:
-        _show(("withheld", _WITHHELD))
-        return
-    found = features.contributions(
-        rows.inputs,
-        rows.labels,
-        num_classes=terms.num_classes,
-        groups=rows.patients,
-        most_units=sums.most_units,
-    )
-    every = np.arange(len(found), dtype=np.int64)
-    question = Question(terms_digest=terms.digest, batch=0, index=every)
-    print_lines(["", "WHAT WOULD LEAVE", *masked_lines(terms, name, question, found)], indent=2)
-    print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, [])], indent=14)
-    print()
-
-
-def _train(site: LocalSite, terms: Terms) -> None:
-    encoder = None
-    if VoteTerms.of(terms).encoder is not None:
-        from pate_fed.learning.networks.encoder import encoder_for
-
-        # The coordinator's is fitted to the pool; which of its inputs that are, only the coordinator knows.
-        encoder = encoder_for(VoteTerms.of(terms).teacher, site.dataset.public_images)
-    train_missing(site, encoder=encoder, taught=lambda number: None, anew=lambda count: None)
 
 
 def _policy_text(policy: Policy, path: Path | None, terms: Terms, name: str) -> str:

@@ -10,8 +10,6 @@ from pate_fed.format import delta_text, epsilon_text
 from pate_fed.identity import read_terms
 from pate_fed.kinds.guarantee import require_meaningful, worst_epsilon
 from pate_fed.kinds.make import make_terms
-from pate_fed.kinds.sums import SumTerms
-from pate_fed.kinds.terms import Terms
 
 
 def cost_text(terms_json: str) -> str:
@@ -22,25 +20,14 @@ def cost_text(terms_json: str) -> str:
         InputError: terms that no study has.
     """
     terms = read_terms(terms_json)
-    delta = delta_text(terms.delta)
-    if not isinstance(terms, Terms):
-        cost = f"ε={epsilon_text(terms.spent)} δ={delta} against the coordinator and the public"
-        return f"{terms.study!r}: private labels by {terms.mechanism}, once: {cost}, for one record's label"
     public, coordinator = (
         "no bound" if epsilon is None else f"ε={epsilon_text(epsilon)}" for epsilon in worst_epsilon(terms)
     )
     assumed = terms.assumptions()
-    claimed = f"; {assumed.warning}" if assumed else ""
-    if isinstance(terms.asks, SumTerms):
-        return (
-            f"{terms.study!r}: sums of {terms.bounds.rows} features by class, once; at δ={delta} "
-            f"{public} against the public, {coordinator} against the coordinator, for one "
-            f"{terms.privacy.unit}{claimed}"
-        )
     return (
-        f"{terms.study!r}: up to {terms.max_queries} queries, {terms.labels} labels; at δ={delta} "
-        f"{public} against the public, {coordinator} against the coordinator, for one "
-        f"{terms.privacy.unit}{claimed}"
+        f"{terms.study!r}: {terms.words.asked}; at δ={delta_text(terms.delta)} {public} against the public, "
+        f"{coordinator} against the coordinator, for one {terms.privacy.unit}"
+        f"{f'; {assumed.warning}' if assumed else ''}"
     )
 
 

@@ -23,6 +23,7 @@ from pate_fed.structure.parts import PartIdentity
 
 if TYPE_CHECKING:
     from pate_fed.kinds.terms import Terms
+    from pate_fed.kinds.words import Words
 
 K = TypeVar("K", bound="KindTerms")
 
@@ -166,6 +167,10 @@ class KindTerms(ABC):
     @abstractmethod
     def parts(self) -> tuple[tuple[str, PartIdentity], ...]:
         """Code that is none of ours and that the study rests on, each with the kind of part that it is."""
+
+    @abstractmethod
+    def words(self, terms: Terms) -> Words:
+        """What is said of it: on the page that hospitals agree to, in the report, wherever people read."""
 
     def assumptions(self, terms: Terms, *, together: bool) -> Iterable[Assumption]:
         """Code of others on whose word every ε rests."""

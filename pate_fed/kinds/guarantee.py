@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pate_fed.config.defaults import MOST_BY_DEFAULT, USEFUL_LABELS, Ensemble, affordable_offer
 from pate_fed.config.sections import EPSILON_ALARM
 from pate_fed.errors import InputError
-from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.kinds.labels import LabelTerms
-from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms
-from pate_fed.kinds.votes import VoteTerms
 from pate_fed.privacy import LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.privacy.protection import LEAST_PARTIES
 
 _NUMBER = 8  # int64 on the wire; masked entries take less, and so do most pools
 _PER_HOSPITAL = 2048  # a name, keys, signatures, sealed shares
@@ -39,7 +35,7 @@ def guarantee_lines(fixed: LedgerTerms) -> list[str]:
     return found
 
 
-def worst_epsilon(terms: Terms) -> tuple[float | None, float | None]:
+def worst_epsilon(terms: Terms | LabelTerms) -> tuple[float | None, float | None]:
     """The most that the study can cost at its δ: against all who see labels, and against the coordinator.
 
     What the ledger promises: whatever the answers are. None where the coordinator sees them without noise.
@@ -47,6 +43,8 @@ def worst_epsilon(terms: Terms) -> tuple[float | None, float | None]:
     Raises:
         InputError: terms that no mechanism has.
     """
+    if isinstance(terms, LabelTerms):
+        return terms.spent, terms.spent
     fixed = terms.ledger_terms(noise="as agreed", private=terms.seed is None)
     return guaranteed_epsilon(fixed), guaranteed_coordinator_epsilon(fixed)
 
@@ -64,44 +62,8 @@ def require_meaningful(terms: Terms, fixed: LedgerTerms) -> None:
         return
     raise InputError(
         f"ε={epsilon_text(epsilon)} at δ={delta_text(terms.delta)} against all who see labels promises "
-        f"almost nothing: at most {EPSILON_ALARM:g} is meant, and nothing was asked. {_instead(terms)}. "
+        f"almost nothing: at most {EPSILON_ALARM:g} is meant, and nothing was asked. {terms.words.instead}. "
         "--allow-weak-privacy (privacy.allow_weak = true) runs it all the same"
-    )
-
-
-def _instead(terms: Terms) -> str:
-    """What a federation of this size could do."""
-    if isinstance(terms.asks, SumTerms):
-        return "Give a smaller --epsilon, from which the noise follows, or leave --sigma2 out"
-    votes = VoteTerms.of(terms)
-    if votes.claim is not None:
-        return (
-            "Give its parameters more noise ([aggregation.parameters]), a budget (--epsilon) or smaller caps "
-            "(--labels, --max-queries)"
-        )
-    teachers, privacy = terms.num_teachers, terms.privacy
-    offer = affordable_offer(
-        Ensemble(
-            num_teachers=teachers,
-            num_classes=terms.num_classes,
-            aggregator="confident-gnmax",
-            privacy=privacy,
-            votes_moved=privacy.votes_moved(votes.teachers_per_client),
-        )
-    )
-    labels, budget = offer.answered if offer else 0, epsilon_text(privacy.epsilon or MOST_BY_DEFAULT)
-    if labels >= USEFUL_LABELS:
-        return (
-            f"{counted(teachers, 'teacher')} can have {labels} labels at ε={budget}: leave out noise, "
-            "threshold and counts, give --epsilon, or see pate-fed plan"
-        )
-    alone = privacy.votes_moved(2) == 1  # more teachers a hospital make no unit sway more votes
-    more = "a larger --teachers-per-client (smaller disjoint parts), " if alone else ""
-    sums = "" if terms.num_clients < LEAST_PARTIES else "class sums (--aggregator class-sums --secure-sum), "
-    return (
-        f"{counted(teachers, 'teacher')} are too few for a useful vote: ε={budget} buys "
-        f"{counted(labels, 'label')}. Labels grow with the square of the teachers. Take {more}more "
-        f"hospitals, a larger --epsilon, {sums}or stay alone, each hospital with a model of its own"
     )
 
 

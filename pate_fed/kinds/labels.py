@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.about import About
 from pate_fed.config.trust import AT_HOSPITALS, TrustModel
 from pate_fed.errors import InputError
 from pate_fed.kinds.base import Bounds
@@ -19,12 +20,13 @@ from pate_fed.kinds.label_dp.federation import least_share
 from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster
 from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.words import Words
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.label_dp import LabelRelease, SharedClusterCounts
 from pate_fed.privacy.ledger.terms import is_digest
 from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
-from pate_fed.privacy.protection import LABEL, LEAST_PARTIES
+from pate_fed.privacy.protection import LABEL, LEAST_PARTIES, Assumptions
 from pate_fed.protocol.agreed import Agreed
 from pate_fed.structure import check, refusal, same_as, setting
 
@@ -126,6 +128,43 @@ class LabelTerms(Agreed):
             f"{self.least_clients - self.colluders} hospitals, σ={self.sigma_party:.4g} labels each, summed "
             "under masks"
         )
+
+    @property
+    def words(self) -> Words:
+        """What is said of the study."""
+        from pate_fed.kinds.labels_words import LabelWords
+
+        return LabelWords(self)
+
+    # What terms of other kinds have beside, for those who read either.
+
+    @property
+    def about(self) -> About:
+        """Nobody says who asks, and what for."""
+        return About()
+
+    @property
+    def table(self) -> None:
+        """Inputs may be of any kind."""
+
+    @property
+    def privacy(self) -> LabelTerms:
+        """These: they have the budget, the unit and the adjacency themselves."""
+        return self
+
+    @property
+    def unit(self) -> str:
+        """One record's label."""
+        return LABEL.unit
+
+    @property
+    def adjacency(self) -> str:
+        """It is another."""
+        return LABEL.adjacency
+
+    def assumptions(self) -> Assumptions:
+        """None: its mechanisms are ours."""
+        return Assumptions()
 
     @property
     def seen(self) -> CoordinatorView:

@@ -30,6 +30,7 @@ from pate_fed.structure.parts import PartIdentity
 
 if TYPE_CHECKING:
     from pate_fed.kinds.terms import Terms
+    from pate_fed.kinds.words import Words
 
 SumMechanism = ClassSums | SharedClassSums
 
@@ -140,6 +141,12 @@ class SumTerms(KindTerms):
     def parts(self) -> tuple[tuple[str, PartIdentity], ...]:
         """A feature map of the user's own."""
         return () if self.part is None else (("feature map", self.part),)
+
+    def words(self, terms: Terms) -> Words:
+        """Those of `sums_words.py`."""
+        from pate_fed.kinds.sums_words import SumWords
+
+        return SumWords(terms, self)
 
     def assumptions(self, terms: Terms, *, together: bool) -> Iterator[Assumption]:
         """A map's word that no record changes others' features."""

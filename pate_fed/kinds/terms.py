@@ -15,6 +15,7 @@ from pate_fed.errors import InputError
 from pate_fed.kinds.base import SHA256, Bounds, KindTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.votes import VoteTerms
+from pate_fed.kinds.words import Words
 from pate_fed.privacy import CoordinatorView, LedgerTerms
 from pate_fed.privacy.protection import Assumptions
 from pate_fed.protocol.agreed import Agreed
@@ -106,6 +107,11 @@ class Terms(Agreed):
     def bounds(self) -> Bounds:
         """What a hospital's answer to one question takes at most."""
         return self.asks.bounds(self)
+
+    @property
+    def words(self) -> Words:
+        """What is said of the study, by its kind."""
+        return self.asks.words(self)
 
     # What it costs.
 

@@ -40,6 +40,7 @@ from pate_fed.structure.parts import PartIdentity, is_part_name
 
 if TYPE_CHECKING:
     from pate_fed.kinds.terms import Terms
+    from pate_fed.kinds.words import Words
 
 _OUT_OF_REACH = 4.0  # σ1 by which T may exceed all teachers: beyond, one query in 30,000 passes
 _ENCODER = 64 * 2**20  # bytes: far more than an encoder's file has
@@ -212,6 +213,12 @@ class VoteTerms(KindTerms):
         """A teacher and a mechanism of the user's own."""
         teacher = () if self.teacher_part is None else (("teacher", self.teacher_part),)
         return teacher if self.claim is None else (*teacher, ("aggregator", self.claim.part))
+
+    def words(self, terms: Terms) -> Words:
+        """Those of `votes_words.py`."""
+        from pate_fed.kinds.votes_words import VoteWords
+
+        return VoteWords(terms, self)
 
     def assumptions(self, terms: Terms, *, together: bool) -> Iterator[Assumption]:
         """A mechanism's claim; a teacher where several of one process could pass something on."""

@@ -195,15 +195,14 @@ class Accuracy:
         """The class of the least recall, the most frequent among equals; None where nothing is known."""
         return min(self.recall, key=lambda each: (each.share, -each.count), default=None)
 
-    def how_tested(self, inputs: str, *, summed: bool) -> str:
+    def how_tested(self, inputs: str, *, made_of: str = "") -> str:
         """Which public `inputs` tested the student, in sentences; empty where none is known to have.
 
-        With `summed` they were labelled from class sums: then nobody is asked about an input.
+        Where their labels are `made_of` something else nobody is asked about an input.
         """
-        of_sums = "whose labels were made of the sums"
-        asked, not_asked = (
-            (of_sums, of_sums) if summed else ("that were asked about", "that were not asked about")
-        )
+        asked, not_asked = "that were asked about", "that were not asked about"
+        if made_of:
+            asked = not_asked = f"whose labels were made of {made_of}"
         tested, parts = self.tested, list[str]()
         if tested.kept:
             parts.append(f"{tested.kept:,} that are kept for it")

@@ -13,11 +13,10 @@ from typing import Any
 from pate_fed.disk import read_toml
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import FEW_TRIALS, delta_text, duration_text, epsilon_text, share_text
-from pate_fed.kinds.sums import SumTerms
 from pate_fed.report.log import read_result
 from pate_fed.report.metrics import make_metrics, without_private
-from pate_fed.report.result import LabelStudyRecord, RunResult
-from pate_fed.report.terms_text import describe_terms
+from pate_fed.report.result import RunResult
+from pate_fed.report.text import describe_terms
 
 # Of study.toml: names and files of this machine, and what people read, tell nothing of how runs differ.
 _LEFT_ASIDE = re.compile(r"study\.(name|reason)|about\..*|engine\..*|data\.(pool|private|data_dir|download)")
@@ -43,11 +42,8 @@ class RunToCompare:
 
     @cached_property
     def kind(self) -> str:
-        """What was released: votes' labels, class sums, or private labels."""
-        study = self.result.study
-        if isinstance(study, LabelStudyRecord):
-            return "private labels"
-        return "votes" if not isinstance(study.terms.asks, SumTerms) else "class sums"
+        """What was released."""
+        return self.result.study.words.kind
 
     @property
     def epsilon(self) -> str:

@@ -9,13 +9,10 @@ from typing import Any
 from pate_fed.disk import write_result
 from pate_fed.format import duration_text, epsilon_text
 from pate_fed.report import curves, plots, quality, text
-from pate_fed.report.flow import flow_of
-from pate_fed.report.key_figures import key_figures
 from pate_fed.report.page import in_columns, render_page
 from pate_fed.report.plain_words import glossary, plain_answers
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
-from pate_fed.report.terms_text import describe_terms
 
 
 def write_report(result: RunResult, path: Path, publishable: bool = False) -> None:
@@ -41,13 +38,13 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
         "publishable": publishable,
         "alarms": [note for note in notes if note.kind == "danger"],
         "notes": [note for note in notes if note.kind != "danger"],
-        "key_figures": key_figures(result),
+        "key_figures": text.key_figures(result),
         "guarantees": text.guarantees(result),
         "lead": text.protection_lead(result),
-        "flow": flow_of(result),
+        "flow": text.flow_of(result),
         "plain": plain_answers(result) if publishable else [],
         "glossary": glossary(result) if publishable else [],
-        "terms": describe_terms(result),
+        "terms": text.describe_terms(result),
         "groups": _groups(result, publishable=publishable),
         "time": None if publishable else plots.time_bars(result),
         "hidden": [] if publishable else text.unpublishable(result),

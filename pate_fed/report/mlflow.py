@@ -13,7 +13,7 @@ from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.report.result import RunResult
 from pate_fed.report.tables import epoch_rows, figure_rows, spending_rows
-from pate_fed.report.terms_text import describe_terms
+from pate_fed.report.text import describe_terms
 
 STORE = "mlflow.db"
 _AT_ONCE = 1000  # metrics that a store takes in one call; of parameters it takes 100

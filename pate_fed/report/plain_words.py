@@ -7,68 +7,24 @@ from __future__ import annotations
 
 import math
 
-from pate_fed.format import counted, delta_text, epsilon_text, share_text
-from pate_fed.kinds.sums import SumTerms
-from pate_fed.kinds.votes import VoteTerms
-from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
-from pate_fed.report.terms_text import IN_ONE_PLACE
+from pate_fed.format import delta_text, epsilon_text, share_text
+from pate_fed.report.result import RunResult
 
 
 def plain_answers(result: RunResult) -> list[tuple[str, str]]:
     """Questions that a board asks, each with its answer in a few sentences."""
+    study = result.study
+    simulated = " It was a simulation: one machine played every part." if study.simulated else ""
+    done = study.words.done(study.inputs, asked=result.queries_asked, answered=result.queries_answered)
     answers = [
-        ("What was done?", _done(result)),
-        ("What left a hospital?", _left(result)),
+        ("What was done?", done + simulated),
+        ("What left a hospital?", study.words.left(study.inputs)),
         ("What can somebody learn about one patient from what is published?", _learnt(result)),
         ("What is not promised?", _not_promised(result)),
         ("How good is the student?", _good(result)),
         ("How can it be checked?", _checked(result)),
     ]
     return [(question, answer) for question, answer in answers if answer]
-
-
-def _done(result: RunResult) -> str:
-    study, inputs = result.study, result.study.inputs
-    asked, answered = result.queries_asked, result.queries_answered
-    simulated = " It was a simulation: one machine played every part." if _simulated(study) else ""
-    if isinstance(study, LabelStudyRecord):
-        return (
-            f"The {inputs} were public, and their labels private. {answered:,} labels were released with "
-            f"noise. A new model, the student, learnt from them.{simulated}"
-        )
-    hospitals = counted(study.terms.num_clients, "hospital")
-    if isinstance(study.terms.asks, SumTerms):
-        return (
-            f"{hospitals} took part. Each one added up features of its own records by class. The sums of all "
-            f"were put together, noise was added, and a model, the student, was made of them. That happened "
-            f"once.{simulated}"
-        )
-    return (
-        f"{hospitals} took part. Each one trained models on its own records, the teachers. The teachers "
-        f"voted on {asked:,} public {inputs}, and noise was added to every vote. {answered:,} got a label. A "
-        f"new model, the student, learnt from these labels and from public {inputs}.{simulated}"
-    )
-
-
-def _simulated(study: StudyRecord | LabelStudyRecord) -> bool:
-    return study.backend in ("ray", "inline")
-
-
-def _left(result: RunResult) -> str:
-    study = result.study
-    if isinstance(study, LabelStudyRecord):
-        if study.coordinator == IN_ONE_PLACE:
-            return "Nothing was sent: all labels lay in one place, whose keeper ran the study."
-        return "Labels, after noise was added at home. Nothing else."
-    if isinstance(study.terms.asks, SumTerms):
-        noise = " and noise" if study.terms.adds_noise else ""
-        return f"Sums over all its records, under a mask{noise}. No record left it."
-    way = {
-        "plain": "Its teachers' votes on public {inputs}, which the coordinator saw.",
-        "secure-sum": "Its teachers' votes on public {inputs}, under a mask: only the sum of all was seen.",
-        "hospital-noise": "Its teachers' votes on public {inputs}, with noise and under a mask.",
-    }.get(study.coordinator, "Its teachers' votes on public {inputs}.")
-    return way.format(inputs=study.inputs) + " No record and no model left it."
 
 
 def _learnt(result: RunResult) -> str:
@@ -111,12 +67,8 @@ def _not_promised(result: RunResult) -> str:
     told = []
     if outcome.privacy.coordinator is None:
         told.append(f"Against the coordinator there is no bound: it sees {study.coordinator_sees}.")
-    if isinstance(study, StudyRecord) and study.terms.privacy.unit == "record":
-        terms = study.terms
-        apart = not terms.names_patients and (
-            isinstance(terms.asks, SumTerms) or VoteTerms.of(terms).teachers_per_client > 1
-        )
-        several = "several records" if apart else "records at several hospitals"
+    if study.terms.privacy.unit == "record":
+        several = "several records" if study.words.records_apart else "records at several hospitals"
         told.append(f"A patient with {several} is protected less.")
     told.append(
         "What is true of patients in general may be learnt; that is what a study is for. Studies on the same "
@@ -157,12 +109,10 @@ def _checked(result: RunResult) -> str:
 
 def glossary(result: RunResult) -> list[tuple[str, str]]:
     """The report's words, for whoever meets them for the first time; only those that this study needs."""
-    study = result.study
-    votes = isinstance(study, StudyRecord) and not isinstance(study.terms.asks, SumTerms)
-    words = [
+    return [
         ("ε (epsilon)", "how much one person's data can change what is published: the smaller, the less"),
         ("δ (delta)", "the small probability with which that bound may fail"),
-        ("teacher", "a model that a hospital trained on its own records and keeps" if votes else ""),
+        *result.study.words.glossary,
         ("label", "the class that was given to a public input"),
         ("student", "the model that is published; it never saw a private record"),
         ("coordinator", "whoever puts the hospitals' answers together and adds up what they cost"),
@@ -170,4 +120,3 @@ def glossary(result: RunResult) -> list[tuple[str, str]]:
         ("recall", "of all inputs of a class, the share that the student finds"),
         ("calibration", "whether the student is right as often as it is sure"),
     ]
-    return [(name, text) for name, text in words if text]

@@ -76,7 +76,7 @@ def accuracy_bars(result: RunResult, *, publishable: bool) -> Figure | None:
             f"Labels count answered queries only: the threshold passes over hard {result.study.inputs}, so "
             "they look easier."
         )
-    notes.append(accuracy.how_tested(result.study.inputs, summed=result.study.released_sums))
+    notes.append(accuracy.how_tested(result.study.inputs, made_of=result.study.words.made_of))
     if any(bar.private for bar in bars):
         notes.append("◆ computed from private votes: for the analyst, do not publish.")
     return Figure(

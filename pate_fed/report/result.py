@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.sections import Queries
 from pate_fed.errors import InputError
-from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.labels_words import LabelWords
 from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.words import Words
 from pate_fed.privacy.protection import Assumptions
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.structure.parts import PartIdentity
@@ -54,6 +55,11 @@ class _Record:
     coordinator_sees: str = "every hospital's votes"
     versions: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def simulated(self) -> bool:
+        """Whether one machine played every part."""
+        return self.backend in ("ray", "inline")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord(_Record):
@@ -69,19 +75,14 @@ class StudyRecord(_Record):
     student_part: PartIdentity | None = None
 
     @property
-    def mechanism(self) -> str:
-        """The aggregation's name."""
-        return self.terms.asks.mechanism
+    def words(self) -> Words:
+        """What is said of the study, by its kind."""
+        return self.terms.words
 
     @property
     def assumptions(self) -> Assumptions:
         """Code of others on whose word every ε rests."""
         return self.terms.assumptions(together=self.backend != PROCESSES)
-
-    @property
-    def released_sums(self) -> bool:
-        """Whether class sums are released, in place of votes' labels."""
-        return isinstance(self.terms.asks, SumTerms)
 
     @property
     def threshold(self) -> float | None:
@@ -133,9 +134,22 @@ class LabelStudyRecord(_Record):
         return self
 
     @property
-    def released_sums(self) -> bool:
-        """No: labels are."""
-        return False
+    def words(self) -> Words:
+        """What is said of private labels."""
+        return LabelWords(self)
+
+    @property
+    def queries(self) -> Queries:
+        """Nothing is asked in rounds."""
+        return Queries()
+
+    @property
+    def partition(self) -> None:
+        """Not said: hospitals bring their own labels."""
+
+    @property
+    def student_part(self) -> None:
+        """None: the student is ours."""
 
     @property
     def threshold(self) -> None:

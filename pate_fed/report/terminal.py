@@ -14,7 +14,7 @@ from textwrap import wrap
 from typing import Any, Protocol, TextIO
 
 from pate_fed.format import FEW_TRIALS, delta_text, duration_text, epsilon_text, printable, share_text
-from pate_fed.report.result import LabelStudyRecord, RunResult
+from pate_fed.report.result import RunResult
 from pate_fed.report.text import fewer_labels
 
 _LINE_EVERY_S = 10.0
@@ -305,14 +305,11 @@ def _facts(result: RunResult, width: int) -> list[str]:
         parties += f", with {terms.num_teachers:,} teachers"
     if result.left_out:
         parties += f"; {len({left.party for left in result.left_out})} left out at least once"
+    asked, answered = result.queries_asked, result.queries_answered
     rows = [
         ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes)"),
-        ("hospitals", parties),
-        ("queries", f"{result.queries_asked:,} asked, {result.queries_answered:,} answered"),
+        *study.words.summary(parties, asked=asked, answered=answered, apart=bool(study.backend)),
     ]
-    if isinstance(study, LabelStudyRecord):
-        labels = ("labels", f"{result.queries_answered:,} of {terms.pool_size:,} records")
-        rows[1:] = [("method", study.mechanism), *(rows[1:2] if study.backend else []), labels]
     if outcome.seconds.total is not None:
         rows.append(("time", duration_text(outcome.seconds.total)))
     fewer = fewer_labels(result)
@@ -343,7 +340,7 @@ def _figures(result: RunResult, width: int) -> list[str]:
     if len(rows) == 1:
         return ["accuracy               not known"]
     lines = [f"{row[0]:<{_FIRST}}{row[1]:>10}{row[2]:>9}  {row[3]:<16}{row[4]}" for row in rows]
-    tested = found.how_tested(result.study.inputs, summed=result.study.released_sums)
+    tested = found.how_tested(result.study.inputs, made_of=result.study.words.made_of)
     marked = any("◆" in row[0] for row in rows)
     notes = ["◆ computed from private votes: for the analyst, do not publish"] if marked else []
     notes += [tested] if tested else []

@@ -1,20 +1,15 @@
-"""What the report says in words: outcome, warnings, figures, and who is protected against whom."""
+"""What the report says in words: outcome, warnings, figures, who is protected against whom, and the terms."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pate_fed.config.sections import EPSILON_ALARM
-from pate_fed.format import counted, delta_text, epsilon_text
-from pate_fed.kinds.sums import SumTerms
-from pate_fed.kinds.votes import VoteTerms
-from pate_fed.report.result import LabelStudyRecord, Outcome, RunResult, StudyRecord
-from pate_fed.report.sums_text import by_coordinator, seen_of_sums
-from pate_fed.report.terms_text import IN_ONE_PLACE
-
-# What the coordinator sees of private labels where they are masked: only their sum.
-SUMMED = "noisy-counts"
+from pate_fed.format import FEW_TRIALS, counted, delta_text, epsilon_text, share_text
+from pate_fed.kinds.words import Against
+from pate_fed.report.accuracy import Accuracy
+from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +59,7 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
     found += [Banner("warn", "What was answered", text) for text in outcome.cautions]
     if result.left_out:
         found.append(_left_out_banner(result, publishable=publishable))
-    if not publishable and isinstance(study, StudyRecord) and not isinstance(study.terms.asks, SumTerms):
+    if not publishable and study.words.figures_of_answers:
         found.append(Banner("note", "For the analyst", _ANALYST))
     return found
 
@@ -81,33 +76,15 @@ _ANALYST = (
 
 
 def _why_large(result: RunResult) -> str:
-    study, epsilon = result.study, result.outcome.privacy.student or 0.0
+    epsilon = result.outcome.privacy.student or 0.0
     why = f"It allows the chance of an outcome to change by a factor of {_factor(epsilon)}. "
-    if isinstance(study, LabelStudyRecord):
-        return why + "A smaller --epsilon brings it down; pate-fed label-dp --advise says which method suits."
-    terms = study.terms
-    if isinstance(terms.asks, SumTerms):
-        return why + "A smaller --epsilon brings it down."
-    if study.assumptions:
-        return why + "More noise of the mechanism, fewer queries or more teachers bring it down."
-    noise = f"noise of σ₂ = {VoteTerms.of(terms).aggregation.fixed()[2]:,.4g} votes"
-    if terms.num_teachers < 100:
-        why += (
-            f"The reason: {counted(terms.num_teachers, 'teacher')} can outvote only a little noise "
-            f"({noise}), and little noise hides little of one {terms.privacy.unit}. "
-        )
-    else:
-        answers = counted(result.queries_answered, "answered query")
-        why += f"The reason: {answers} with {noise} add up. "
-    return (
-        why + "More teachers, more noise or fewer labels bring it down; pate-fed plan computes by how much."
-    )
+    return why + result.study.words.why_large(result.queries_answered)
 
 
 def fewer_labels(result: RunResult) -> str | None:
     """Why there are fewer labels than meant, and what to do; None where the cap on queries is not why."""
     terms, answered = result.study.terms, result.queries_answered
-    if not isinstance(result.study, StudyRecord) or result.study.threshold is None:
+    if result.study.threshold is None:
         return None
     if result.queries_asked < terms.max_queries or answered >= terms.labels:
         return None
@@ -123,7 +100,8 @@ def _left_out_banner(result: RunResult, *, publishable: bool) -> Banner:
     parties = list(dict.fromkeys(left.party for left in result.left_out))
     title = f"{len(parties)} of {result.study.terms.num_clients} hospitals left out at least once"
     if publishable:
-        return Banner("warn", title, "Their votes did not count where they were late or failed a check.")
+        answers = result.study.words.answers
+        return Banner("warn", title, f"Their {answers} did not count where they were late or failed a check.")
     shown = "; ".join(f"{left.party} ({left.phase}: {left.reason})" for left in result.left_out[:5])
     more = f"; and {len(result.left_out) - 5} more in log.jsonl" if len(result.left_out) > 5 else ""
     return Banner("warn", title, f"{shown}{more}.")
@@ -163,60 +141,31 @@ def protection_lead(result: RunResult) -> str:
 
 
 def guarantees(result: RunResult) -> list[Guarantee]:
-    """One row for each who could try to learn about a patient."""
-    study, outcome = result.study, result.outcome
-    if isinstance(study, LabelStudyRecord):
-        return _of_labels(study, outcome)
-    return [_public(study, outcome), _coordinator(study, outcome), _other_hospitals(study, outcome)]
-
-
-def _of_labels(study: LabelStudyRecord, outcome: Outcome) -> list[Guarantee]:
-    """Features are public, and one private label of a record is protected."""
-    bound, kind = _bound(study, outcome.privacy.student)
-    by = f"{study.noise}; fixed before the first label was asked about, by {study.mechanism}"
-    who = "Anyone who gets the student or the released labels"
-    public = Guarantee(who, "Features and released labels", "The records' own labels", bound, by, kind)
+    """One row for each who could try to learn about a patient: public, coordinator, other hospitals."""
+    study, privacy = result.study, result.outcome.privacy
     sees = study.coordinator_sees[:1].upper() + study.coordinator_sees[1:]
-    if study.coordinator == IN_ONE_PLACE:
-        trust = "trust alone: whoever runs this study has the labels"
-        return [public, Guarantee("Whoever ran it", sees, "Nothing", "Unbounded: no promise", trust, "none")]
-    masks = ", and masks" if study.coordinator == SUMMED else ""
-    at_home, own = f"noise that every hospital adds at home{masks}", "Every hospital's own labels"
+    public, coordinator, *others = study.words.against(study.noise, sees)
+    why = public.by
+    if privacy.student is None:
+        why = privacy.unbounded_because
+    elif not study.noise_private:
+        why = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
+    note = f"; {privacy.coordinator_note}" if privacy.coordinator_note else ""
     return [
-        public,
-        Guarantee("The coordinator", sees, own, bound, at_home, kind),
-        Guarantee("The other hospitals", "The same as the public", own, bound, at_home, kind),
+        _row(replace(public, by=why), _bound(study, privacy.student)),
+        _row(
+            replace(coordinator, by=coordinator.by + note),
+            _bound(study, privacy.coordinator, none="Unbounded: no promise"),
+        ),
+        *(
+            _row(each, _bound(study, privacy.student) if each.bounded else ("No bound is stated", "none"))
+            for each in others
+        ),
     ]
 
 
-_AT_HOME = "Records, teachers and their weights, gradients, scores"
-
-
-def _public(study: StudyRecord, outcome: Outcome) -> Guarantee:
-    privacy = outcome.privacy
-    bound, kind = _bound(study, outcome.privacy.student)
-    sees, hidden = "Which queries were answered, and their noisy labels", f"All votes and totals. {_AT_HOME}"
-    by = f"noise on every vote: {study.noise}; fixed before the first query by {_fixed_by(study)}"
-    if isinstance(study.terms.asks, SumTerms):
-        sees, hidden, by = seen_of_sums(study.noise)
-    if not study.noise_private and privacy.student is not None:
-        by = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
-    elif privacy.student is None:
-        by = privacy.unbounded_because
-    return Guarantee(
-        "Anyone who gets the student or its labels",
-        sees,
-        hidden,
-        bound,
-        by,
-        kind,
-    )
-
-
-def _fixed_by(study: StudyRecord) -> str:
-    terms = study.terms
-    caps = f"at most {counted(terms.max_queries, 'query')} and {counted(terms.labels, 'label')}"
-    return caps if terms.privacy.epsilon is None else f"the budget and {caps}"
+def _row(against: Against, bound: tuple[str, str]) -> Guarantee:
+    return Guarantee(against.who, against.sees, against.hidden, bound[0], against.by, bound[1])
 
 
 def _bound(
@@ -232,60 +181,187 @@ def _bound(
     return f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.terms.delta)}{claimed}", kind
 
 
-def _coordinator(study: StudyRecord, outcome: Outcome) -> Guarantee:
-    hidden, by = {
-        "plain": (_AT_HOME, "trust alone: no noise is added before it sees the votes"),
-        "secure-sum": (
-            "One hospital's own votes. " + _AT_HOME,
-            f"masks hide who voted how, {_masks_hold(study)}; the exact sum is shown",
-        ),
-        "hospital-noise": (
-            "Exact totals, one hospital's own votes. " + _AT_HOME,
-            f"noise and masks added at home; the masks hold {_masks_hold(study)}; up to "
-            f"{counted(study.terms.colluders, 'hospital')} may tell it their own noise",
-        ),
-    }.get(study.coordinator, by_coordinator(study.terms, masks=_masks_hold(study)))
-    bound, kind = _bound(study, outcome.privacy.coordinator, none="Unbounded: no promise")
-    if note := outcome.privacy.coordinator_note:
-        by = f"{by}; {note}"
-    sees = study.coordinator_sees[:1].upper() + study.coordinator_sees[1:]
-    return Guarantee("The coordinator", sees, hidden, bound, by, kind)
-
-
-def _masks_hold(study: StudyRecord) -> str:
-    """Against how many hospitals: t shares open a secret, and 2t - n suffice a coordinator that lies."""
-    clients, least = study.terms.num_clients, study.terms.least_clients
-    honest, lying = least - 1, max(0, 2 * least - clients - 1)
-    return (
-        f"while at most {counted(honest, 'hospital')} pool what they know with it "
-        f"({lying:,} where it breaks the protocol)"
-    )
-
-
-def _other_hospitals(study: StudyRecord, outcome: Outcome) -> Guarantee:
-    bound, kind = _bound(study, outcome.privacy.student)
-    by = "the same noise, as long as they do not share in what the coordinator sees"
-    what = "votes" if not isinstance(study.terms.asks, SumTerms) else "sums"
-    if study.coordinator in ("hospital-noise", "noisy-sums"):
-        if not study.terms.colluders:
-            bound, kind = "No bound is stated", "none"
-        by = (
-            f"the noise of the others: up to {counted(study.terms.colluders, 'hospital')} may pool their own "
-            "shares of it"
-        )
-    return Guarantee(
-        "The other hospitals",
-        f"The same as the public, and their own {what}",
-        f"Another hospital's {what}. {_AT_HOME}",
-        bound,
-        by,
-        kind,
-    )
-
-
 def unpublishable(result: RunResult) -> list[tuple[str, str]]:
     """Privacy figures that follow from private votes, by name; for the analyst."""
     privacy = result.outcome.privacy
     if privacy.data_dependent_do_not_publish is None:
         return []
     return [("data-dependent ε (do not publish)", epsilon_text(privacy.data_dependent_do_not_publish))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Station:
+    """Who holds what: `icon` is the template's picture, `sends` what goes on to the next station.
+
+    `bound` is the ε against whoever stands here, of `kind` finite, none or broken; empty for hospitals.
+    """
+
+    icon: str
+    name: str
+    holds: str
+    sends: str = ""
+    bound: str = ""
+    kind: str = ""
+
+
+def flow_of(result: RunResult) -> list[Station]:
+    """The picture of who sees what: from the records to whoever gets the student."""
+    home, (public, middle, *_) = result.study.words.home, guarantees(result)
+    return [
+        Station(icon="house", name=home.name, holds=home.holds, sends=home.sends),
+        Station(
+            icon="server",
+            name=middle.against,
+            holds=f"sees {_lower(middle.sees)}",
+            sends=home.released,
+            bound=middle.bound,
+            kind=middle.kind,
+        ),
+        Station(
+            icon="people",
+            name="Anyone",
+            holds=f"gets {counted_labels(result)} and the student",
+            bound=public.bound,
+            kind=public.kind,
+        ),
+    ]
+
+
+def counted_labels(result: RunResult) -> str:
+    """How many labels were released, in words."""
+    answered = result.queries_answered
+    return f"{answered:,} label{'' if answered == 1 else 's'}" if answered else "labels"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFigure:
+    """A large number with its name and what belongs to it; `kind` is empty or danger."""
+
+    name: str
+    value: str
+    details: tuple[str, ...]
+    kind: str = ""
+
+
+def key_figures(result: RunResult) -> list[KeyFigure]:
+    """The four numbers a reader looks for first."""
+    study, terms, outcome = result.study, result.study.terms, result.outcome
+    epsilon = outcome.privacy.student
+    asked, answered = result.queries_asked, result.queries_answered
+    delta, privacy = delta_text(terms.delta), terms.privacy
+    details: tuple[str, ...] = (f"δ = {delta}", privacy.unit, privacy.adjacency)
+    if outcome.privacy.spent is not None and epsilon:
+        details += (f"spent {epsilon_text(outcome.privacy.spent)}",)
+    if study.assumptions:
+        details += (study.assumptions.short,)
+    if not study.noise_private:
+        details += ("not private: seeded noise",)
+    bad = not study.noise_private or epsilon is None or epsilon > EPSILON_ALARM or bool(study.assumptions)
+    none = "unbounded" if outcome.status == "success" else "unknown"
+    share = f"of {asked:,} queries asked" + (f" ({answered / asked:.0%})" if asked else "")
+    return [
+        KeyFigure(
+            "ε against the public",
+            none if epsilon is None else epsilon_text(epsilon),
+            details,
+            "danger" if bad else "",
+        ),
+        KeyFigure(
+            "student's accuracy",
+            _student_share(outcome.accuracy),
+            _tested(study, outcome.accuracy),
+        ),
+        KeyFigure("labels released", f"{answered:,}", (share, *_right(outcome.accuracy))),
+        KeyFigure("hospitals", f"{terms.num_clients:,}", _hospitals(study)),
+    ]
+
+
+def _hospitals(study: StudyRecord | LabelStudyRecord) -> tuple[str, ...]:
+    teachers, quorum = study.terms.num_teachers, study.words.quorum
+    return (counted(teachers, "teacher"), quorum) if teachers else (quorum,)
+
+
+def _right(accuracy: Accuracy) -> tuple[str, ...]:
+    """How many of the released labels are right, where the public inputs' true ones are known."""
+    interval, count = accuracy.labels_interval, accuracy.labels_n
+    if interval is None or not count:
+        return ()
+    low, high = (share_text(end, count) for end in interval)
+    return f"{share_text(accuracy.labels, count)} right", f"95 % interval {low.removesuffix(' %')} to {high}"
+
+
+def _student_share(accuracy: Accuracy) -> str:
+    count = accuracy.student_n
+    if accuracy.student is None or not count or count >= FEW_TRIALS:
+        return share_text(accuracy.student, count)
+    return f"{round(accuracy.student * count)} of {count}"
+
+
+def _tested(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[str, ...]:
+    """What belongs to the student's accuracy, for its card."""
+    interval, count = accuracy.student_interval, accuracy.student_n
+    if interval is None or not count:
+        return (f"no public {study.inputs} with true labels tested it",)
+    low, high = (share_text(end, count) for end in interval)
+    found = [f"on {count:,} public {study.inputs}", f"95 % interval {low.removesuffix(' %')} to {high}"]
+    if accuracy.majority is not None:
+        found.append(f"majority {share_text(accuracy.majority, count)}")
+    return (*found, f"balanced {accuracy.balanced_text}")
+
+
+def describe_terms(result: RunResult) -> list[tuple[str, str]]:
+    """The study's terms as names and values, in reading order; what does not apply is left out."""
+    study, words = result.study, result.study.words
+    terms, budget = study.terms, study.terms.privacy.epsilon
+    records = study.partition or "every hospital's own"
+    shown = [
+        ("Data set", f"{study.dataset}, {terms.num_classes} classes"),
+        ("Public pool", f"{terms.pool_size:,} {study.inputs}, SHA-256 {terms.pool_digest[:12]}…"),
+        *words.settings(records),
+        ("Noise from", study.noise),
+        words.way,
+        ("Protected", study.protects),
+        ("Budget", "none was set; ε is reported" if budget is None else f"ε = {budget:,.6g}"),
+        ("Stop", words.stop),
+        ("Questions", "" if words.made_of else _questions(study)),
+        ("Student", _student(result)),
+        ("Ran on", engine_text(study.backend)),
+        ("Seed", "none" if terms.seed is None else f"{terms.seed} (repeatable, not private)"),
+    ]
+    return [(name, value) for name, value in shown if value]
+
+
+_ENGINES = {
+    "ray": "Flower's simulation engine on Ray",
+    "cluster": "a Ray cluster",
+    "inline": "one process",
+    "grpc": "a process for each hospital, over gRPC",
+}
+
+
+def engine_text(backend: str) -> str:
+    """Where parties run, in words."""
+    return _ENGINES.get(backend, backend)
+
+
+def _student(result: RunResult) -> str:
+    """Its name, and what it takes to be wrong of its labels, where it estimates that."""
+    values = result.epochs[-1].values if result.epochs else {}
+    shares = (("β", values.get("noise_rate")), ("τ", values.get("removal")))
+    found = [f"{name} = {share:.2f}" for name, share in shares if share is not None]
+    return ", ".join([result.study.student, *found]) if result.study.student else ""
+
+
+def _questions(study: StudyRecord | LabelStudyRecord) -> str:
+    asked = study.queries
+    if (asked.rounds or 1) == 1:
+        return ""
+    own = study.dataset in ("table", "images") or ":" in study.dataset
+    order = f"{asked.strategy} first"
+    if asked.strategy == "random":
+        order = "at random" if own else "in the pool's order"
+    return f"in {asked.rounds} rounds, {order}; a student of the labels so far shapes all but the first"

@@ -72,7 +72,7 @@ def snapshot_rows(now: Snapshot) -> list[tuple[str, str]]:
     """What is known, as names and texts in reading order; nothing in it comes from private votes."""
     study = now.result.study
     terms = study.terms
-    parties = f"{study.mechanism}, {counted(terms.num_clients, 'hospital')}"
+    parties = f"{study.words.mechanism}, {counted(terms.num_clients, 'hospital')}"
     return [
         ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes, {parties})"),
         ("phases", _phase(now)),
@@ -114,8 +114,8 @@ _READY, _ANSWER, _RELEASE, _LEARN = "get ready", "answer", "release", "learn"
 
 
 def _course(now: Snapshot) -> list[str]:
-    labels = isinstance(now.result.study, LabelStudyRecord)
-    return [_ANSWER, _RELEASE, _LEARN] if labels else [_READY, _ANSWER, _RELEASE, _LEARN]
+    course = [_READY, _ANSWER, _RELEASE, _LEARN]
+    return course if now.result.study.words.prepares else course[1:]
 
 
 def _current(now: Snapshot, names: Sequence[str]) -> int:
@@ -253,7 +253,7 @@ def _labels(now: Snapshot) -> Iterator[tuple[str, str]]:
 def labels_by_class(now: Snapshot) -> list[int]:
     """Released labels of each class; empty while there are none."""
     result = now.result
-    if isinstance(result.study, LabelStudyRecord) or not result.releases:
+    if not result.study.words.labels_on_ledger or not result.releases:
         return []
     try:
         held = Run(now.path).labels
@@ -337,9 +337,7 @@ def _guaranteed(study: _Study) -> str:
 
 
 def _voted(event: Voted, study: _Study) -> str:
-    asked = counted(event.queries, "query") if event.queries else "a batch"
-    if study.released_sums:
-        asked = f"sums of {counted(event.queries, 'feature')}"
+    asked = study.words.question(event.queries)
     return (
         f"batch {event.batch}: {counted(event.clients, 'hospital')}, {asked}, {duration_text(event.seconds)}"
     )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from builders import make_terms, vary
+from builders import make_terms
 
-from pate_fed.cli.gain import expect_labels, gain_lines
+from pate_fed.cli.gain import gain_lines
 from pate_fed.data import Rows, Schema
 from pate_fed.learning import TeacherSettings
-from pate_fed.privacy.planning.vote_model import VoteModel, assumed_votes
 
 SCHEMA = Schema(label="ill", classes=("no", "yes"), columns=(("age", ()), ("dose", ())))
 TERMS = make_terms(
@@ -53,24 +51,3 @@ def test_labels_by_chance_promise_nothing() -> None:
     alone = float(lines[0].split("%")[0].split()[-1])
     assert 30 < alone < 70 and "no more than that guess" in lines[2]
     assert not any(line.startswith("  a teacher") for line in lines)  # one teacher is the own model
-
-
-def test_the_expectation_is_of_the_studys_own_noise_and_caps() -> None:
-    votes = assumed_votes(0.9, 2, 20)
-    plain = vary(TERMS, aggregator="gnmax")
-    labels, right = expect_labels(plain, votes)
-    assert labels == plain.labels and 0.8 < right < 1
-    assert expect_labels(vary(plain, sigma2=40.0), votes)[1] < right - 0.1
-    assert expect_labels(vary(plain, max_queries=50), votes)[0] == 50
-    # Sampled: the same chance by drawing the noise itself.
-    draw = np.random.default_rng(2).normal(scale=4.0, size=(200, *votes.shares.shape))
-    won = (20 * votes.shares + draw).argmax(axis=-1) == votes.right
-    assert right == pytest.approx(won.mean(), abs=0.01)
-
-
-def test_a_threshold_answers_fewer_and_surer() -> None:
-    sure = VoteModel(np.array([[1.0, 0.0]] * 5 + [[0.5, 0.5]] * 5), np.zeros(10, dtype=np.int64), "made up")
-    checked = vary(TERMS, threshold=16.0, sigma1=1.0, labels=200, max_queries=100)
-    labels, right = expect_labels(checked, sure)
-    assert labels == 50 and right > 0.99
-    assert expect_labels(vary(checked, aggregator="gnmax"), sure)[1] < 0.8

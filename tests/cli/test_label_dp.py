@@ -280,10 +280,8 @@ def test_keys_are_made_for_the_very_terms(
     assert main([*command, "--init", "keys", "--address", "localhost:9999"]) == 0
     assert "--tls-dir keys" in capsys.readouterr().out
     terms = read_terms(Authority(records / "keys").study.terms)
-    words = (
-        "by cluster-counts, once: ε=2 δ=1e-5" if method == "noise-cluster" else "by randres, once: ε=2 δ=0"
-    )
-    assert f"'label-dp': private labels {words} against the" in cost_text(terms.to_json())
+    words = "by cluster-counts, once; at δ=1e-5" if method == "noise-cluster" else "by randres, once; at δ=0"
+    assert f"'label-dp': private labels {words} ε=2 against the public" in cost_text(terms.to_json())
     assert isinstance(terms, LabelTerms) and terms.pool_size == 240 and terms.epsilon == 2
     assert terms.secure_sum == (method == "noise-cluster") and terms.seed is None
 

@@ -18,7 +18,6 @@ from builders import make_label_terms, vary
 from clients.kinds.votes import count_votes, train_missing
 from clients.local import LocalSite, local_site
 from clients.site_files import LocalSettings
-from pate_fed.cli import rehearse
 from pate_fed.cli.terms import make_terms_of
 from pate_fed.config.sections import Aggregation
 from pate_fed.config.study import read_study
@@ -108,7 +107,7 @@ def test_an_interrupted_rehearsal_is_erased_too(
             signal.raise_signal(number)
         raise Interrupted
 
-    monkeypatch.setattr(rehearse, "count_votes", interrupted)
+    monkeypatch.setattr("clients.kinds.votes.count_votes", interrupted)
     assert run(*COMMAND).code == 130
     assert _left(demo) == ["tmp"]
 

@@ -98,7 +98,7 @@ def test_a_student_of_one_s_own(
     part = run.result.study.student_part
     assert part is not None and part.name == f"{__name__}:blank"
     other = replace(part, digest="0" * 64)
-    monkeypatch.setattr("pate_fed.report.own_student.part_identity", lambda *_: other)
+    monkeypatch.setattr("pate_fed.report.run.part_identity", lambda *_: other)
     lines, asked = capsys.readouterr().out, main([*ask, "--student", f"{__name__}:blank"])
     assert asked == 6 and "0" * 64 in capsys.readouterr().err
     told = [json.loads(line)["probabilities"] for line in lines.splitlines()]

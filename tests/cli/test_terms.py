@@ -40,8 +40,8 @@ def test_a_feature_map_of_one_s_own_is_told_of_with_the_cost() -> None:
 def test_private_labels_cost_what_is_spent_once() -> None:
     terms = make_label_terms()
     assert cost_text(terms.to_json()) == (
-        "'s': private labels by randres, once: ε=1 δ=0 against the coordinator and the public, for one "
-        "record's label"
+        "'s': private labels by randres, once; at δ=0 ε=1 against the public, ε=1 against the coordinator, "
+        "for one label"
     )
     with pytest.raises(IntegrityError):
         cost_text("{}")

@@ -77,15 +77,15 @@ def test_the_balanced_interval_covers() -> None:
 
 def test_what_tested_the_student_is_said() -> None:
     tested = HowTested(kept=19, not_asked=3, left_out=167, splits=10, seen_unlabelled=170)
-    text = Accuracy(tested=tested).how_tested("rows", summed=False)
+    text = Accuracy(tested=tested).how_tested("rows", made_of="")
     for part in ("19 that are kept", "3 that were not asked", "167 that were asked", "in 10 parts", "Of 170"):
         assert part in text
-    assert Accuracy().how_tested("rows", summed=False) == ""
+    assert Accuracy().how_tested("rows", made_of="") == ""
 
 
 def test_of_class_sums_no_input_was_asked_about() -> None:
     tested = HowTested(kept=46, not_asked=94, left_out=7, splits=7)
-    text = Accuracy(tested=tested).how_tested("rows", summed=True)
+    text = Accuracy(tested=tested).how_tested("rows", made_of="the sums")
     assert "46 that are kept" in text and "94 whose labels were made of the sums" in text
     assert "7 whose labels were made of the sums, each by a student" in text
     assert " asked" not in text

@@ -9,9 +9,9 @@ from builders import vary
 from report_page import Page
 from saved_runs import LABELS, RECORD, SUMS
 
-from pate_fed.report.flow import flow_of
 from pate_fed.report.html import render_report
 from pate_fed.report.result import RunResult
+from pate_fed.report.text import flow_of
 
 SECURE = {"coordinator": "secure-sum", "secure_sum": True}
 AT_HOME = {

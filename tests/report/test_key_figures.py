@@ -9,8 +9,8 @@ import pytest
 from builders import vary
 
 from pate_fed.config.sections import EPSILON_ALARM
-from pate_fed.report.key_figures import key_figures
 from pate_fed.report.result import RunResult
+from pate_fed.report.text import key_figures
 
 
 def _with(result: RunResult, **changes: Any) -> RunResult:

@@ -10,7 +10,6 @@ import pytest
 from saved_runs import LABELS, RECORD, events, save_run
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.report.own_student import own_student
 from pate_fed.report.run import Run
 from pate_fed.structure.parts import part_identity
 
@@ -25,18 +24,18 @@ def _run(folder: Path, **changes: Any) -> Run:
 
 def test_code_of_another_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"the student of .* is {NAME}"):
-        own_student(_run(tmp_path / "run"), "own_parts:Picky")
+        _run(tmp_path / "run").student_from("own_parts:Picky")
     ours = _run(tmp_path / "ours", student="co-teaching", student_part=None)
     with pytest.raises(InputError, match="is co-teaching"):
-        own_student(ours, NAME)
+        ours.student_from(NAME)
     labels = Run.load(save_run(tmp_path / "labels", events(LABELS)))
     with pytest.raises(InputError, match="the student of"):
-        own_student(labels, NAME)
+        labels.student_from(NAME)
 
 
 def test_code_that_has_changed_since_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="0" * 64):
-        own_student(_run(tmp_path / "run", student_part=replace(PART, digest="0" * 64)), NAME)
+        _run(tmp_path / "run", student_part=replace(PART, digest="0" * 64)).student_from(NAME)
 
 
 def test_what_fits_is_no_network_whose_weights_were_kept(tmp_path: Path) -> None:
@@ -51,4 +50,4 @@ def test_what_fits_is_no_network_whose_weights_were_kept(tmp_path: Path) -> None
             return [0] * len(x)
 
     with pytest.raises(InputError, match=r"fits, and the one of .* is a network, whose weights are kept"):
-        own_student(_run(tmp_path / "run"), First())
+        _run(tmp_path / "run").student_from(First())

@@ -15,8 +15,7 @@ from pate_fed.report.log import RunLog, read_result
 from pate_fed.report.quality import accuracy_bars
 from pate_fed.report.result import Outcome, PrivacyFigures, ReleasedBatch, RunResult, StudyRecord
 from pate_fed.report.terminal import print_summary
-from pate_fed.report.terms_text import describe_terms
-from pate_fed.report.text import banners, guarantees
+from pate_fed.report.text import banners, describe_terms, guarantees
 
 
 def _result(*, at_hospitals: bool, epsilon: float = 1.0) -> RunResult:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from builders import vary
 
 from pate_fed.report.result import RunResult
-from pate_fed.report.terms_text import describe_terms, engine_text
+from pate_fed.report.text import describe_terms, engine_text
 
 
 def test_only_what_applies_is_named(run_result: RunResult) -> None:

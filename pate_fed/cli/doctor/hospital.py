@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from clients.account import Account
 from clients.local import kind_of
@@ -17,7 +18,7 @@ from clients.state_dir import find_state_dir
 from pate_fed.cli.doctor.findings import CheckResult, Finding, run_check
 from pate_fed.cli.doctor.machine import Requirements
 from pate_fed.cli.doctor.network import connect, shake_hands
-from pate_fed.cli.doctor.records import WantedRecords, check_labels, try_teachers
+from pate_fed.cli.doctor.records import WantedLabels, WantedRecords, try_teachers, wanted_by
 from pate_fed.cli.health import hospital_runs
 from pate_fed.cli.terms import cost_text
 from pate_fed.data import Rows, pool_digest, read_pool
@@ -43,7 +44,7 @@ class HospitalSide:
         self._given = given
         self._identity: HospitalIdentity | None = None
         self._terms: Terms | LabelTerms | None = None
-        self._wanted: WantedRecords | None = None
+        self._wanted: WantedRecords | WantedLabels | None = None
         self._rows: Rows | None = None
         self._reached: tuple[str, int] | None = None
 
@@ -79,13 +80,11 @@ class HospitalSide:
             yield from run_check("policy", self._check_policy)
         if given.data is not None:
             yield from run_check("data", self._check_data)
-        if self._wanted is not None or (
-            isinstance(self._terms, LabelTerms) and given.data and Path(given.data).exists()
-        ):
+        if self._wanted is not None:
             yield from run_check("records", self._check_records, private=True)
-        if self._rows is not None and self._wanted is not None:
+        if self._rows is not None and isinstance(self._wanted, WantedRecords):
             check = partial(try_teachers, self._rows, self._wanted)
-            yield from run_check("own model" if self._wanted.sums else "teachers", check, private=True)
+            yield from run_check("teachers" if self._wanted.trains else "own model", check, private=True)
         if given.pool is not None:
             yield from run_check("pool", self._check_pool)
         if (given.hospital, given.tls_dir, given.state_dir) != (None, None, None):
@@ -143,8 +142,8 @@ class HospitalSide:
         if terms is None:
             return CheckResult(f"{what} can be read; with --tls-dir it is held against the study's terms")
         objection = policy.objection(terms)
-        if objection is None and isinstance(terms, LabelTerms):
-            objection = policy.refuses_more(answered=0, today=0, asked=terms.max_queries)
+        if objection is None:
+            objection = policy.refuses_more(answered=0, today=0, asked=terms.words.at_once)
         if objection is None and not (self._given.data or "").startswith("part:"):
             objection = Account(self._name).objection(terms, policy=policy)
         if objection is not None:
@@ -165,11 +164,11 @@ class HospitalSide:
         if given.data.startswith(PART):
             return CheckResult(f"{given.data} rehearses with a simulated party's records")
         check_there(path, option="--data")
-        if isinstance(self._terms, Terms):
-            self._wanted = WantedRecords.by_terms(self._terms).written(given.decimal)
-        elif self._terms is None and given.config is not None:
+        if self._terms is not None:
+            self._wanted = wanted_by(self._terms, decimal=given.decimal)
+        elif given.config is not None:
             self._wanted = WantedRecords.by_study(Path(given.config)).written(given.decimal)
-        elif self._terms is None:
+        else:
             cure = "mend the identity" if given.tls_dir else "give --tls-dir or --config too"
             unread = f"{path} is there, but nothing says how the study reads it: {cure}"
             return CheckResult(warnings=(unread,))
@@ -177,18 +176,15 @@ class HospitalSide:
 
     def _check_records(self) -> CheckResult:
         """What is in the records, for the hospital's own terminal."""
-        path = Path(self._given.data)
-        if isinstance(self._terms, LabelTerms):
-            return check_labels(path, self._terms)
         assert self._wanted is not None
-        self._rows, result = self._wanted.read(path)
+        self._rows, result = self._wanted.read(Path(self._given.data))
         return result
 
     def _check_pool(self) -> CheckResult:
         path = Path(self._given.pool)
-        if not isinstance(self._terms, Terms):
+        if self._terms is None or not self._terms.words.reads_inputs:
             raise InputError(f"--pool {path}: give --tls-dir too, whose terms say which pool is meant")
-        found = pool_digest(read_pool(path, kind_of(self._terms)).inputs)
+        found = pool_digest(read_pool(path, kind_of(cast(Terms, self._terms))).inputs)
         if found != self._terms.pool_digest:
             raise InputError(
                 f"--pool {path}: not the study's public pool; leave --pool out, and the coordinator sends it"

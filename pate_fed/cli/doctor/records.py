@@ -21,7 +21,6 @@ from pate_fed.config.study import read_study
 from pate_fed.data import InputSpec, Rows, split_by_patient
 from pate_fed.format import accuracy_text, share_text
 from pate_fed.kinds.labels import LabelTerms
-from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TABLE_TEACHERS, TeacherSettings
 from pate_fed.structure.parts import is_part_name
@@ -39,20 +38,21 @@ _FOLDS = 5  # with one teacher a fifth of the records is left out
 class WantedRecords:
     """The records that a study wants: their inputs, and the teachers that they are split among.
 
-    With `sums` it trains no teachers: what is tried is the hospital's own model.
+    Where it `trains` no teachers, what is tried is the hospital's own model.
     """
 
     spec: InputSpec
     parties: Parties
     teacher: TeacherSettings
-    sums: bool = False
+    trains: bool = True
 
     @classmethod
     def by_terms(cls, terms: Terms) -> WantedRecords:
         """By signed terms."""
         study = study_of(terms)
-        sums = isinstance(terms.asks, SumTerms)
-        return cls(spec=kind_of(terms), parties=study.parties, teacher=study.teacher, sums=sums)
+        return cls(
+            spec=kind_of(terms), parties=study.parties, teacher=study.teacher, trains=terms.asks.trains
+        )
 
     @classmethod
     def by_study(cls, config: Path) -> WantedRecords:
@@ -62,8 +62,8 @@ class WantedRecords:
             InputError: it cannot be read.
         """
         study = read_study(config).resolve()
-        sums = study.aggregation.sums
-        return cls(spec=study.data.kind(), parties=study.parties, teacher=study.teacher, sums=sums)
+        trains = not study.aggregation.sums
+        return cls(spec=study.data.kind(), parties=study.parties, teacher=study.teacher, trains=trains)
 
     def written(self, decimal: str | None) -> WantedRecords:
         """The same where the hospital's CSV files write numbers so."""
@@ -88,14 +88,28 @@ class WantedRecords:
         return rows, CheckResult(f"{len(rows.labels)} records, {what}: {shown}{how}", file_text=_READABLE)
 
 
-def check_labels(path: Path, terms: LabelTerms) -> CheckResult:
-    """Check the labels of a study of private labels.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedLabels:
+    """The labels that a study of private labels wants."""
 
-    Raises:
-        InputError: they are not what is wanted.
-    """
-    index, _ = read_own_labels(path, pool_size=terms.pool_size, num_classes=terms.num_classes)
-    return CheckResult(f"labels of {len(index)} public inputs", file_text=_READABLE)
+    pool_size: int
+    num_classes: int
+
+    def read(self, path: Path) -> tuple[None, CheckResult]:
+        """How many there are; no rows, as there is nothing to try a teacher on.
+
+        Raises:
+            InputError: they are not what is wanted.
+        """
+        index, _ = read_own_labels(path, pool_size=self.pool_size, num_classes=self.num_classes)
+        return None, CheckResult(f"labels of {len(index)} public inputs", file_text=_READABLE)
+
+
+def wanted_by(terms: Terms | LabelTerms, *, decimal: str | None) -> WantedRecords | WantedLabels:
+    """What a hospital's file has to hold under signed terms."""
+    if isinstance(terms, LabelTerms):
+        return WantedLabels(pool_size=terms.pool_size, num_classes=terms.num_classes)
+    return WantedRecords.by_terms(terms).written(decimal)
 
 
 def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
