@@ -178,6 +178,49 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
     assert not long
 
 
+# Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
+BUDGET = {
+    "clients": (4_500, 25),
+    "pate_fed": (750, 7),
+    "pate_fed/cli": (7_250, 49),
+    "pate_fed/config": (2_300, 16),
+    "pate_fed/data": (3_500, 21),
+    "pate_fed/flower": (3_150, 14),
+    "pate_fed/identity": (1_150, 8),
+    "pate_fed/kinds": (5_500, 33),
+    "pate_fed/learning": (6_850, 46),
+    "pate_fed/privacy": (10_200, 43),
+    "pate_fed/protocol": (500, 4),
+    "pate_fed/report": (4_800, 26),
+    "pate_fed/reproduce": (4_300, 24),
+    "pate_fed/runtime": (1_600, 14),
+    "pate_fed/secure_sum": (2_850, 13),
+    "pate_fed/structure": (1_100, 7),
+    "server": (5_000, 26),
+}
+
+
+def _lines_by_room() -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for path in SOURCES:
+        top, *inner = path.relative_to(ROOT).parts
+        room = f"{top}/{inner[0]}" if top == "pate_fed" and len(inner) > 1 else top
+        lines, files = found.get(room, (0, 0))
+        found[room] = lines + len(path.read_text(encoding="utf-8").splitlines()), files + 1
+    return found
+
+
+def test_every_room_keeps_its_budget_of_lines_and_files() -> None:
+    found = _lines_by_room()
+    assert found.keys() == BUDGET.keys()
+    beyond = {
+        room: (size, BUDGET[room])
+        for room, size in found.items()
+        if size[0] > BUDGET[room][0] or size[1] > BUDGET[room][1]
+    }
+    assert not beyond, "lines and files, and what the room may have"
+
+
 def test_no_module_of_ours_is_imported_by_string() -> None:
     """The type checker sees no import through a string."""
     found = [each for path in SOURCES for each in _read(path)[1]]
