@@ -108,7 +108,6 @@ def test_what_ended_a_study_is_raised_and_its_run_stays(
         raise InputError("no records here")
 
     monkeypatch.setattr("clients.kinds.votes.train_missing", absent)
-    monkeypatch.setattr("clients.hospital.train_missing", absent, raising=False)
     with pytest.raises(QuorumError):
         simulate(MORE, run_dir=tmp_path / "run", quiet=True)
     run = Run.load(tmp_path / "run")

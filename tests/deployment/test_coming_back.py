@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 SLOW = """
 import sys, time
 import clients.hospital as hospital
+import clients.kinds.votes as votes
 moment = sys.argv.pop()
 def slow(owner, name, words):
     whole = getattr(owner, name)
@@ -31,9 +32,9 @@ def slow(owner, name, words):
             time.sleep(600)
         return whole(*arguments, **named)
     setattr(owner, name, slowly)
-slow(hospital, "train_missing", "training")
-slow(hospital.Hospital, "vote", "asked for votes")
-slow(hospital, "count_votes", "counting votes")
+slow(votes, "train_missing", "training")
+slow(hospital.Hospital, "answer", "asked for votes")
+slow(votes, "count_votes", "counting votes")
 from pate_fed.client import main
 sys.exit(main(sys.argv[1:]))
 """

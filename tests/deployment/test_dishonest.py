@@ -43,16 +43,16 @@ def votes_of(kind, queries):
 
 def make(name):
     app, over = ClientApp(), []
-    @app.train("teacher")
+    @app.train("join")
     def teach(message, context):
         terms = Terms.from_json(from_flower(message.content)["terms"])
-        reply = JoinReply(party=name, terms_digest=terms.digest.teachers_per_client)
+        reply = JoinReply(party=name, terms_digest=terms.digest)
         return Message(to_flower(reply.to_record()), reply_to=message)
-    @app.query("votes")
+    @app.query("answer")
     def vote(message, context):
         request = Question.from_record(from_flower(message.content))
         votes = votes_of(name, len(request.index))
-        record = {"kind": "votes", "party": name, "batch_digest": request.digest, "votes": votes}
+        record = {"kind": "answer", "party": name, "batch_digest": request.digest, "answer": votes}
         return Message(to_flower(record), reply_to=message)
     @app.query("end")
     def end(message, context):
@@ -99,10 +99,10 @@ def test_whatever_a_dishonest_hospital_sends_only_costs_its_own_votes(rehearsal:
     assert out.pop(("twin", "teach")) == "another party is already called twin"
     assert set(out) == {(name, "vote") for name in ("shape", "nan", "negative", "many", "huge")}
     for name, words in {
-        "shape": "votes have the shape (59, 2), not (60, 2)",
+        "shape": "the answer has the shape (59, 2), not (60, 2)",
         "nan": "not readable",
         "negative": "negative counts",
-        "many": "more votes than the party's 3 teachers",
+        "many": "an entry is more than 3",
         "huge": "the shape (8000000, 2)",
     }.items():
         assert words in out[name, "vote"], out

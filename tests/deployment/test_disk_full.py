@@ -30,7 +30,7 @@ def test_a_full_disk_stops_the_study_which_goes_on_once_there_is_room(
 
     server, first = rehearsal.server("--insecure", *run_dir), hospitals()
     for party in first:
-        party.wait_for("teachers ready", 120)
+        party.wait_for("ready to answer", 120)
     fill(small_disk / "filler")
     assert server.wait(120) == 6, server.text
     assert "Traceback" not in server.text

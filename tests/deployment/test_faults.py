@@ -64,7 +64,7 @@ def test_a_killed_coordinator_goes_on_from_its_ledger(
     server, hospitals = _start(rehearsal)
     run_dir = rehearsal.folder / "run"
     if after == "teaching":
-        hospitals["west"].wait_for("teachers ready", 120)
+        hospitals["west"].wait_for("ready to answer", 120)
     else:
         _wait(lambda: len(_entries(run_dir)) == 1)
     server.process.send_signal(number)

@@ -94,7 +94,7 @@ def _start(rehearsal: Any, north: str, *, study: str = "") -> tuple[Any, dict[st
     return server, parties
 
 
-@pytest.mark.parametrize("moment", ["connected;", "teachers ready"])
+@pytest.mark.parametrize("moment", ["connected;", "ready to answer"])
 def test_a_network_that_is_cut_for_a_minute_costs_a_minute(moment: str, rehearsal: Any, cable: Cable) -> None:
     server, parties = _start(rehearsal, cable.address)
     parties["north"].wait_for(moment, 120)
@@ -111,7 +111,7 @@ def test_a_network_that_is_cut_for_a_minute_costs_a_minute(moment: str, rehearsa
 def test_one_that_never_answers_is_waited_for_until_the_deadline(rehearsal: Any) -> None:
     server, parties = _start(rehearsal, rehearsal.address, study="[engine]\nvote_timeout_s = 10\n")
     north = parties["north"]
-    north.wait_for("teachers ready", 120)
+    north.wait_for("ready to answer", 120)
     os.kill(north.process.pid, signal.SIGSTOP)  # its SuperNode is well, and tells the coordinator so
     try:
         assert server.wait(300) == 0, server.text  # two of three are enough

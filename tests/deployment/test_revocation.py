@@ -21,13 +21,13 @@ pytestmark = pytest.mark.slow
 # A hospital that is revoked at the moment in which it counts its votes, and goes on after a while.
 SLOW = """
 import sys, time
-import clients.hospital as hospital
-count = hospital.count_votes
+import clients.kinds.votes as votes
+count = votes.count_votes
 def slowly(*arguments, **named):
     print("counting votes", flush=True)
     time.sleep(12)
     return count(*arguments, **named)
-hospital.count_votes = slowly
+votes.count_votes = slowly
 from pate_fed.client import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -248,7 +248,7 @@ def test_the_votes_of_who_is_revoked_count_nowhere_however_late(number: int) -> 
     """It answered before it was revoked, or is revoked before it answers; the others are still asked."""
 
     def script(party: int, record: Record) -> Record:
-        if party == 2 and record["kind"] != "teach":
+        if party == 2 and record["kind"] != "join":
             for node in [node for node, name in run.names.items() if name == f"p{number}"]:
                 del run.names[node]
         return _honest(party, record)
