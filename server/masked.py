@@ -156,11 +156,8 @@ class MaskedRounds:
     ) -> Totals:
         """`collect`; `asked` becomes who may answer at the step that it came to."""
         bounds, begun = self._terms.bounds, self._begun(question)
-        shape, each, most = (
-            (len(question.index), bounds.columns),
-            self._row,
-            bounds.largest(self._terms.num_clients),
-        )
+        shape, each = (len(question.index), bounds.columns), self._row
+        most = bounds.largest(self._terms.num_clients)
         self.open, self.spent = begun is not None, begun is not None and begun.asked
         self._vectors.clear()
         sum_range = SumRange.noisy() if most is None else SumRange.votes(most)

@@ -50,6 +50,10 @@ def open_ledger(run_dir: Path, terms: LedgerTerms, *, key: Ed25519PrivateKey | N
     return ledger
 
 
+class ReleaseFailedError(IntegrityError):
+    """A mechanism that is none of ours failed on totals. It is charged, as failing may tell of answers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:
     """One release as it is charged, in this process alone until then.

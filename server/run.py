@@ -28,7 +28,7 @@ from pate_fed.report.result import ReleasedBatch
 from server.base import STAYS_OPEN
 from server.federation import Channel, Federation, Invitation
 from server.kinds import COURSES, Figures, RunContext, StudySetup
-from server.release import Release, charge, releases_told
+from server.release import Release, ReleaseFailedError, charge, releases_told
 from server.state import Totals
 
 _SMALL_POOL = 4 * 1024**2  # bytes that every hospital is sent at once, as a round trip takes seconds
@@ -96,13 +96,9 @@ class Run:
             answer_s=engine.vote_timeout_s,
             cluster=engine.played_on == CLUSTER,
         )
+        tell = self._log.write
         federation = Federation(
-            terms,
-            channel,
-            self._state,
-            keys=self._context.keys,
-            left_out=self._log.write,
-            waiting=self._log.write,
+            terms, channel, self._state, keys=self._context.keys, left_out=tell, waiting=tell
         )
         request = JoinRequest(
             terms=terms.to_json(),
@@ -213,7 +209,7 @@ class Run:
         with self.figures.timed("aggregate"):
             try:
                 drawn = self.course.release(question, totals)
-            except IntegrityError:
+            except ReleaseFailedError:
                 self._charge(question, self.course.void(question))
                 raise
             self._charge(question, drawn)

@@ -142,8 +142,8 @@ class Course(ABC):
 
         Raises:
             BudgetError: it would pass the budget; nothing is released.
-            IntegrityError: a mechanism that is none of ours fails; it is charged then (`void`), as that it
-                failed may tell of answers.
+            ReleaseFailedError: a mechanism that is none of ours fails; it is charged then (`void`).
+            IntegrityError: what an earlier process kept is gone or damaged; nothing is charged for that.
         """
 
     @abstractmethod

@@ -30,7 +30,7 @@ from server.figures import analysts_epsilon, measure, publishable_epsilon, spend
 from server.kinds.base import Course
 from server.kinds.rounds import QueryRound, QueryRounds
 from server.refused_classes import refusal_warnings
-from server.release import Release
+from server.release import Release, ReleaseFailedError
 from server.state import SanitisedDraw, StudentPredictions, Totals
 
 if TYPE_CHECKING:
@@ -85,18 +85,21 @@ class LabelReleaser:
         `predictions`, float32 (queries, classes), are its probabilities where it is the reference.
 
         Raises:
-            IntegrityError: a mechanism that is none of ours fails.
+            ReleaseFailedError: a mechanism that is none of ours fails.
         """
         draw = self._mechanism.release
         if predictions is not None and self._against is not None:
             draw = partial(self._against.release, predictions=predictions)
-        release = draw(
-            totals.value,
-            self._noise,
-            max_answers=self.labels_left,
-            protection=self._ledger.terms.protection,
-            coordinator=self._terms.view(totals.voters),
-        )
+        try:
+            release = draw(
+                totals.value,
+                self._noise,
+                max_answers=self.labels_left,
+                protection=self._ledger.terms.protection,
+                coordinator=self._terms.view(totals.voters),
+            )
+        except IntegrityError as error:
+            raise ReleaseFailedError(str(error)) from error
         return Release(
             event=release.event,
             index=totals.index[: release.asked],

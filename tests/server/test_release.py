@@ -22,7 +22,7 @@ from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.privacy.mechanisms.own import own_mechanism
 from pate_fed.structure.parts import part_identity
 from server.kinds.votes import LabelReleaser
-from server.release import Release, charge
+from server.release import Release, ReleaseFailedError, charge
 from server.state import Totals
 
 MASKED = make_terms(secure_sum=True)
@@ -138,7 +138,7 @@ def test_a_batch_on_which_a_mechanism_fails_is_charged_and_gives_nothing(
 ) -> None:
     releaser = make_releaser(_own_terms(kind))
     totals = Totals(np.arange(4), np.array([[7, 2, 1]] * 4), 10)
-    with pytest.raises(IntegrityError, match="nothing of this batch was released"):
+    with pytest.raises(ReleaseFailedError, match="nothing of this batch was released"):
         releaser.draw(totals)
     charge(releaser._ledger, releaser.void(totals.index), batch_digest=DIGEST)
     assert (releaser._ledger.asked, releaser._ledger.answered) == (4, 0)

@@ -195,6 +195,24 @@ def test_released_sums_that_are_lost_are_not_asked_for_again(
     assert len(exact.events("answered")) == PARTIES
 
 
+def test_damaged_sums_are_told_and_cost_nothing(
+    exact: World, dying: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Put back as they were, the same command goes on: a damaged file is no release."""
+    with dying(server.run, "charge", after=False):
+        exact.run(resume=False)
+    files = {path: path.read_bytes() for path in (exact.run_dir / "private").glob("totals-*")}
+    assert len(files) == 2
+    for path, content in files.items():
+        path.write_bytes(content[:-9])
+        assert exact.run(resume=True) == 6
+        assert "totals are damaged" in capsys.readouterr().err
+        assert not verify(exact.run_dir / "ledger.sqlite").chain.entries
+        path.write_bytes(content)
+    assert exact.run(resume=True) == 0
+    _check(exact)
+
+
 IMAGES = Study(
     parties=Parties(num_clients=4),
     data=Data(glyph=GlyphSettings(classes=3, private=120, public=40)),
