@@ -66,7 +66,9 @@ class Run:
         """All that hospitals take part in; who takes part is fixed before the first question."""
         federation: Federation | None = None
         while (question := self._next()) is not None:
-            totals = self._state.totals(question.digest)  # that an earlier process got and did not release
+            # What an earlier process got of hospitals that give it once. Others are asked again, as one that
+            # was revoked since does not count.
+            totals = self._state.totals(question.digest) if self.course.once else None
             if totals is None:
                 federation = federation or self._join(grid)
                 totals = self._collect(federation, question)
@@ -189,9 +191,7 @@ class Run:
         question = replace(last.question, terms_digest=self._terms.digest)
         if question.digest == last.digest:
             return question
-        if (
-            last.asked and self._terms.secure_sum
-        ):  # not this study's to ask again; answers may be on their way
+        if last.asked and self._terms.secure_sum:  # not ours to ask again, and answers may be on their way
             self._charge(question, self.course.void(question), digest=last.digest)
         return None
 

@@ -34,6 +34,7 @@ from pate_fed.report.result import Outcome
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector, SurvivorConsent, UnmaskShares
 from server.app import clear_finished
 from server.exchange import Stopped
+from server.federation import Federation
 from server.learning import Learner
 from server.masked import MaskedRounds
 from server.state import CoordinatorState
@@ -75,6 +76,26 @@ def test_votes_and_totals_outlive_the_coordinator(
     assert metrics["privacy"]["student"]["data_dependent_do_not_publish"] > 0
     assert metrics["privacy"]["student"]["sanitised"] > 0
     assert metrics["accuracy_do_not_publish"]["ensemble"] > 0
+
+
+def test_totals_that_were_not_released_are_added_up_again(
+    dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is revoked in between does not count: kept totals would have its votes."""
+    world = World(PLAIN, tmp_path, monkeypatch)
+    with dying(server.run, "charge", _second, after=False):
+        world.run(resume=False)
+    opened = json.loads((world.run_dir / "private" / "batch.json").read_text())["digest"]
+    collected, collect = list[str](), Federation.collect
+
+    def note(self: Federation, question: Any, **named: Any) -> Any:
+        collected.append(question.digest)
+        return collect(self, question, **named)
+
+    monkeypatch.setattr(Federation, "collect", note)
+    assert world.run(resume=True) == 0
+    assert collected[0] == opened
+    world.check()
 
 
 @pytest.mark.parametrize(
