@@ -125,6 +125,8 @@ class Hospital(SummingHospital[Terms]):
         terms = self._agreed()
         if terms is not None and terms.secure_sum:
             return self.refuse(Refusal.PLAIN)
+        if request.given:  # no kind's answer rests on what comes with a question
+            return self.refuse(Refusal.MALFORMED)
         reason = self._refusal(terms, request)
         if terms is None or reason is not None:
             return self.refuse(reason or Refusal.NOT_READY)

@@ -92,6 +92,8 @@ class SummingHospital(BaseHospital[T]):
             IntegrityError: this hospital has not enrolled, or its state is damaged.
         """
         terms = self._agreed()
+        if request.given:  # no kind's answer rests on what comes with a question
+            return self.refuse(Refusal.MALFORMED)
         reason = self._step_refusal(terms, request.question)
         if reason is not None:
             return self.refuse(reason)

@@ -263,6 +263,7 @@ def test_a_question_of_another_study_or_of_what_is_not_there_is_refused(kind: Ho
     ):
         assert _code(kind.send(0, kind.question(), opening, index=np.array(wrong))) == "MALFORMED"
     assert _code(kind.send(0, kind.question(), opening, measured=1)) in ("MALFORMED", "POLICY")
+    assert _code(kind.send(0, kind.question(), opening, given=b"weights")) == "MALFORMED"
     with pytest.raises(IntegrityError):
         kind.send(1, kind.question(), b"nonsense")
     for batch, part in enumerate((places[1:], places[::-1]), 1):
