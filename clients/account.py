@@ -18,11 +18,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from clients.policy import Agreement, Policy
+from clients.policy import Policy
 from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
 from pate_fed.disk import sync_folder, write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import LedgerTerms
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.runtime.state_home import state_home
@@ -104,7 +105,7 @@ class Account:
             pass
 
     def book(
-        self, terms: Agreement, *, state: str, data: str, policy: Policy | None
+        self, terms: Terms, *, state: str, data: str, policy: Policy | None
     ) -> tuple[Refusal, str] | None:
         """Reserve the most that a study can cost, durably; why it is refused, with the figures, or None.
 
@@ -113,8 +114,8 @@ class Account:
         Raises:
             InputError: the file cannot be written, or terms that no mechanism has.
         """
-        own = (terms.digest, state)
         with self._transaction() as connection:
+            own = _own_key(connection, terms, state)
             limited = policy is not None and policy.limits_total
             if not limited and connection.execute(f"{_BOOKED} AND asked", own).fetchall():
                 return None
@@ -130,7 +131,7 @@ class Account:
                 )
         return refused
 
-    def objection(self, terms: Agreement, *, policy: Policy) -> tuple[Refusal, str] | None:
+    def objection(self, terms: Terms, *, policy: Policy) -> tuple[Refusal, str] | None:
         """Why the policy's limits over all studies refuse these terms, or None. Nothing is booked.
 
         What is on the account under the same terms is taken for this very study.
@@ -143,14 +144,14 @@ class Account:
         others = [each.cost for each in self.bookings() if each.asked and each.terms_digest != terms.digest]
         return _beyond(policy, others, StudyCost.of(terms))
 
-    def strike(self, terms_digest: str, *, state: str) -> None:
+    def strike(self, terms: Terms, *, state: str) -> None:
         """Note that nothing of a study's votes or labels left, nor ever will.
 
         Raises:
             InputError: the file cannot be written.
         """
         with self._transaction() as connection:
-            own = (terms_digest, state)
+            own = _own_key(connection, terms, state)
             connection.execute("UPDATE studies SET asked = 0 WHERE terms_digest = ? AND state = ?", own)
 
     @contextmanager
@@ -186,6 +187,15 @@ class Account:
             f"{self.path}: this hospital's privacy account cannot be used ({why}), and without it no study "
             "begins; XDG_STATE_HOME names the folder that it lies under"
         )
+
+
+def _own_key(connection: sqlite3.Connection, terms: Terms, state: str) -> tuple[str, str]:
+    """The digest and the state that a study is booked under: the first digest, if one answer serves all."""
+    first = None
+    if terms.asks.once_for_all:
+        found = connection.execute("SELECT terms_digest FROM studies WHERE state = ? ORDER BY time", (state,))
+        first = found.fetchone()
+    return (terms.digest if first is None else first[0], state)
 
 
 def _bookings(connection: sqlite3.Connection) -> list[Booking]:

@@ -16,8 +16,6 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
 from clients.hospital import Hospital
-from clients.label_hospital import LabelHospital
-from clients.label_site import read_label_site
 from clients.local import read_site
 from clients.log import HospitalLog
 from clients.site import find_site
@@ -29,7 +27,6 @@ from pate_fed.protocol.messages import (
     EndReply,
     EndRequest,
     JoinRequest,
-    LabelRequest,
     Question,
     Record,
     RefusalReply,
@@ -40,7 +37,6 @@ from pate_fed.protocol.messages import (
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.structure.faults import describe, ends_process, keep, played_here
 
-H = TypeVar("H", bound="Hospital | LabelHospital")
 M = TypeVar("M")
 
 _NOBODY = "unknown"  # the party's own name is in its settings, which could not be read
@@ -48,10 +44,6 @@ _NOBODY = "unknown"  # the party's own name is in its settings, which could not 
 
 def _hospital(node_config: Mapping[str, object]) -> Hospital:
     return Hospital(read_site(node_config))
-
-
-def _labeller(node_config: Mapping[str, object]) -> LabelHospital:
-    return LabelHospital(read_label_site(node_config))
 
 
 def refuse_bundle(node_config: Mapping[str, object]) -> Record:
@@ -69,16 +61,14 @@ def note_sent(node_config: Mapping[str, object], *, message_type: str, bytes_out
 
 
 def _handler(
-    open_hospital: Callable[[Mapping[str, object]], H],
-    read: Callable[[Record], M],
-    handle: Callable[[H, M], Reply],
+    read: Callable[[Record], M], handle: Callable[[Hospital, M], Reply]
 ) -> Callable[[Message, Context], Message]:
     """Answer one kind of request. No text of an exception leaves: it could carry data out, a code cannot.
 
     A hospital that has left answers nothing but the study's end, also where it left in the meantime.
     """
 
-    def reply_of(hospital: H, message: Message) -> Reply:
+    def reply_of(hospital: Hospital, message: Message) -> Reply:
         over = message.metadata.message_type == END
         if hospital.left and not over:
             return hospital.refuse(Refusal.LEFT)
@@ -101,7 +91,7 @@ def _handler(
     def answer(message: Message, context: Context) -> Message:
         start = time.perf_counter()
         try:
-            hospital = open_hospital(context.node_config)
+            hospital = _hospital(context.node_config)
             with hospital.turn_to_answer():
                 reply = _logged(hospital, reply_of(hospital, message), start)
         except BaseException as error:  # not even the hospital's own log could be opened
@@ -120,14 +110,16 @@ def _note_unheard(node_config: Mapping[str, object], error: BaseException) -> No
         found = find_site(node_config)
         if not isinstance(found, LocalSettings):
             file, number = found
-            folder = file if file.is_dir() else file.parent
-            HospitalLog(folder / f"unread-{number}").fault(error)
+            HospitalLog(file.parent / f"unread-{number}").fault(error)
+            keep(error)
+        elif found.plays is not None:
+            HospitalLog(found.state_dir).fault(error)
             keep(error)
     if not played_here():  # else it is told once, for all parties
         print(f"a request was not handled: {describe(error, words=False)}", file=sys.stderr)
 
 
-def _logged(hospital: Hospital | LabelHospital, reply: Reply, start: float) -> Reply:
+def _logged(hospital: Hospital, reply: Reply, start: float) -> Reply:
     """The reply, once its digest is in the hospital's log: nothing about its records leaves without it."""
     seconds = time.perf_counter() - start
     if hospital.simulated:
@@ -156,23 +148,11 @@ def make_app(mods: Sequence[Mod] = ()) -> ClientApp:
     """
     made = ClientApp(mods=list(mods))
     for register, action, handler in (
-        # Any kind of study: agree to its terms and get ready; answer, in the open or a step under masks.
-        (made.train, "join", _handler(_hospital, JoinRequest.from_record, lambda h, asked: h.join(asked))),
-        (made.query, "answer", _handler(_hospital, Question.from_record, lambda h, asked: h.answer(asked))),
-        (made.query, "sum", _handler(_hospital, SumRequest.from_record, lambda h, asked: h.sum_step(asked))),
-        # Private labels: agree, and send them after randomised response or enrol; one step of counts' sum.
-        (
-            made.query,
-            "labels",
-            _handler(_labeller, LabelRequest.from_record, lambda h, asked: h.answer(asked)),
-        ),
-        (
-            made.query,
-            "counts",
-            _handler(_labeller, SumRequest.from_record, lambda h, asked: h.sum_step(asked)),
-        ),
-        # Any kind of study is over.
-        (made.query, "end", _handler(_hospital, EndRequest.from_record, lambda h, asked: h.end(asked))),
+        # Agree to a study's terms and get ready; answer, in the open or a step under masks; it is over.
+        (made.train, "join", _handler(JoinRequest.from_record, lambda h, asked: h.join(asked))),
+        (made.query, "answer", _handler(Question.from_record, lambda h, asked: h.answer(asked))),
+        (made.query, "sum", _handler(SumRequest.from_record, lambda h, asked: h.sum_step(asked))),
+        (made.query, "end", _handler(EndRequest.from_record, lambda h, asked: h.end(asked))),
     ):
         register(action)(handler)
     return made

@@ -1,13 +1,12 @@
-"""What a hospital is in either kind of study: agreed terms, claims, a log, refusals from a fixed list."""
+"""What a hospital is in every study: agreed terms, claims, a log, refusals from a fixed list."""
 
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from clients.account import state_id
 from clients.journal import Journal
@@ -15,32 +14,30 @@ from clients.leave import erase, has_left, turn_to_answer
 from clients.log import HospitalLog
 from clients.receipts import keep_receipt
 from clients.site import BaseSite, Objection
-from clients.state_dir import TERMS_FILE
+from clients.state_dir import OLD_LABELS, TERMS_FILE
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.keys import KEY_FILE
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import RefusalReply, Reply
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import RefusedError, SumRefusal
 from pate_fed.structure.faults import keep
 
-T = TypeVar("T", Terms, LabelTerms)
 R = TypeVar("R", bound=Reply)
 
 
-class BaseHospital(ABC, Generic[T]):
+class BaseHospital:
     """One hospital's side of a study; whatever goes out is made in a class that extends it.
 
     A new process may serve every message, so nothing is kept in memory between them: agreed terms, answered
-    questions and the state of sums lie in `folder`, the site's state directory or one in it.
+    questions and the state of sums lie in the site's state directory.
     """
 
-    def __init__(self, site: BaseSite, folder: Path) -> None:
-        self._site, self._party, self._folder = site, site.party, folder
+    def __init__(self, site: BaseSite) -> None:
+        self._site, self._party, self._folder = site, site.party, site.state_dir
         durable = site.durable
-        self.journal = Journal(site.state_dir, answered=folder / "answered", durable=durable)
+        self.journal = Journal(site.state_dir, durable=durable)
         key = None if site.identity is None else site.identity / KEY_FILE
         self.log = HospitalLog(site.state_dir, key=key, durable=durable)
 
@@ -77,23 +74,34 @@ class BaseHospital(ABC, Generic[T]):
         self.log.fault(error, event)
         keep(error)
 
-    @staticmethod
-    @abstractmethod
-    def _read_terms(text: str) -> T:
-        """Terms of this kind of study from their JSON."""
-
-    def _agreed(self) -> T | None:
+    def _agreed(self) -> Terms | None:
         """The terms that this hospital agreed to; None before."""
         path = self._folder / TERMS_FILE
-        return self._read_terms(path.read_text(encoding="utf-8")) if path.exists() else None
+        return Terms.from_json(path.read_text(encoding="utf-8")) if path.exists() else None
 
-    def _agree(self, terms: T) -> None:
-        """Bind this hospital to the terms, once."""
-        if not (self._folder / TERMS_FILE).exists():
-            self._write(TERMS_FILE, terms.to_json().encode())
+    def _bound(self, terms: Terms) -> Refusal | None:
+        """No to other terms than those that this hospital answers under, but for ones of the same answer."""
+        agreed, where, once = self._agreed(), self._folder, terms.asks.once_for_all
+        if once and (where / OLD_LABELS).exists():
+            where /= OLD_LABELS
+        elif agreed is None or agreed.answer_digest == terms.answer_digest:
+            return None
+        if not once:
+            return Refusal.TERMS
+        sentence = (
+            f"they and the answer are in {where}: without it this hospital would answer anew, and what both "
+            "answers cost would add up"
+        )
+        return self._objects((Refusal.ANSWERED, sentence))
 
-    def _write(self, name: str, content: bytes) -> None:
-        write_private(self._folder / name, content, durable=self._site.durable)
+    def _agree(self, terms: Terms) -> Refusal | None:
+        """Bind this hospital to the terms; why it is bound to others, that came at the same time."""
+        with self.journal.turn():
+            reason = self._bound(terms)
+            if reason is None and self._agreed() != terms:
+                content = terms.to_json().encode()
+                write_private(self._folder / TERMS_FILE, content, durable=self._site.durable)
+        return reason
 
     def _objects(self, found: Objection | None) -> Refusal | None:
         """The reason of an objection, if there is one; its sentence is for the hospital's own eyes."""
@@ -103,7 +111,7 @@ class BaseHospital(ABC, Generic[T]):
         self.log.note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
         return reason
 
-    def _over_account(self, terms: T) -> Refusal | None:
+    def _over_account(self, terms: Terms) -> Refusal | None:
         """Book the study on the hospital's account over all its studies, once; why it may not be, or None."""
         site = self._site
         if site.account is None:

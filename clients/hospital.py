@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from clients.kinds import HospitalSide, side_of
 from clients.masked import SummingHospital, forget_replies, is_sound
 from clients.site import Objection, Site
-from clients.state_dir import LABELS_FOLDER
 from pate_fed.errors import InputError, IntegrityError, require_libraries
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import NoiseSource
@@ -34,13 +33,13 @@ from pate_fed.secure_sum.keys import verify
 DAY_S = 86_400.0
 
 
-class Hospital(SummingHospital[Terms]):
+class Hospital(SummingHospital):
     """A hospital: its answered questions, and what it answers with, lie in the site's state directory."""
 
     _site: Site
 
     def __init__(self, site: Site) -> None:
-        super().__init__(site, site.state_dir)
+        super().__init__(site)
 
     # Agree and get ready.
 
@@ -48,7 +47,7 @@ class Hospital(SummingHospital[Terms]):
         """Agree to the terms and get ready; what is ready already under the same terms is kept."""
         try:
             terms = Terms.from_json(request.terms)
-            if terms.table is None:
+            if terms.needs_torch:
                 require_libraries("torch", what="a study of images")
             self._site = self._site.under(terms)
             reason = self._objection(terms)
@@ -61,9 +60,8 @@ class Hospital(SummingHospital[Terms]):
             return self.unusable(error)
         if reason is not None:
             return self.refuse(reason)
-        agreed = self._agreed()
-        if agreed is not None and agreed.digest != terms.digest:
-            return self.refuse(Refusal.TERMS)
+        if (reason := self._bound(terms)) is not None:
+            return self.refuse(reason)
         side = self._side(terms)
         if not self._has_parts(side):
             return self.refuse(Refusal.PART)
@@ -72,10 +70,11 @@ class Hospital(SummingHospital[Terms]):
         except IntegrityError as error:
             self.fault(error)
             return self.refuse(Refusal.FILE)
-        reason = self._over_account(terms)
+        # Before it gets ready, so that what is on disk always belongs to terms on disk; and before a label is
+        # looked at: asked under 2, 3, 4 classes, whether its records can be used tells which is the largest.
+        reason = self._over_account(terms) or self._agree(terms)
         if reason is not None:
             return self.refuse(reason)
-        self._agree(terms)  # before it gets ready, so that what is on disk always belongs to terms on disk
         return self._answered(lambda: self._ready(side, request.enrol))
 
     def _ready(self, side: HospitalSide, enrol: bytes) -> JoinReply:
@@ -91,13 +90,18 @@ class Hospital(SummingHospital[Terms]):
         reason = self._objects(_futile(terms) or self._site.objection(terms))
         if reason is not None:
             return reason
-        if not self._site.has_pool:
-            return Refusal.NO_POOL
-        dataset = self._site.dataset
-        if (terms.pool_size, terms.pool_digest) != (len(dataset.public_images), self._site.pool_digest):
-            return Refusal.POOL
-        ours = (dataset.num_classes, dataset.public_images.shape[1:])
-        if (terms.num_classes, terms.image_shape) != ours or not is_sound(terms):
+        if terms.asks.reads_inputs:
+            if not self._site.has_pool:
+                return Refusal.NO_POOL
+            dataset = self._site.dataset
+            if (terms.pool_size, terms.pool_digest) != (len(dataset.public_images), self._site.pool_digest):
+                return Refusal.POOL
+            if (terms.num_classes, terms.image_shape) != (
+                dataset.num_classes,
+                dataset.public_images.shape[1:],
+            ):
+                return Refusal.TERMS
+        if not is_sound(terms):
             return Refusal.TERMS
         return self._objects(self._side(terms).objection())
 
@@ -133,14 +137,17 @@ class Hospital(SummingHospital[Terms]):
         asker = self._asker(request)
         if asker is None:
             return self.refuse(Refusal.MALFORMED)
+        before = self.journal.overlaps(request.index)
         try:
             found = self.journal.kept_answer(request, asker=asker)
+            if found is None and before:
+                found = self._side(terms).kept()
         except IntegrityError as error:
             self.fault(error)
             return self.refuse(Refusal.REPEATED)
         if found is not None:
             self.log.note("answered again", asks=terms.asks.kind, rows=len(found), bytes=found.nbytes)
-        elif not self.journal.overlaps(request.index):
+        elif not before:
             counted, keep = self._count(terms, request), bool(asker) and self._site.durable
             found = self.journal.answer_once(request, counted, asker=asker, keep=keep)
         if found is None:
@@ -193,10 +200,6 @@ class Hospital(SummingHospital[Terms]):
             found = found or self._site.refuses_more(answered=answered, today=today, asked=asked)
         return self._objects(found) or self._over_account(terms)
 
-    @staticmethod
-    def _read_terms(text: str) -> Terms:
-        return Terms.from_json(text)
-
     def _noise(self, terms: Terms, batch: int) -> NoiseSource:
         return self._site.noise(batch)
 
@@ -222,8 +225,7 @@ class Hospital(SummingHospital[Terms]):
         if request.exit_code == 0:  # nobody goes on with it
             self.journal.forget_answer()
             try:
-                for folder in (self._folder, self._folder / LABELS_FOLDER):
-                    forget_replies(self._site, folder)
+                forget_replies(self._site, self._folder)
             except IntegrityError as error:  # a damaged state repeats nothing either
                 self.fault(error)
         return EndReply(party=self._party)

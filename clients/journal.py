@@ -30,13 +30,12 @@ _PART = ".part"  # of a file that a crash cut short: nothing was sent for it
 class Journal:
     """Claims in one state directory (mode 0700), readable by the hospital alone.
 
-    `answered` is the folder of the claims: questions of different kinds are counted apart. A claim is a file
-    of the places about which a question releases something, called after its content and then after the
-    question itself. Not `durable` leaves the disk to the system, for a simulation.
+    A claim is a file of the places about which a question releases something, called after its content and
+    then after the question itself. Not `durable` leaves the disk to the system, for a simulation.
     """
 
-    def __init__(self, state_dir: Path, *, answered: Path | None = None, durable: bool = True) -> None:
-        self._answered, self._durable = answered or state_dir / "answered", durable
+    def __init__(self, state_dir: Path, *, durable: bool = True) -> None:
+        self._answered, self._durable = state_dir / "answered", durable
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._answered.mkdir(mode=0o700, exist_ok=True)
 

@@ -20,10 +20,10 @@ from typing import Any
 
 from clients.journal import Journal
 from clients.log import Answered, HospitalLog, read_events
-from clients.state_dir import LABELS_FOLDER
+from clients.state_dir import OLD_LABELS
 from pate_fed.disk import write_private
 from pate_fed.identity.keys import KEY_FILE, load_key, sign
-from pate_fed.protocol.messages import AnswerReply, LabelReply, SumReply
+from pate_fed.protocol.messages import AnswerReply, SumReply
 
 STATEMENT_FILE = "left-the-study.json"
 STATEMENT_PURPOSE = b"pate_fed/v1 statement of a hospital that left\n"
@@ -32,11 +32,12 @@ _TURN = "answering.lock"
 _WAIT_S = 60.0
 _POLL_S = 0.1
 # What a hospital answers with. Its claims, its terms and its log stay.
-_ERASED = ("teacher-*", "parts.sha256", "features.bin", "pool.npy", "answer.npz", "secure_sum", "tmp/*")
-_RESPONSE = "response.npy"
-_ERASED_LABELS = (_RESPONSE, "clusters.npy", "answer.npz", "secure_sum")
-# Events of the log that tell of an answer.
-_VOTED, _LABELLED = {"answered", "answered again"}, {"labelled", "labelled again"}
+_ERASED = (
+    *("teacher-*", "parts.sha256", "features.bin", "clusters.bin", "pool.npy", "tmp/*"),
+    *("answer.npz", "response.npy*", "secure_sum"),
+    *(f"{OLD_LABELS}/response.npy", f"{OLD_LABELS}/secure_sum"),
+)
+_ANSWERED = {"answered", "answered again"}  # events of the log that tell of an answer
 
 
 def has_left(state_dir: Path) -> bool:
@@ -91,7 +92,6 @@ def erase(state_dir: Path) -> list[str]:
         OSError: something cannot be erased.
     """
     found = [path for pattern in _ERASED for path in sorted(state_dir.glob(pattern))]
-    found += [path for name in _ERASED_LABELS if (path := state_dir / LABELS_FOLDER / name).exists()]
     for path in found:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -104,20 +104,13 @@ def erase(state_dir: Path) -> list[str]:
 class Given:
     """What left a hospital by its log and its claims: `queries` that it voted on, and each message that left.
 
-    `voted` and `labelled` say whether anything of its votes or class sums, and of its labels, may have left;
-    `masked`, whether a step of a sum under masks did, be it of votes, class sums or counts of labels.
+    `answered` says whether an answer may have left, `masked` whether a step of a sum under masks did.
     """
 
     queries: int
     messages: tuple[dict[str, Any], ...]
-    voted: bool
-    labelled: bool
+    answered: bool
     masked: bool
-
-
-def has_responded(state_dir: Path) -> bool:
-    """Whether a response about labels is kept, which may have left; it is erased with the rest."""
-    return (state_dir / LABELS_FOLDER / _RESPONSE).exists()
 
 
 def given_by(state_dir: Path) -> Given:
@@ -136,20 +129,13 @@ def given_by(state_dir: Path) -> Given:
         logged.take(event)
         if "sha256" in event and "kind" in event:
             messages.append({name: event[name] for name in ("time", "kind", "sha256")})
-    claimed, counted = (_claimed(folder) for folder in (state_dir, state_dir / LABELS_FOLDER))
+    claimed = Journal(state_dir).answered() if (state_dir / "answered").is_dir() else 0
     return Given(
         queries=max(logged.rows["votes"], claimed),
         messages=tuple(messages),
-        voted=claimed > 0 or not events.isdisjoint(_VOTED) or AnswerReply.kind in kinds,
-        labelled=counted > 0 or not events.isdisjoint(_LABELLED) or LabelReply.kind in kinds,
+        answered=claimed > 0 or not events.isdisjoint(_ANSWERED) or AnswerReply.kind in kinds,
         masked=SumReply.kind in kinds,
     )
-
-
-def _claimed(folder: Path) -> int:
-    """Places about which a hospital's claims in a folder tell that something was answered."""
-    claims = folder / "answered"
-    return Journal(folder, answered=claims).answered() if claims.is_dir() else 0
 
 
 def state_leaving(state_dir: Path, statement: dict[str, Any], identity: Path | None) -> Path:

@@ -1,4 +1,4 @@
-"""A real hospital's site: its own records, its copy of the public pool, its state directory.
+"""The site of a hospital with a file of its own: its records, its copy of the pool, its state directory.
 
 `python -m pate_fed.client` writes what its user gave into a site file of its state directory; everything that
 is read here stays in the house.
@@ -40,8 +40,9 @@ class LocalSite(Site):
 
     @property
     def policy(self) -> Policy | None:
-        """The hospital's policy, read anew; without a file the default."""
-        return Policy.load(self.settings.policy)
+        """The hospital's policy, read anew; without a file the default, and none of a simulated one."""
+        given = self.settings.policy
+        return None if self.simulated and given is None else Policy.load(given)
 
     def under(self, terms: Terms) -> LocalSite:
         """The same hospital in the study of these terms.
@@ -114,7 +115,7 @@ class LocalSite(Site):
 
 
 def read_site(node_config: Mapping[str, object]) -> Site:
-    """The site of this hospital in studies with votes.
+    """The site of this hospital.
 
     Raises:
         InputError: nothing says where it is, or a rehearsal without its study, or of a party that it has not.
@@ -135,10 +136,10 @@ def local_site(settings: LocalSettings) -> Site:
         return _rehearsing(settings)
     site = LocalSite(
         party=settings.hospital,
-        number=0,
+        number=settings.plays or 0,
         study=Study(),
         state_dir=settings.state_dir,
-        simulated=False,
+        simulated=settings.plays is not None,
         settings=settings,
     )
     agreed = settings.state_dir / TERMS_FILE
@@ -199,6 +200,8 @@ def study_of(terms: Terms) -> Study:
         student = StudentSettings() if kind.schema is None else StudentSettings(name="forest")
         own = terms.asks.study_settings
         parties = Parties(num_clients=terms.num_clients, **own.get("parties", {}))
+        if not terms.asks.reads_inputs:
+            return Study(name=terms.study, seed=terms.seed, parties=parties)
         if len(kind.classes) != terms.num_classes:
             raise InputError("as many names as classes are meant")
         return Study(

@@ -60,8 +60,8 @@ def read_events(state_dir: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
 class Answered:
     """What a hospital's answers were about, by its log: none is counted that was given again.
 
-    `rows` counts, by kind, what was asked: public inputs that it voted on, features that it summed, answers
-    about its labels.
+    `rows` counts, by kind, what was asked: public inputs that it voted on, features that it summed, inputs or
+    clusters of which it told labels.
     """
 
     rows: Counter[str] = field(default_factory=Counter)
@@ -71,12 +71,12 @@ class Answered:
 
     def take(self, event: dict[str, Any]) -> None:
         """Count an event in; of a question whose answer a full disk held back, the first of two."""
-        if event.get("event") not in ("answered", "labelled"):
+        if event.get("event") != "answered":
             return
-        about = event.get("question") or event.get("terms")
+        about = event.get("question")
         if about is None or about not in self._known:
             self._known.add(about)
-            self.rows[str(event.get("asks", "labels"))] += int(event.get("rows", 1))
+            self.rows[str(event["asks"])] += int(event["rows"])
 
     @property
     def total(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import BaseHospital, T
+from clients.base import BaseHospital
 from clients.site import BaseSite
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import NoiseSource
@@ -67,19 +67,19 @@ def forget_replies(site: BaseSite, folder: Path) -> None:
     SumStore(folder / SUM_FOLDER, durable=site.durable, key=site.sum_key).forget_replies()
 
 
-class SummingHospital(BaseHospital[T]):
+class SummingHospital(BaseHospital):
     """A hospital whose votes, counts or sums leave it under masks, where the terms say so."""
 
     @abstractmethod
-    def _step_refusal(self, terms: T | None, question: Question) -> Refusal | None:
+    def _step_refusal(self, terms: Terms | None, question: Question) -> Refusal | None:
         """Why nothing is answered on this question, which names no places in the last two steps; or None."""
 
     @abstractmethod
-    def _count(self, terms: T, question: Question) -> Ints:
+    def _count(self, terms: Terms, question: Question) -> Ints:
         """What this hospital says of the places that a question names: int64 (queries, classes)."""
 
     @abstractmethod
-    def _noise(self, terms: T, batch: int) -> NoiseSource:
+    def _noise(self, terms: Terms, batch: int) -> NoiseSource:
         """The source of this hospital's share of a batch's noise, where the terms want one."""
 
     def sum_step(self, request: SumRequest) -> SumReply | RefusalReply:
@@ -110,7 +110,7 @@ class SummingHospital(BaseHospital[T]):
             return self.refuse(Refusal.REPEATED)
         return SumReply(party=self._party, step=reply.to_bytes())
 
-    def _enrol(self, terms: T, request: bytes) -> bytes:
+    def _enrol(self, terms: Terms, request: bytes) -> bytes:
         """The packed enrolment under the agreed terms; empty where nothing is masked.
 
         Raises:
@@ -126,14 +126,14 @@ class SummingHospital(BaseHospital[T]):
             raise RefusedError(SumRefusal.MALFORMED)
         return self._store(terms).enrol(message, party=self._party, study=terms.digest)
 
-    def _store(self, terms: T) -> SumStore | PlayedStore:
+    def _store(self, terms: Terms) -> SumStore | PlayedStore:
         """This hospital's machine in the study's secure summation."""
         site, folder = self._site, self._folder / SUM_FOLDER
         if site.simulated and site.alone and terms.num_clients <= _MOST_IN_MEMORY:
             return PlayedStore(_MACHINES, folder, site.demands(terms))
         return SumStore(folder, site.demands(terms), durable=site.durable, key=site.sum_key)
 
-    def _step_reply(self, machine: HospitalSum, terms: T, request: SumRequest) -> Reply:
+    def _step_reply(self, machine: HospitalSum, terms: Terms, request: SumRequest) -> Reply:
         if request.roster:
             roster = read_request(request.roster)
             if not isinstance(roster, Roster):
@@ -144,7 +144,7 @@ class SummingHospital(BaseHospital[T]):
             self._check(step, terms, request.question)
         return machine.answer(step, lambda: self._vector(terms, request.question))
 
-    def _check(self, step: BatchOpening | MaskRequest, terms: T, question: Question) -> None:
+    def _check(self, step: BatchOpening | MaskRequest, terms: Terms, question: Question) -> None:
         """Hold the batch against the question that it is said to answer."""
         if (step.batch, step.batch_digest) != (question.batch, question.digest):
             raise RefusedError(SumRefusal.BATCH_CHANGED)
@@ -156,7 +156,7 @@ class SummingHospital(BaseHospital[T]):
             if (step.length, step.bits) != (len(question.index) * terms.bounds.columns, bits):
                 raise RefusedError(SumRefusal.MALFORMED)
 
-    def _vector(self, terms: T, question: Question) -> Ints:
+    def _vector(self, terms: Terms, question: Question) -> Ints:
         """What is masked, with this hospital's share of the noise; made once a batch, after every check."""
         if self.journal.overlaps(question.index):
             raise RefusedError(SumRefusal.BATCH_REPEATED)

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.disk import read_toml
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.kinds.guarantee import worst_epsilon
-from pate_fed.kinds.labels import LabelTerms
-from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy.protection import (
     ADJACENCIES,
@@ -33,8 +32,6 @@ from pate_fed.secure_sum import Demands, read_fingerprint
 from pate_fed.structure import SettingError, check, from_plain, setting
 
 POLICY_FILE = "policy.toml"  # beside a hospital's keys it holds without being named
-
-Agreement = Terms | LabelTerms
 
 # Which class sums leave: none, those with this hospital's noise in them, or also those without.
 NO_SUMS, NOISY_SUMS, EXACT_SUMS = "no", "noisy", "exact"
@@ -162,14 +159,14 @@ class Policy:
             seeded_noise=True, plain_votes=True, uncapped=True, least_hospitals=1, class_sums=EXACT_SUMS
         )
 
-    def objection(self, terms: Agreement) -> tuple[Refusal, str] | None:
+    def objection(self, terms: Terms) -> tuple[Refusal, str] | None:
         """Why this hospital does not take part in a study, with a sentence for its own log; or None."""
         for reason, allowed, sentence in self._demands(terms):
             if not allowed:
                 return reason, sentence
         return self._cost(terms)
 
-    def refuses_code(self, terms: Agreement) -> tuple[Refusal, str] | None:
+    def refuses_code(self, terms: Terms) -> tuple[Refusal, str] | None:
         """Why code that would run beside the records is not listed, with a sentence; None where all is."""
         reasons = (Refusal.POLICY_TEACHER, Refusal.POLICY_FEATURE_MAP)
         refused = (each for each in self._demands(terms) if each[0] in reasons and not each[1])
@@ -191,7 +188,7 @@ class Policy:
         """Whether it limits what all studies can cost together."""
         return self.epsilon_public_total is not None or self.epsilon_coordinator_total is not None
 
-    def demands(self, terms: Agreement) -> Demands:
+    def demands(self, terms: Terms) -> Demands:
         """What this hospital demands of a roster and of each sum, beyond what the terms promise."""
         return Demands(
             least_parties=max(LEAST_PARTIES, self.least_hospitals),
@@ -200,7 +197,7 @@ class Policy:
             trusted=self.trusted or None,
         )
 
-    def _demands(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
+    def _demands(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
         """What is asked of a study, its method and its ε, each with whether it holds and what would help."""
         return [
             *self._demands_on_study(terms),
@@ -208,7 +205,7 @@ class Policy:
             *self._demands_on_meaning(terms),
         ]
 
-    def _demands_on_study(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
+    def _demands_on_study(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
         named = not self.studies or terms.study in self.studies or terms.digest in self.studies
         names = terms.classes or ("without names",)
         foreign = sorted(set(names) - set(self.classes)) if self.classes else []
@@ -256,18 +253,17 @@ class Policy:
             ),
         ]
 
-    def _demands_on_method(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
-        sums = isinstance(terms, Terms) and isinstance(terms.asks, SumTerms)
-        votes = isinstance(terms, Terms) and not sums  # what leaves about labels is noisy before it leaves
+    def _demands_on_method(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
+        asks, sums = terms.asks, terms.asks.kind == CLASS_SUMS
         return [
             (
                 Refusal.POLICY_SECURE_SUM,
-                terms.secure_sum or not votes or self.plain_votes,
+                terms.secure_sum or asks.noisy_alone or self.plain_votes,
                 f"the line plain_votes = true in {POLICY_FILE} would allow it",
             ),
             (
                 Refusal.POLICY_SUMS,
-                not sums or (terms.secure_sum and self.class_sums != NO_SUMS),
+                not sums or self.class_sums != NO_SUMS,
                 f'the line class_sums = "{NOISY_SUMS}" in {POLICY_FILE} would allow them under masks',
             ),
             (
@@ -282,22 +278,21 @@ class Policy:
             ),
             (
                 Refusal.POLICY_CAPS,
-                not votes or terms.max_queries < terms.pool_size or self.uncapped,
+                not asks.counts_inputs or terms.max_queries < terms.pool_size or self.uncapped,
                 f"up to {terms.max_queries} queries of a pool of {terms.pool_size}; "
                 f"the line uncapped = true in {POLICY_FILE} would allow it",
             ),
             (
                 Refusal.POLICY_QUERIES,
-                sums or self.most_queries is None or terms.max_queries <= self.most_queries,
+                not asks.counts_inputs or self.most_queries is None or terms.max_queries <= self.most_queries,
                 f"up to {terms.max_queries} queries would be asked, "
                 f"{_limit(f'most_queries = {self.most_queries}')}",
             ),
         ]
 
-    def _demands_on_meaning(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
+    def _demands_on_meaning(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
         """What is asked of the ε that a study states: for whom, between which neighbours, despite whom."""
-        stated = LABEL if isinstance(terms, LabelTerms) else terms.privacy
-        found = []
+        stated, found = terms.privacy, []
         for reason, key, value, name, allowed in (
             (Refusal.POLICY_UNIT, "unit", stated.unit, "units", self.units),
             (Refusal.POLICY_ADJACENCY, "adjacency", stated.adjacency, "adjacencies", self.adjacencies),
@@ -314,7 +309,7 @@ class Policy:
         enough = not terms.adds_noise or terms.colluders >= self.least_colluders
         return [*found, (Refusal.POLICY_COLLUDERS, enough, sentence)]
 
-    def _cost(self, terms: Agreement) -> tuple[Refusal, str] | None:
+    def _cost(self, terms: Terms) -> tuple[Refusal, str] | None:
         if self.epsilon_public is None and self.epsilon_coordinator is None:
             return None
         if terms.delta > self.delta:
@@ -322,8 +317,7 @@ class Policy:
                 Refusal.POLICY_DELTA,
                 f"δ is {delta_text(terms.delta)}, {_limit(f'delta = {delta_text(self.delta)}')}",
             )
-        # What leaves about labels is noisy for everyone alike.
-        public, coordinator = (terms.spent,) * 2 if isinstance(terms, LabelTerms) else worst_epsilon(terms)
+        public, coordinator = worst_epsilon(terms)
         for reason, key, most, cost in (
             (Refusal.POLICY_PUBLIC, "epsilon_public", self.epsilon_public, public),
             (Refusal.POLICY_COORDINATOR, "epsilon_coordinator", self.epsilon_coordinator, coordinator),
@@ -336,10 +330,9 @@ class Policy:
         return None
 
 
-def _code_of(terms: Agreement, kind: str) -> str | None:
+def _code_of(terms: Terms, kind: str) -> str | None:
     """The name of the code of a kind of part that is none of ours, and that a study rests on; None: none."""
-    parts = terms.asks.parts if isinstance(terms, Terms) else ()
-    return next((part.name for known, part in parts if known == kind), None)
+    return next((part.name for known, part in terms.asks.parts if known == kind), None)
 
 
 def _list(name: str) -> str:
@@ -352,10 +345,9 @@ def _limit(line: str) -> str:
     return f"{POLICY_FILE} allows {line}"
 
 
-def _word(terms: Agreement, kind: str) -> str:
+def _word(terms: Terms, kind: str) -> str:
     """Whose word every ε would rest on, before what would allow it; nothing where it would on nobody's."""
-    assumed = terms.assumptions().each if isinstance(terms, Terms) else ()
-    return "".join(f"{each.warning}; " for each in assumed if each.kind == kind)
+    return "".join(f"{each.warning}; " for each in terms.assumptions().each if each.kind == kind)
 
 
 def find_policy(given: str | None, identity: str | None) -> Path | None:

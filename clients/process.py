@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,9 +26,8 @@ from pate_fed.disk import check_there, check_writable_files, try_lock
 from pate_fed.errors import InputError, PolicyError, require_libraries
 from pate_fed.format import counted, printable
 from pate_fed.kinds.guarantee import largest_messages
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
-from pate_fed.protocol.messages import ANSWER, COUNTS, END, JOIN, LABELS, SUM, record_digest
+from pate_fed.protocol.messages import ANSWER, END, JOIN, SUM, record_digest
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.runtime.connection import Connection
 from pate_fed.runtime.security import check_security
@@ -215,7 +213,7 @@ class HospitalProcess:
 
     def _gave_before(self, done: Exchange) -> bool:
         """Whether the very same answer about its records is in its log twice: it was kept, and sent again."""
-        if done.message_type not in (ANSWER, LABELS) and not isinstance(_sum_step(done), MaskedVector):
+        if done.message_type != ANSWER and not isinstance(_sum_step(done), MaskedVector):
             return False
         log, digest = self._state / LOG_FILE, record_digest(done.reply).encode()
         lines = log.read_bytes().splitlines() if log.exists() else []
@@ -231,9 +229,7 @@ class HospitalProcess:
 
         tls = None
         if (found := self._identity) is not None:
-            from pate_fed.identity import read_terms
-
-            largest = largest_messages(read_terms(found.admission.terms)).to_hospital
+            largest = largest_messages(found.admission.study_terms).to_hospital
             certificate = found.admission.certificate
             tls = NodeTls(ca=found.ca_path, key=found.key_path, certificate=certificate, most_bytes=largest)
         return SuperNode(self._state / "flower", self._address, tls=tls)
@@ -262,22 +258,16 @@ class HospitalProcess:
         terms = self._terms
         if terms is None or self._arguments.data.startswith(PART):
             return  # the terms come with the first request
-        if isinstance(terms, LabelTerms):
-            from clients.label_site import read_own_labels
+        if terms.needs_torch:
+            require_libraries("torch", what="a study of images")
+        from clients.kinds import check_file
 
-            pool, classes = terms.pool_size, terms.num_classes
-            read_own_labels(Path(self._arguments.data), pool_size=pool, num_classes=classes)
-        if isinstance(terms, Terms):
-            if terms.table is None:
-                require_libraries("torch", what="a study of images")
-            from clients.local import check_records, kind_of, study_of
-
-            path, kind = Path(self._arguments.data), replace(kind_of(terms), decimal=self._arguments.decimal)
-            if told := check_records(path, kind, parties=study_of(terms).parties).read_as:
-                self._print(f"{self._name}: {path} read as {told}")
+        path = Path(self._arguments.data)
+        if told := check_file(path, terms, decimal=self._arguments.decimal):
+            self._print(f"{self._name}: {path} read as {told}")
 
     @property
-    def _terms(self) -> Terms | LabelTerms | None:
+    def _terms(self) -> Terms | None:
         """The terms of the admission; None without one."""
         return None if self._identity is None else self._identity.admission.study_terms
 
@@ -303,7 +293,7 @@ def _refusal(done: Exchange) -> Refusal | None:
 
 
 def _sum_step(done: Exchange) -> SumMessage | None:
-    step = done.reply.get("step") if done.message_type in (SUM, COUNTS) else None
+    step = done.reply.get("step") if done.message_type == SUM else None
     return read_reply(step) if isinstance(step, bytes) else None
 
 
@@ -322,10 +312,6 @@ def _described(done: Exchange, *, again: bool = False) -> str | None:
         return refused.sentence
     if done.message_type == JOIN:
         return f"agreed to the terms, ready to answer ({done.seconds:.1f} s)"
-    if done.message_type == LABELS:
-        noisy = len(np.asarray(done.reply["label"]))
-        what = f"{noisy} labels after randomised response sent{repeated}" if noisy else "ready to count"
-        return f"agreed to the terms, {what} ({sent})"
     if done.message_type == ANSWER or masked:
         under = " under masks" if masked else ""
         rows = counted(len(np.asarray((done.request or {})["index"])), "row")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.account import Account
-from clients.policy import Agreement, Policy
+from clients.policy import Policy
 from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import deal_records, load_study_data, records_digest
 from pate_fed.config.study import Study, read_study
@@ -36,7 +36,7 @@ Objection = tuple[Refusal, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseSite:
-    """One hospital's own settings in either kind of study. Whatever is here stays here.
+    """One hospital's own settings in any study. Whatever is here stays here.
 
     `number` only seeds; `simulated` says that this process plays a party with public test data, and `goes_on`
     that another one may go on with its state; `alone`, that it plays all parties of its study. `settings` are
@@ -70,14 +70,14 @@ class BaseSite:
     def account(self) -> Account | None:
         """The hospital's account over all its studies; None where nobody's records are answered about."""
         rehearses = self.settings is None or self.settings.data.startswith(PART)
-        return None if rehearses else Account(self.party)
+        return None if rehearses or self.simulated else Account(self.party)
 
     @property
     def identity(self) -> Path | None:
         """The folder of the hospital's identity, which holds all its keys; None: it has none."""
         return None if self.sum_key is None else self.sum_key.parent
 
-    def objection(self, terms: Agreement) -> Objection | None:
+    def objection(self, terms: Terms) -> Objection | None:
         """What the hospital minds about terms, before it reads its data: its policy first."""
         policy = self.policy
         found = None if policy is None else policy.objection(terms)
@@ -91,7 +91,7 @@ class BaseSite:
         policy = self.policy
         return None if policy is None else policy.refuses_more(answered=answered, today=today, asked=asked)
 
-    def demands(self, terms: Agreement) -> Demands:
+    def demands(self, terms: Terms) -> Demands:
         """What it demands of those with whom it sums: what its policy says, or what the terms promise."""
         policy = self.policy
         return Demands(least_voters=terms.least_clients) if policy is None else policy.demands(terms)
@@ -184,7 +184,7 @@ def seed_of(name: str) -> int:
 
 
 def find_site(node_config: Mapping[str, object]) -> LocalSettings | tuple[Path, int]:
-    """A real hospital's settings, or what the launcher named and the number of a simulated party.
+    """A hospital's settings, or what the launcher named and the number of a simulated party.
 
     Raises:
         InputError: nothing is named, or the party's number is missing.
@@ -194,7 +194,14 @@ def find_site(node_config: Mapping[str, object]) -> LocalSettings | tuple[Path, 
         return LocalSettings.read(Path(path))
     if path is None or not isinstance(number, int):
         raise InputError(f"{SITE_VARIABLE} and partition-id say where a party's data are; one is missing")
+    if Path(path).is_dir():  # of simulated hospitals with files of their own
+        return LocalSettings.read(own_folder(Path(path), number) / LOCAL_SITE)
     return Path(path), number
+
+
+def own_folder(folder: Path, number: int) -> Path:
+    """Where a simulated hospital's own files are, in the folder of all of them."""
+    return folder / f"hospital-{number}"
 
 
 def simulated_site(path: Path, number: int) -> Site:

@@ -45,7 +45,8 @@ class LocalSettings(_SiteFile):
     `pool` is the hospital's own copy of the public inputs; None: the coordinator sends one. `teachers` is how
     many it is ready to train; None: as the study says. `decimal` is how its CSV files write numbers; None: as
     can be told. `terms_digest` names the terms that it was admitted to, `authority` the fingerprint of who
-    admitted it; None: any. `policy` is the hospital's policy.toml.
+    admitted it; None: any. `policy` is the hospital's policy.toml. `plays` is a simulated
+    hospital's number; None: it is a real one.
     """
 
     what: ClassVar[str] = "a hospital's site file"
@@ -60,6 +61,7 @@ class LocalSettings(_SiteFile):
     authority: str | None = None
     policy: Path | None = None
     sum_key: Path | None = None
+    plays: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

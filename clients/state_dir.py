@@ -10,12 +10,11 @@ from pathlib import Path
 from clients.site_files import LOCAL_SITE, LocalSettings
 from pate_fed.disk import read_json
 from pate_fed.errors import InputError
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.runtime.state_home import state_home
 
-TERMS_FILE = "terms.json"  # in a hospital's folder of one kind of study: what it agreed to
-LABELS_FOLDER = "labels"  # in a state directory: what belongs to private labels
+TERMS_FILE = "terms.json"  # in a state directory: what the hospital agreed to
+OLD_LABELS = "labels"  # in one of release 0.1.0: the folder of an answer about private labels
 
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_LENGTH, _DIGEST_LENGTH = 40, 12
@@ -23,15 +22,13 @@ _NAME_LENGTH, _DIGEST_LENGTH = 40, 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Agreed:
-    """What tells a study with votes from others, in the terms that a hospital keeps."""
+    """What tells a study from others, in the terms that a hospital keeps."""
 
     study: str
     pool_digest: str
 
 
-def find_state_dir(
-    given: str | None, hospital: str, terms: Terms | LabelTerms | None, authority: str | None
-) -> Path:
+def find_state_dir(given: str | None, hospital: str, terms: Terms | None, authority: str | None) -> Path:
     """The state directory of a hospital, absolute: the one given, this study's old one here, or the default.
 
     `authority` is the fingerprint of who admitted it. Without terms (a rehearsal without an admission)
@@ -53,18 +50,18 @@ def old_state_dir(hospital: str) -> Path:
     return Path(f"hospital-{hospital}").absolute()
 
 
-def default_state_dir(hospital: str, terms: Terms | LabelTerms, authority: str | None) -> Path:
+def default_state_dir(hospital: str, terms: Terms, authority: str | None) -> Path:
     """The state directory of a hospital in a study, in its user's state home.
 
-    A study with votes or class sums has one by its terms and its authority: two that differ in either never
-    meet. About private labels a hospital answers once, whatever the terms are, so there is one for all of
-    those. Release 0.1.0 left the authority out; such a folder is gone on with where it is this authority's.
+    A study has one by its terms and its authority: two that differ in either never meet. Where a hospital
+    answers once for all studies of a kind, whatever the terms are, there is one for all of those. Release
+    0.1.0 left the authority out; such a folder is gone on with where it is this authority's.
 
     Raises:
         InputError: nothing says where this user's state lies, or whose a folder of release 0.1.0 is.
     """
     home = state_home()
-    if isinstance(terms, LabelTerms):
+    if terms.asks.once_for_all:
         return home / "private-labels" / hospital
     name = _UNFIT.sub("-", terms.study)[:_NAME_LENGTH].strip("-.") or "study"
     both = hashlib.sha256(f"{terms.digest}/{authority}".encode()).hexdigest()
@@ -88,8 +85,8 @@ def _authority_of(folder: Path) -> str | None:
         return None
 
 
-def _of_this_study(folder: Path, terms: Terms | LabelTerms | None, authority: str | None) -> Path:
-    whose = None if isinstance(terms, LabelTerms) else _authority_of(folder)
+def _of_this_study(folder: Path, terms: Terms | None, authority: str | None) -> Path:
+    whose = None if terms is not None and terms.asks.once_for_all else _authority_of(folder)
     if None not in (whose, authority) and whose != authority:
         raise InputError(
             f"--state-dir {folder}: holds what was answered in another authority's study; give another folder"
@@ -97,11 +94,11 @@ def _of_this_study(folder: Path, terms: Terms | LabelTerms | None, authority: st
     return folder
 
 
-def _belongs_to(folder: Path, terms: Terms | LabelTerms) -> bool:
+def _belongs_to(folder: Path, terms: Terms) -> bool:
     """Whether a folder may hold what was answered in this study; one that cannot be read may."""
-    if isinstance(terms, LabelTerms):
-        return (folder / LABELS_FOLDER / TERMS_FILE).exists()
-    path = folder / TERMS_FILE
+    path, once = folder / TERMS_FILE, terms.asks.once_for_all
+    if once and (folder / OLD_LABELS).exists():
+        return True
     try:
         path.lstat()
         agreed = read_json(_Agreed, path, what="a study's terms", aside=True)
@@ -109,4 +106,4 @@ def _belongs_to(folder: Path, terms: Terms | LabelTerms) -> bool:
         return False
     except (OSError, InputError):
         return True
-    return (agreed.study, agreed.pool_digest) == (terms.study, terms.pool_digest)
+    return once or (agreed.study, agreed.pool_digest) == (terms.study, terms.pool_digest)

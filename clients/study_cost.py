@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from clients.policy import Agreement
 from pate_fed.errors import InputError
-from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import BudgetFilter, LedgerTerms, capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_cost, guaranteed_cost
-from pate_fed.privacy.protection import ADJACENCIES, LABEL, UNITS, Protection
+from pate_fed.privacy.protection import ADJACENCIES, UNITS, Protection
 
 PUBLIC, COORDINATOR = "public", "coordinator"
 _LABELS = "label, replace-one"
@@ -40,26 +39,13 @@ class StudyCost:
     terms: dict[str, LedgerTerms]
 
     @classmethod
-    def of(cls, agreed: Agreement) -> StudyCost:
+    def of(cls, agreed: Terms) -> StudyCost:
         """From the terms that a hospital agrees to.
 
         Raises:
             InputError: terms that no mechanism has.
         """
         private = agreed.seed is None
-        if isinstance(agreed, LabelTerms):
-            made = LedgerTerms(
-                study_digest=agreed.digest,
-                delta=agreed.delta,
-                mechanisms=(agreed.on_ledger,),
-                protection=LABEL,
-                noise="as agreed",
-                private=private,
-                coordinator=agreed.seen,
-                most_asked=agreed.pool_size,
-                most_answered=agreed.pool_size,
-            )
-            return cls(stated=_LABELS, terms={_LABELS: made})
         stated = agreed.ledger_terms(noise="as agreed", private=private)
         found = {target_of(stated.protection): stated}
         # The noise of a sanitised ε is made for the stated target.

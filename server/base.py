@@ -1,4 +1,4 @@
-"""A coordinator of either kind of study, as its host needs it: terms, hospitals' keys, app, and outcome."""
+"""A coordinator of any study, as its host needs it: terms, hospitals' keys, app, and outcome."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from flwr.serverapp import Grid, ServerApp
 from pate_fed.disk import DISK_ERRORS
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.format import counted
+from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import EndRequest
 from pate_fed.report.log import Waiting
 from pate_fed.runtime.signals import INTERRUPTED
 from pate_fed.structure.faults import Fault, cause_of, describe, ends_process, place_of
 from server.exchange import Stopped
-from server.federation import AdmittedKeys, Agreement
+from server.federation import AdmittedKeys
 from server.receipts import Receipts
 from server.shutdown import send_shutdown_notice
 
@@ -37,8 +38,8 @@ class BaseCoordinator(ABC):
     `private` is the folder in which another process finds what came from each hospital; None: it begins anew.
     """
 
-    def __init__(self, terms: Agreement, stop: threading.Event, *, private: Path | None = None) -> None:
-        self._agreement, self._stop, self._private = terms, stop, private
+    def __init__(self, terms: Terms, stop: threading.Event, *, private: Path | None = None) -> None:
+        self._terms, self._stop, self._private = terms, stop, private
         self._keys: AdmittedKeys | None = None
         self._error: BaseException | None = None
         self._parties_fault: BaseException | None = None  # an error that tells already of what parties met
@@ -47,7 +48,7 @@ class BaseCoordinator(ABC):
     @property
     def terms_digest(self) -> str:
         """Names the terms that hospitals are asked to agree to."""
-        return self._agreement.digest
+        return self._terms.digest
 
     def set_admitted(
         self, names: Mapping[int, str], sum_identities: Mapping[str, bytes], *, key: Ed25519PrivateKey
@@ -145,7 +146,7 @@ class BaseCoordinator(ABC):
         if not faults:
             return
         others = f", and {counted(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
-        told = f"{faults[0].text(self._agreement.num_clients)}{others}{_traceback_in(logs[0])}"
+        told = f"{faults[0].text(self._terms.num_clients)}{others}{_traceback_in(logs[0])}"
         if any(fault.kind == KeyboardInterrupt.__name__ for fault in faults):
             self._error = None
             self._fail(KeyboardInterrupt())

@@ -1,7 +1,6 @@
 """The hospitals of one study over one Grid: who takes part, what is asked of them, and what comes back.
 
-Studies with votes, with class sums and with private labels all go through here. Whoever answers wrongly or
-late is left out by name; below the quorum nothing is released.
+Whoever answers wrongly or late is left out by name; below the quorum nothing is released.
 """
 
 from __future__ import annotations
@@ -12,21 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeVar
 
 import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError, QuorumError
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import (
     ANSWER,
-    SUM,
+    JOIN,
     AnswerReply,
     JoinReply,
-    LabelReply,
     Question,
     Record,
     RefusalReply,
@@ -48,11 +44,6 @@ from server.presence import Presence
 from server.receipts import Receipts
 from server.returning import Returning
 from server.state import CoordinatorState, Totals
-
-Agreement = Terms | LabelTerms
-"""What hospitals agree to, in studies with votes and in studies of private labels."""
-
-E = TypeVar("E", JoinReply, LabelReply)
 
 _TELL_EVERY_S = 2.0
 
@@ -87,18 +78,14 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Invitation(Generic[E]):
+class Invitation:
     """How hospitals are asked to take part in a study, and have `answer_s` seconds to say yes.
 
-    `accept` takes a reply's content, or raises IntegrityError where it is wrong. `again` gives the request
-    with which a hospital that refused is asked once more, or None. `phase` and `task` are what this is called
-    in the log and on the terminal, `done` what those did who are in.
+    `again` gives the request with which a hospital that refused is asked once more, or None. `phase` and
+    `task` are what this is called in the log and on the terminal, `done` what those did who are in.
     """
 
-    message_type: str
     request: Record
-    reply: type[E]
-    accept: Callable[[E], None] = lambda reply: None
     again: Callable[[RefusalReply], Record | None] = lambda refusal: None
     answer_s: float
     phase: str
@@ -109,18 +96,16 @@ class Invitation(Generic[E]):
 class Federation:
     """Admits the study's hospitals, asks them, and sums what they answer.
 
-    `sum_type` is the type of messages that ask for masked vectors. `left_out` is told who is not counted,
-    `waiting` now and then who has not answered yet.
-    `participants` are names by the nodes that they were first.
+    `left_out` is told who is not counted, `waiting` now and then who has not answered yet. `participants` are
+    names by the nodes that they were first.
     """
 
     def __init__(
         self,
-        terms: Agreement,
+        terms: Terms,
         channel: Channel,
         state: CoordinatorState,
         *,
-        sum_type: str = SUM,
         keys: AdmittedKeys | None,
         left_out: Callable[[LeftOut], None],
         waiting: Callable[[Waiting], None] = lambda event: None,
@@ -130,12 +115,11 @@ class Federation:
         self._masked: MaskedRounds | None = None
         if terms.secure_sum:
             expected = None if keys is None else keys.sum_identities
-            self._masked = MaskedRounds(terms, state, expected=expected, message_type=sum_type)
+            self._masked = MaskedRounds(terms, state, expected=expected)
         self._presence = Presence(channel.grid, admitted=None if keys is None else keys.names.__contains__)
         self.participants: dict[int, str] = {}
         self._names: set[str] = set()
         self._asked: set[int] = set()
-        self._refusals = 0
 
     @property
     def enrol_request(self) -> bytes:
@@ -152,12 +136,7 @@ class Federation:
         """Whether a masked sum was begun and failed, and comes if its hospitals come back."""
         return self._masked is not None and self._masked.open
 
-    @property
-    def may_have_answered(self) -> bool:
-        """Whether anyone who was invited may have said anything but no, heard or not."""
-        return len(self._asked) > self._refusals
-
-    def admit(self, invitation: Invitation[E]) -> None:
+    def admit(self, invitation: Invitation) -> None:
         """Invite all hospitals, and fix who takes part in the study.
 
         Raises:
@@ -173,7 +152,7 @@ class Federation:
                 self._asked |= requests.keys()
                 repeated: dict[int, Record] = {}
                 reasons += self._ask(
-                    invitation.message_type,
+                    JOIN,
                     requests,
                     partial(self._take_in, invitation, bar, requests, repeated),
                     phase=invitation.phase,
@@ -195,7 +174,7 @@ class Federation:
 
     def _take_in(
         self,
-        invitation: Invitation[E],
+        invitation: Invitation,
         bar: Phase,
         requests: Mapping[int, Record],
         repeated: dict[int, Record],
@@ -207,17 +186,15 @@ class Federation:
             if second is not None and requests[answer.node] is invitation.request:
                 repeated[answer.node] = second
                 return
-            self._refusals += 1
         bar.advance()
-        reply = answer.require(invitation.reply)
+        reply = answer.require(JoinReply)
         self._check_sender(answer.node, reply)
-        invitation.accept(reply)
         if self._masked is not None:
             self._masked.admit(reply)
         self.participants[answer.node] = reply.party
         self._names.add(reply.party)
 
-    def _check_sender(self, node: int, reply: JoinReply | LabelReply) -> None:
+    def _check_sender(self, node: int, reply: JoinReply) -> None:
         """Refuse whoever is none of the study's hospitals.
 
         Raises:
@@ -235,10 +212,6 @@ class Federation:
             raise IntegrityError(f"the study has its {terms.num_clients} parties already")
         if reply.terms_digest != terms.digest:
             raise IntegrityError("agreed to other terms")
-
-    def revoked(self) -> list[str]:
-        """Participants that are revoked by now."""
-        return [party for party in self.participants.values() if self._is_revoked(party)]
 
     def follow_restarts(self, request: Record) -> None:
         """From now on a hospital without a key may come back as another node, once it agrees to `request`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,21 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.backend import PROCESSES
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower import prepare_environment
 from pate_fed.format import epsilon_text
 from pate_fed.kinds.label_dp.federation import summed_labels
-from pate_fed.kinds.label_dp.release import PrivateLabels
+from pate_fed.kinds.label_dp.release import NO_LABEL, PrivateLabels
 from pate_fed.kinds.label_dp.source import Record, Released
-from pate_fed.kinds.labels import (
-    LabelTerms,
-    PublicClusters,
-    PublicPool,
-    label_terms,
-)
-from pate_fed.privacy.ledger.terms import LedgerTerms
+from pate_fed.kinds.labels import LABEL_OF, THERE, LabelTerms
+from pate_fed.kinds.make import PublicClusters, PublicPool, label_terms
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
-from pate_fed.privacy.protection import LABEL, QUORUM
+from pate_fed.privacy.protection import QUORUM
 from pate_fed.report.log import Waiting
 from pate_fed.report.terminal import Progress, make_progress
 from pate_fed.runtime.run_dir import simulated_disks
@@ -47,7 +42,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import ServerApp
 
     from pate_fed.runtime.host import Host
-    from server.labels import Collected, LabelCoordinator
+    from server.labels import LabelCoordinator
 
 Ints = NDArray[np.int64]
 
@@ -91,13 +86,19 @@ class SimulatedHospitals:
     @contextmanager
     def _dealt(self, folder: Path) -> Iterator[None]:
         """Each hospital's own folder with its own labels, where its side finds it."""
+        policy = None if self.policy is None else str(self.policy.absolute())
         for number, part in enumerate(self.parts):
             own = folder / f"hospital-{number}"
             own.mkdir(mode=0o700, exist_ok=True)
             rows = "".join(f"{index},{label}\n" for index, label in zip(part, self.labels[part], strict=True))
             (own / "labels.csv").write_text(f"index,label\n{rows}", encoding="utf-8")
-            if self.policy is not None:
-                shutil.copy(self.policy, own / "policy.toml")
+            site: dict[str, Any] = {
+                "hospital": own.name,
+                "data": str(own / "labels.csv"),
+                "state_dir": str(own),
+            }
+            site |= {"policy": policy, "plays": number}
+            (own / "hospital.json").write_text(json.dumps(site), encoding="utf-8")
         before = os.environ.get(_SITE)
         os.environ[_SITE] = str(folder)
         try:
@@ -155,10 +156,10 @@ class HospitalLabels:
 
     At least the share `quorum` of the hospitals must answer. With a `seed` simulated hospitals' noise is
     seeded and protects nobody. `waiting` is told who has not answered yet, `fault` what went wrong at
-    simulated hospitals; it says in which log that is. `terms`, `answered` and `left_out`
-    are of the last study: who was left out of it, and why. `restored`: its counts were there already;
-    `spent`: something may have left them; `answered` is None where its release was on record already, and
-    nobody was asked.
+    simulated hospitals; it says in which log that is. `terms`, `answered` and `left_out` are of the last
+    study: who was left out of it, and why; `answered` is None where its release was on record already, and
+    nobody was asked. `restored`: its counts were there already; `spent`: something may have left them;
+    `lost`: what did never came. `contested` inputs have no label, as more than one hospital told one.
 
     Raises:
         InputError: a share that is none.
@@ -172,11 +173,13 @@ class HospitalLabels:
     record: Record = field(default_factory=Record)
     waiting: Callable[[Waiting], None] = lambda event: None
     fault: Callable[[Fault], Path | None] = lambda event: None
-    terms: LabelTerms | None = None
+    terms: Terms | None = None
     answered: int | None = None
     left_out: tuple[tuple[str, str], ...] = ()
     restored: bool = False
     spent: bool = False
+    lost: bool = False
+    contested: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.quorum <= 1:
@@ -198,7 +201,7 @@ class HospitalLabels:
         """Of the kind that the hospitals have; it breaks ties."""
         return noise_from_seed(self.seed)
 
-    def make_terms(self, *, epsilon: float, clusters: PublicClusters | None = None) -> LabelTerms:
+    def make_terms(self, *, epsilon: float, clusters: PublicClusters | None = None) -> Terms:
         """What hospitals are asked to agree to: randomised response or, with clusters, counts under masks.
 
         Raises:
@@ -224,7 +227,8 @@ class HospitalLabels:
         place = np.zeros(self.pool.size, dtype=np.int64)
         clusters = PublicClusters(place=place, count=self.pool.num_classes, delta=delta)
         terms = self.make_terms(epsilon=epsilon, clusters=clusters)
-        return terms.spent if terms.spent < _CLEARLY * epsilon else epsilon
+        spent = LabelTerms.of(terms).spent(terms)
+        return spent if spent < _CLEARLY * epsilon else epsilon
 
     def respond(self, epsilon: float) -> PrivateLabels:
         """Labels after randomised response at each hospital, -1 where one is left out.
@@ -234,9 +238,14 @@ class HospitalLabels:
             QuorumError: too few hospitals answered.
         """
         terms = self.make_terms(epsilon=epsilon)
-        released = self._release(terms, lambda: self._ask(terms, None).label)
+
+        def draw() -> Ints:
+            listed = self._ask(terms, None)
+            self.contested = int((listed[:, THERE] > 1).sum())
+            return np.where(listed[:, THERE] == 1, listed[:, LABEL_OF], NO_LABEL)
+
+        labels = self._released(terms, draw)
         at = "hospitals" if self.answered is None else f"{self.answered} hospitals"
-        labels = PrivateLabels.by(terms, released.label, self.noise)
         return replace(labels, how=labels.how.replace("response", f"response at {at}"))
 
     def count(self, clusters: Ints, num_clusters: int, *, epsilon: float, delta: float) -> PrivateLabels:
@@ -252,30 +261,35 @@ class HospitalLabels:
         terms = self.make_terms(epsilon=epsilon, clusters=public)
 
         def draw() -> Ints:
-            found = self._ask(terms, clusters)
-            if found.totals is None:
-                raise RuntimeError("the coordinator came to its end without a sum")
-            return summed_labels(terms.counts, found.totals, clusters, self.noise, survivors=found.hospitals)
+            counts = self._ask(terms, clusters)
+            shared = LabelTerms.of(terms).shared(terms)
+            return summed_labels(shared, counts, clusters, self.noise, survivors=self.answered or 0)
 
-        released = self._release(terms, draw)
-        return PrivateLabels.by(terms, released.label, self.noise)
+        return self._released(terms, draw)
 
-    def _release(self, terms: LabelTerms, draw: Callable[[], Ints]) -> Released:
-        noise, self.terms, self.answered, self.spent = self.noise, terms, None, True
-        ledger_terms = LedgerTerms(
-            study_digest=terms.digest,
+    def _released(self, terms: Terms, draw: Callable[[], Ints]) -> PrivateLabels:
+        noise, asks, self.terms = self.noise, LabelTerms.of(terms), terms
+        self.answered, self.spent, self.lost, self.contested = None, True, False, 0
+        on_ledger = terms.ledger_terms(noise=noise.kind, private=noise.private)
+        question = asks.question(terms).digest
+        try:
+            released = self.record.release(on_ledger, lambda: Released.of_all(draw(), question=question))
+        except PateFedError:
+            if self.lost:
+                self.record.lose(on_ledger, Released.lost(terms.pool_size, question=question))
+            raise
+        return PrivateLabels(
+            label=released.label,
+            num_classes=terms.num_classes,
+            epsilon=asks.spent(terms),
             delta=terms.delta,
-            mechanisms=(terms.on_ledger,),
-            protection=LABEL,
+            how=asks.how(terms),
             noise=noise.kind,
             private=noise.private,
-            coordinator=terms.seen,
-            most_asked=terms.pool_size,
-            most_answered=terms.pool_size,
         )
-        return self.record.release(ledger_terms, lambda: Released.of_all(draw()))
 
-    def _ask(self, terms: LabelTerms, clusters: Ints | None) -> Collected:
+    def _ask(self, terms: Terms, clusters: Ints | None) -> Ints:
+        """What came of all hospitals: noisy counts, int64 (clusters, classes), or responses (inputs, 2)."""
         prepare_environment()
         from server.labels import LabelCoordinator
 
@@ -292,9 +306,12 @@ class HospitalLabels:
         )
         with interruptible(stop, note="labels or counts that have come count as spent"):
             try:
-                return coordinator.run(lambda app: self.place.run(app, coordinator, stop))
+                totals = coordinator.run(lambda app: self.place.run(app, coordinator, stop)).totals
+                if totals is None:
+                    raise RuntimeError("the coordinator came to its end without an answer")
+                return totals
             finally:
-                found, self.spent = coordinator.found, coordinator.spent
+                found, self.spent, self.lost = coordinator.found, coordinator.spent, coordinator.lost
                 self.answered, self.left_out = found.hospitals, tuple(found.left_out)
                 self.restored = found.restored
                 raise_if(stop)  # Ctrl-C ended the study first, so that the engine ended in order
@@ -312,9 +329,9 @@ class HospitalLabels:
             "kept": self.restored,
             "backend": self.place.backend,
             "coordinator": {
-                "epsilon": terms.spent if self.spent else 0.0,
+                "epsilon": LabelTerms.of(terms).spent(terms) if self.spent else 0.0,
                 "delta": terms.delta,
-                "sees": terms.seen.text() if self.spent else "nothing",
+                "sees": terms.view(terms.least_clients).text() if self.spent else "nothing",
             },
             "sigma_party": terms.sigma_party,
             "colluders": terms.colluders if terms.secure_sum else None,
@@ -330,14 +347,18 @@ class HospitalLabels:
         told = f"{self.answered} of {terms.num_clients} answered, {terms.least_clients} were needed"
         if self.answered is None:
             told = "what they released is on the ledger: nobody was asked again"
-        lines = [f"hospitals: {told}; the coordinator saw {terms.seen.text()}"]
+        sees, spent = terms.view(terms.least_clients), LabelTerms.of(terms).spent(terms)
+        lines = [f"hospitals: {told}; the coordinator saw {sees.text()}"]
+        if self.contested:
+            lines.append(f"without a label, as more than one hospital has them: {self.contested} inputs")
         if self.restored:
             lines.append(
                 f"their counts were summed before and kept in {self.place.state_dir}: nobody was asked again"
             )
-        if terms.spent < _CLEARLY * terms.epsilon:
+        epsilon = terms.privacy.epsilon or spent
+        if spent < _CLEARLY * epsilon:
             lines.append(
-                f"more noise than asked for: of ε {terms.epsilon:g} only {epsilon_text(terms.spent)} is "
+                f"more noise than asked for: of ε {epsilon:g} only {epsilon_text(spent)} is "
                 f"spent, since each of {terms.num_clients} hospitals adds at least {terms.sigma_party:.3g} "
                 "labels to every count, and that costs accuracy; fewer hospitals in one sum would spend more"
                 " of it"

@@ -21,11 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays, write_private, write_result
-from pate_fed.errors import IntegrityError, PateFedError
-from pate_fed.format import accuracy_text, epsilon_text, share_text
+from pate_fed.errors import BudgetError, IntegrityError, PateFedError
+from pate_fed.format import accuracy_text, delta_text, epsilon_text, share_text
 from pate_fed.kinds.label_dp.methods import LabelDpResult
 from pate_fed.kinds.label_dp.options import LabelOptions
+from pate_fed.kinds.label_dp.release import NO_LABEL
 from pate_fed.kinds.label_dp.source import Record, Released
+from pate_fed.kinds.labels_words import lost_text
 from pate_fed.learning.students.export import write_torchscript
 from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.rows import Entry
@@ -106,15 +108,23 @@ class LabelStudy(Record):
         if len(done) > stage:
             start = sum(done[:stage])
             part = slice(start, start + done[stage])
+            if (label[part] == NO_LABEL).all():
+                spent = f"ε={epsilon_text(ledger.epsilon())} δ={delta_text(terms.delta)}"
+                raise BudgetError(f"hospitals were asked before, and there was no sum; {lost_text(spent)}")
             return Released(index=index[part], label=label[part])
         released = draw()
-        entry = charge(
-            ledger,
-            Release.of(ledger.terms, terms.mechanisms[stage], released.index, released.label),
-            batch_digest=hashlib.sha256(f"{ledger.terms.study_digest}/{stage}".encode()).hexdigest(),
-        )
-        self._tell(entry)
+        self._charge(terms, released, stage)
         return released
+
+    def lose(self, terms: LedgerTerms, lost: Released) -> None:
+        """Charge for what hospitals were asked for, and will never have given."""
+        self._charge(terms, lost)
+
+    def _charge(self, terms: LedgerTerms, released: Released, stage: int = 0) -> None:
+        ledger = self._opened(terms)
+        own = hashlib.sha256(f"{ledger.terms.study_digest}/{stage}".encode()).hexdigest()
+        release = Release.of(ledger.terms, terms.mechanisms[stage], released.index, released.label)
+        self._tell(charge(ledger, release, batch_digest=released.question or own))
 
     def keep(self, name: str, draw: Callable[[], Ints]) -> Ints:
         """What a release is made of, from NAME.npy of the run directory, else drawn and kept there.

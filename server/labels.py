@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import BudgetError, IntegrityError, PateFedError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.kinds.label_dp.release import NO_LABEL
-from pate_fed.kinds.labels import LabelTerms
-from pate_fed.protocol.messages import COUNTS, LABELS, LabelReply, LabelRequest, Question
+from pate_fed.kinds.labels import LabelTerms, clusters_file
+from pate_fed.kinds.labels_words import lost_text
+from pate_fed.kinds.terms import Terms
+from pate_fed.protocol.messages import JoinRequest
 from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Progress
@@ -34,18 +35,16 @@ Ints = NDArray[np.int64]
 
 _ANSWER_S = 600.0
 _AT_ONCE = 16  # requests under way: each holds the clusters of all public inputs
-_NO_CLUSTERS: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(slots=True)
 class Collected:
-    """What came of a study: `label` int64 (pool_size,), -1 where nobody answered; or `totals`.
+    """What came of a study: `totals`, None before, of so many `hospitals`; `left_out` tells of the others.
 
-    `totals` are the noisy counts, int64 (clusters, classes), of `hospitals`; `left_out` tells of the others.
-    `restored` tells that an earlier process had them summed, and nobody was asked now.
+    Their values are int64 (clusters, classes) noisy counts, or (inputs, 2) responses. `restored` tells that
+    an earlier process had them summed, and nobody was asked now.
     """
 
-    label: Ints
     totals: Ints | None = None
     hospitals: int = 0
     left_out: list[tuple[str, str]] = field(default_factory=list)
@@ -55,13 +54,14 @@ class Collected:
 class LabelCoordinator(BaseCoordinator):
     """Asks each hospital once, over one Grid. `clusters` int64 (pool_size,) where counts are asked for.
 
-    `folder` is where a coordinator of counts keeps what another process goes on from; None: nowhere.
+    `folder` is where a coordinator of counts keeps what another process goes on from; None: nowhere. `lost`
+    are counts that hospitals give once, that they were asked for, and that never come.
     `waiting` is told now and then who has not answered yet, `fault` what went wrong at simulated hospitals.
     """
 
     def __init__(
         self,
-        terms: LabelTerms,
+        terms: Terms,
         *,
         clusters: Ints | None,
         backend: str,
@@ -73,16 +73,15 @@ class LabelCoordinator(BaseCoordinator):
     ) -> None:
         super().__init__(terms, stop, private=folder)
         self._waiting, self._fault = waiting, fault
-        self._terms, self._clusters = terms, _NO_CLUSTERS if clusters is None else clusters
+        self._file = b"" if clusters is None else clusters_file(clusters)
         self._progress, self._backend = progress, backend
         own = None if folder is None or not terms.secure_sum else folder / terms.digest[:16]
         self._state = CoordinatorState(own)
         self._federation: Federation | None = None
-        self._left_open = False
+        self._left_open = self._responses_asked = self.lost = False
         last = self._state.last_batch
         self._asked_before = last is not None and last.asked
-        self._places: dict[str, Ints] = {}  # of whose inputs each hospital sent labels
-        self._found = Collected(label=np.full(terms.pool_size, NO_LABEL, dtype=np.int64))
+        self._found = Collected()
 
     @property
     def found(self) -> Collected:
@@ -91,13 +90,9 @@ class LabelCoordinator(BaseCoordinator):
 
     @property
     def spent(self) -> bool:
-        """Whether anything about labels may have left a hospital."""
-        if self._asked_before or self._found.totals is not None:
-            return True
-        if self._federation is None:
-            return False
-        # What hospitals send counts, whether or not it is heard.
-        return self._federation.spent if self._terms.secure_sum else self._federation.may_have_answered
+        """Whether anything about labels may have left a hospital: what they send counts, heard or not."""
+        masked = self._federation is not None and self._federation.spent
+        return self._asked_before or self._responses_asked or masked or self._found.totals is not None
 
     @property
     def left_open(self) -> bool:
@@ -125,11 +120,10 @@ class LabelCoordinator(BaseCoordinator):
         return f"{self._cost()} unit=label"
 
     def _cost(self) -> str:
-        return (
-            f"ε={epsilon_text(self._terms.spent)} δ={delta_text(self._terms.delta)}"
-            if self.spent
-            else "ε=0 δ=0"
-        )
+        if not self.spent:
+            return "ε=0 δ=0"
+        spent = LabelTerms.of(self._terms).spent(self._terms)
+        return f"ε={epsilon_text(spent)} δ={delta_text(self._terms.delta)}"
 
     def run(self, start: Callable[[ServerApp], None]) -> Collected:
         """Hand the ServerApp to `start`, which returns when its main has; what came.
@@ -147,24 +141,21 @@ class LabelCoordinator(BaseCoordinator):
         return self._found
 
     def _serve(self, grid: Grid) -> None:
-        """Admit; where counts are summed, ask for them once."""
+        """Admit, and ask once."""
         saved = self._saved_sum()
         if saved is not None:
             self._found.totals, self._found.hospitals, self._found.restored = saved.value, saved.voters, True
             return
         if not self.needs_hospitals:
-            raise BudgetError(
-                f"hospitals were asked for their counts before, and there was no sum; {self._lost()}"
-            )
-        federation = self._admit(grid)
-        if self._terms.secure_sum:
-            self._sum(federation)
+            self.lost = True
+            raise BudgetError(f"hospitals were asked before, and there was no sum; {lost_text(self._cost())}")
+        self._collect(self._admit(grid))
 
     def _saved_sum(self) -> Totals | None:
         """The sum of counts that an earlier process got."""
-        last = self._state.last_batch
+        last, bounds = self._state.last_batch, self._terms.bounds
         saved = None if last is None else self._state.totals(last.digest)
-        if saved is not None and saved.value.shape != (self._terms.num_clusters, self._terms.num_classes):
+        if saved is not None and saved.value.shape != (bounds.rows, bounds.columns):
             raise IntegrityError("the kept totals are of another study")
         return saved
 
@@ -181,78 +172,42 @@ class LabelCoordinator(BaseCoordinator):
             self._terms,
             channel,
             self._state,
-            sum_type=COUNTS,
             keys=self._keys,
             left_out=self._leave_out,
             waiting=self._waiting,
         )
-        request = LabelRequest(
-            terms=self._terms.to_json(), clusters=self._clusters, enrol=federation.enrol_request
-        )
-        masked = self._terms.secure_sum
+        request = JoinRequest(terms=self._terms.to_json(), enrol=federation.enrol_request, file=self._file)
         invitation = Invitation(
-            message_type=LABELS,
             request=request.to_record(),
-            reply=LabelReply,
-            accept=self._take_nothing if masked else self._take_labels,
             answer_s=_ANSWER_S,
             phase="labels",
-            task="hospitals that take part" if masked else "labels from hospitals",
-            done="answered about their labels",
+            task="hospitals that take part",
+            done="are ready to answer",
         )
         try:
             federation.admit(invitation)
         finally:
             self._found.hospitals = len(federation.participants)
-        for party in federation.revoked() if not masked else ():  # while the others were still asked
-            self._found.label[self._places.pop(party)] = NO_LABEL
-            self._found.hospitals -= 1
-            self._leave_out(LeftOut(party=party, phase=invitation.phase, reason="is revoked"))
         return federation
 
-    def _take_nothing(self, reply: LabelReply) -> None:
-        if reply.index.size or reply.label.size:
-            raise IntegrityError("sent labels where counts are asked for")
-
-    def _take_labels(self, reply: LabelReply) -> None:
-        index, label, taken = reply.index, reply.label, self._found.label
-        if index.ndim != 1 or index.shape != label.shape or not len(index):
-            raise IntegrityError("sent labels and places of other numbers")
-        if index.min() < 0 or index.max() >= self._terms.pool_size or len(np.unique(index)) != len(index):
-            raise IntegrityError("sent labels of inputs that there are not, or of one twice")
-        if label.min() < 0 or label.max() >= self._terms.num_classes:
-            raise IntegrityError("sent labels that are no classes")
-        if (taken[index] != NO_LABEL).any():
-            raise IntegrityError("sent labels of inputs that are another hospital's")
-        taken[index] = label
-        self._places[reply.party] = index
-
-    def _lost(self) -> str:
-        return (
-            f"{self._cost()} counts as spent at every hospital that was asked (its own log says whether it "
-            "answered), and none of them answers about these labels again"
-        )
-
-    def _sum(self, federation: Federation) -> None:
-        last = self._state.last_batch
-        question = Question(
-            terms_digest=self._terms.digest,
-            batch=0 if last is None else last.question.batch,  # one that was opened is gone on with
-            index=np.arange(self._terms.num_clusters, dtype=np.int64),
-        )
+    def _collect(self, federation: Federation) -> None:
+        masked, question = self._terms.secure_sum, LabelTerms.of(self._terms).question(self._terms)
+        self._responses_asked = not masked
         try:
-            totals = federation.collect(question, task="noisy counts under masks")
+            task = "noisy counts under masks" if masked else "labels from hospitals"
+            totals = federation.collect(question, task=task)
         except PateFedError as error:
             if federation.open:
                 self._left_open = True
                 raise type(error)(f"{error}; {STAYS_OPEN}") from error
             if federation.spent:
                 self._state.void_batch()
-                raise type(error)(f"{error}; {self._lost()}") from error
+                self.lost = True
+                raise type(error)(f"{error}; {lost_text(self._cost())}") from error
             raise
         self._found.totals, self._found.hospitals = totals.value, totals.voters
-        # Before anyone uses it: no hospital gives a second one.
-        self._state.keep_totals(question.digest, totals)
+        if masked:  # before anyone uses it: no hospital gives a second one
+            self._state.keep_totals(question.digest, totals)
 
     def _leave_out(self, event: LeftOut) -> None:
         self._found.left_out.append((event.party, event.reason))

@@ -17,12 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError, QuorumError
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import (
     SUM,
     JoinReply,
-    LabelReply,
     Question,
     Record,
     RefusalReply,
@@ -59,7 +57,7 @@ _NO_INDEX: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
 class MaskedRounds:
-    """One study's secure summation at the coordinator, asked for with messages of `message_type`.
+    """One study's secure summation at the coordinator.
 
     `expected` are the hospitals' public keys by name, where they were admitted with one; no others join, and
     who is not in it any more is left out of a sum of which the survivors are not named yet.
@@ -68,14 +66,13 @@ class MaskedRounds:
 
     def __init__(
         self,
-        terms: Terms | LabelTerms,
+        terms: Terms,
         state: CoordinatorState,
         *,
         expected: Mapping[str, bytes] | None = None,
-        message_type: str = SUM,
     ) -> None:
         self._expected = expected
-        self._terms, self._state, self._message_type = terms, state, message_type
+        self._terms, self._state = terms, state
         self._row = terms.bounds.row  # the fewest and the most votes that a party has in each row
         identity, self._roster = state.identity(), state.roster
         if self._roster:
@@ -92,7 +89,7 @@ class MaskedRounds:
         """What every party gets together with the terms."""
         return self._sum.enrol_request().to_bytes()
 
-    def admit(self, reply: JoinReply | LabelReply) -> None:
+    def admit(self, reply: JoinReply) -> None:
         """Take a party in that agreed to the terms.
 
         Raises:
@@ -187,7 +184,7 @@ class MaskedRounds:
                 for party, request in requests.items()
                 if party in nodes and party not in came  # after a restart some of the roster may be gone
             }
-            ask(self._message_type, sent, partial(self._take, batch, step, participants))
+            ask(SUM, sent, partial(self._take, batch, step, participants))
             self._withdraw_revoked(batch, step)
         totals = batch.total().reshape(shape)
         voters = len(batch.survivors)

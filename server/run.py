@@ -21,7 +21,7 @@ from pate_fed.format import epsilon_text
 from pate_fed.kinds.make import public_file
 from pate_fed.privacy import Ledger, NoiseSource
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
-from pate_fed.protocol.messages import JOIN, JoinReply, JoinRequest, Question, Record, RefusalReply
+from pate_fed.protocol.messages import JoinRequest, Question, Record, RefusalReply
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.report.log import Taught, Voted
 from pate_fed.report.result import ReleasedBatch
@@ -116,9 +116,7 @@ class Run:
         with self.figures.timed("teach"):
             federation.admit(
                 Invitation(
-                    message_type=JOIN,
                     request=(with_pool if len(with_pool.pool) <= _SMALL_POOL else request).to_record(),
-                    reply=JoinReply,
                     again=again,
                     answer_s=engine.teach_timeout_s,
                     phase="teach",

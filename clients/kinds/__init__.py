@@ -5,18 +5,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from clients.kinds.base import HospitalSide
+from clients.kinds.labels import LabelSide
 from clients.kinds.sums import SumSide
 from clients.kinds.votes import VoteSide
 from clients.log import HospitalLog
 from clients.site import Site
 from pate_fed.kinds.terms import Terms
 
-__all__ = ["HospitalSide", "side_of"]
+__all__ = ["HospitalSide", "check_file", "side_of"]
 
-_SIDES: dict[str, type[HospitalSide]] = {"votes": VoteSide, "class-sums": SumSide}
+_SIDES: dict[str, type[HospitalSide]] = {
+    "votes": VoteSide,
+    "class-sums": SumSide,
+    "private-labels": LabelSide,
+}
 
 
 def side_of(site: Site, terms: Terms, log: HospitalLog) -> HospitalSide:
     """The hospital's work for what the terms ask."""
     return _SIDES[terms.asks.kind](site, terms, log)
+
+
+def check_file(path: Path, terms: Terms, *, decimal: str | None) -> str:
+    """Read a hospital's records as these terms want them (`HospitalSide.check_file`)."""
+    return _SIDES[terms.asks.kind].check_file(path, terms, decimal=decimal)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.local import check_records, kind_of, study_of
 from clients.log import HospitalLog
 from clients.site import Objection, Site
 from pate_fed.format import counted
@@ -22,7 +25,7 @@ Ints = NDArray[np.int64]
 class HospitalSide(ABC):
     """One hospital's work for a kind: `terms` are agreed or about to be, `site` is under them.
 
-    Whatever it returns is exact: noise, masks, journal and log come after it.
+    Whatever it returns is exact, unless it is private alone: noise, masks, journal and log come after it.
     """
 
     def __init__(self, site: Site, terms: Terms, log: HospitalLog) -> None:
@@ -38,6 +41,16 @@ class HospitalSide(ABC):
         for kind, part in self.terms.asks.parts:
             if kind != "aggregator":  # it runs at the coordinator
                 require_same_part(part_identity(part.name, kind), part)
+
+    @classmethod
+    def check_file(cls, path: Path, terms: Terms, *, decimal: str | None) -> str:
+        """Read a hospital's records before anyone is connected to; how they were read, if that is not plain.
+
+        Raises:
+            InputError: they cannot be used; the error says where and why.
+        """
+        kind = replace(kind_of(terms), decimal=decimal)
+        return check_records(path, kind, parties=study_of(terms).parties).read_as
 
     def objection(self) -> Objection | None:
         """Why the hospital's settings do not go with the terms, with a sentence for its own log; or None."""
@@ -82,6 +95,14 @@ class HospitalSide(ABC):
         Raises:
             InputError: the records cannot be used.
         """
+
+    def kept(self) -> Ints | None:
+        """An answer that is drawn once, and then given to whoever asks under like terms; None: there is none.
+
+        Raises:
+            IntegrityError: it is damaged.
+        """
+        return None
 
     def counted(self, question: Question) -> int:
         """Public inputs that an answer is about, as caps and policies count them."""

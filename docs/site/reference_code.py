@@ -187,7 +187,7 @@ def protocol_messages() -> str:
         "checked, and what is unknown, missing or of another type is refused. Sizes follow from the",
         "study's terms.",
         "",
-        "## Votes, labels and sums",
+        "## A study",
         "",
     ]
     for kind in plain:

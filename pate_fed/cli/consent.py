@@ -14,10 +14,9 @@ from pate_fed.cli.pool_preview import preview
 from pate_fed.cli.terms_page import make_page
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import printable
-from pate_fed.identity import Admission, HospitalIdentity, read_terms
+from pate_fed.identity import Admission, HospitalIdentity
 from pate_fed.identity.admission import ADMISSION_FILE
 from pate_fed.identity.consent import CONSENT_FILE, Consent, record_consent
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 
 
@@ -34,9 +33,9 @@ def show_terms(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _own_pool(terms: Terms | LabelTerms, admission: Admission | None) -> Path | None:
+def _own_pool(terms: Terms, admission: Admission | None) -> Path | None:
     """The copy of the public pool that a coordinator sent before, if there is one."""
-    if admission is None or not terms.words.reads_inputs:
+    if admission is None or not terms.asks.reads_inputs:
         return None
     with suppress(InputError):  # a user without a home has no state either
         found = find_state_dir(None, admission.hospital, terms, admission.fingerprint) / POOL_FILE
@@ -90,7 +89,7 @@ def _asked(question: str) -> str:
     return sys.stdin.readline().strip().lower()
 
 
-def read_offer(path: Path) -> tuple[Terms | LabelTerms, Admission | None]:
+def read_offer(path: Path) -> tuple[Terms, Admission | None]:
     """The terms in a file of terms, in an admission, or in the admission of a hospital's own folder.
 
     Raises:
@@ -113,7 +112,7 @@ def read_offer(path: Path) -> tuple[Terms | LabelTerms, Admission | None]:
         _ = admission.terms_digest  # refuses what the authority did not sign
         return admission.study_terms, admission
     try:
-        return read_terms(json.dumps(values)), None
+        return Terms.from_json(json.dumps(values)), None
     except IntegrityError as error:
         raise InputError(
             f"{path}: neither an admission nor the terms of a study that this release knows"

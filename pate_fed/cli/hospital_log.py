@@ -13,7 +13,7 @@ from typing import Any
 from pate_fed.cli.parser import add_command, add_format_option, add_option, print_lines
 from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, state_dir_of
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.format import counted, delta_text, epsilon_text, printable
+from pate_fed.format import counted, printable
 
 _CHAIN = ("time", "event", "before", "signature")
 
@@ -95,10 +95,6 @@ def _words(event: dict[str, Any]) -> str:
         return f"{when}  sent {event['bytes']} bytes ({event['message_type']})"
     if kind in ("answered", "answered again"):
         return f"{when}  {kind}: {counted(int(event['rows']), 'row')} of {event['asks']}"
-    if kind in ("labelled", "labelled again"):
-        what = f"{event['mechanism']}, ε={epsilon_text(event['epsilon'])} δ={delta_text(event['delta'])}"
-        same = "" if kind == "labelled" else ", the same answer again: at no further cost"
-        return f"{when}  answered about its labels ({what}{same})"
     if kind == "refused":
         reason = Refusal.__members__.get(str(event["reason"]))
         return f"{when}  " + (f"refused: {event['reason']}" if reason is None else reason.sentence)

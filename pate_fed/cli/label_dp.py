@@ -242,7 +242,7 @@ def _init(arguments: argparse.Namespace) -> int:
     from pate_fed.cli.label_records import are_apart, load_records
     from pate_fed.identity import Authority
     from pate_fed.kinds.label_dp.methods import clusters_to_name
-    from pate_fed.kinds.labels import PublicClusters
+    from pate_fed.kinds.make import PublicClusters
     from pate_fed.report.terminal import make_progress
 
     settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
@@ -271,13 +271,19 @@ def _hospitals(
     if arguments.hospitals is None:
         return None
     from pate_fed.data import pool_digest
-    from pate_fed.kinds.labels import PublicPool
+    from pate_fed.kinds.make import PublicPool
     from server.label_hospitals import HospitalLabels
 
     count = len(records.images)
     if not 1 <= arguments.hospitals <= count:
         raise InputError(f"--num-clients {arguments.hospitals}: 1 to {count} (records) is meant")
-    pool = PublicPool(size=count, digest=pool_digest(records.images), num_classes=records.num_classes)
+    shape = records.images.shape[1:]
+    pool = PublicPool(
+        size=count,
+        digest=pool_digest(records.images),
+        num_classes=records.num_classes,
+        shape=shape,
+    )
     found = HospitalLabels(
         place=_place(arguments, records, run_dir),
         pool=pool,

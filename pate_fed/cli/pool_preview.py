@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,6 @@ from clients.local import POOL_FILE, kind_of
 from pate_fed.data import Schema, pool_digest, read_pool
 from pate_fed.errors import InputError
 from pate_fed.format import printable
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 
 _SHOWN = 3  # rows or images
@@ -21,13 +19,13 @@ _SHADES = " .:-=+*#%@"
 _TILE_ROWS, _TILE_COLUMNS, _GAP = 10, 20, 2  # characters; one is about twice as high as it is wide
 
 
-def open_pool(path: Path, terms: Terms | LabelTerms) -> NDArray[np.generic]:
+def open_pool(path: Path, terms: Terms) -> NDArray[np.generic]:
     """The public inputs in a file: (n, features) or (n, height, width, channels).
 
     Raises:
         InputError: it cannot be read, is not the pool of these terms, or they do not say what is in it.
     """
-    if not terms.words.reads_inputs:
+    if not terms.asks.reads_inputs:
         raise InputError(
             f"--pool {path}: the terms of {terms.words.kind} do not say how their inputs are read"
         )
@@ -37,7 +35,7 @@ def open_pool(path: Path, terms: Terms | LabelTerms) -> NDArray[np.generic]:
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"--pool {path}: cannot be read as an array") from error
     else:
-        inputs = read_pool(path, kind_of(cast(Terms, terms))).inputs
+        inputs = read_pool(path, kind_of(terms)).inputs
     found = pool_digest(inputs)
     if found != terms.pool_digest:
         raise InputError(
@@ -46,7 +44,7 @@ def open_pool(path: Path, terms: Terms | LabelTerms) -> NDArray[np.generic]:
     return inputs
 
 
-def preview(path: Path, terms: Terms | LabelTerms) -> str:
+def preview(path: Path, terms: Terms) -> str:
     """The first inputs of a copy of the public pool, in lines of at most 64 characters where it is images.
 
     Raises:

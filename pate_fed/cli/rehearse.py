@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,13 +51,12 @@ def rehearse(arguments: argparse.Namespace) -> int:
     from pate_fed.flower.transport import require_transport
 
     require_transport("what is rehearsed")
-    offered, admission = read_offer(Path(arguments.offer))
-    if not offered.words.reads_inputs:
+    terms, admission = read_offer(Path(arguments.offer))
+    if not terms.asks.reads_inputs:
         raise InputError(
-            f"{arguments.offer}: a study of {offered.words.kind} trains nothing; `pate-fed hospital terms` "
+            f"{arguments.offer}: a study of {terms.words.kind} trains nothing; `pate-fed hospital terms` "
             "says what leaves"
         )
-    terms = cast(Terms, offered)
     if arguments.sample < 1:
         raise InputError(f"--sample {arguments.sample}: a whole number of at least 1 is meant")
     name = _NOBODY if admission is None else admission.hospital

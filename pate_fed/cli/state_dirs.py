@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,13 +66,6 @@ def identity_of(state_dir: Path, given: str | None) -> Path | None:
     return None if key is None or not key.exists() else key.parent
 
 
-def terms_files(state_dir: Path) -> tuple[Path, Path]:
-    """Where the terms that were agreed to are kept: of a study with votes, and of one of private labels."""
-    from clients.state_dir import LABELS_FOLDER, TERMS_FILE
-
-    return state_dir / TERMS_FILE, state_dir / LABELS_FOLDER / TERMS_FILE
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named:
     """What of any terms, also of another release's, is their study's name."""
@@ -80,10 +74,9 @@ class _Named:
 
 
 def _study_of(state_dir: Path) -> str | None:
-    for path in terms_files(state_dir):
-        try:
-            return read_json(_Named, path, what="the terms of a study", aside=True).study
-        except InputError:
-            continue  # a folder without its terms is found by its own name
+    from clients.state_dir import TERMS_FILE
+
+    with suppress(InputError):  # a folder without its terms is found by its own name
+        return read_json(_Named, state_dir / TERMS_FILE, what="the terms of a study", aside=True).study
     study, dash, _ = state_dir.parent.name.rpartition("-")  # before it has the terms its folder has the name
     return study if dash else None

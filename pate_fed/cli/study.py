@@ -63,8 +63,9 @@ def _study_init(arguments: argparse.Namespace) -> int:
     from clients.policy import Policy
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.config.study import read_study
-    from pate_fed.identity import Authority, read_terms
+    from pate_fed.identity import Authority
     from pate_fed.identity.certificates import spoken
+    from pate_fed.kinds.terms import Terms
     from pate_fed.runtime.addresses import split_address
 
     if split_address(arguments.address, option="--address")[1] is None:
@@ -76,7 +77,7 @@ def _study_init(arguments: argparse.Namespace) -> int:
         print(reason)
     print("the authority's fingerprint, to tell every hospital by telephone:")
     print(f"  {spoken(made.fingerprint)}")
-    refused = Policy().objection(read_terms(terms))
+    refused = Policy().objection(Terms.from_json(terms))
     if refused is not None:
         print(f"warning: a hospital without a policy.toml will not take part: {refused[0].value}")
     public = made.ledger_key().public_key().public_bytes_raw().hex()

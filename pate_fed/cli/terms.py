@@ -7,9 +7,9 @@ from pathlib import Path
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.identity import read_terms
 from pate_fed.kinds.guarantee import require_meaningful, worst_epsilon
 from pate_fed.kinds.make import make_terms
+from pate_fed.kinds.terms import Terms
 
 
 def cost_text(terms_json: str) -> str:
@@ -19,7 +19,7 @@ def cost_text(terms_json: str) -> str:
         IntegrityError: they are no terms.
         InputError: terms that no study has.
     """
-    terms = read_terms(terms_json)
+    terms = Terms.from_json(terms_json)
     public, coordinator = (
         "no bound" if epsilon is None else f"ε={epsilon_text(epsilon)}" for epsilon in worst_epsilon(terms)
     )

@@ -16,7 +16,6 @@ from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, pri
 from pate_fed.identity import Admission
 from pate_fed.identity.certificates import spoken
 from pate_fed.kinds.guarantee import worst_epsilon
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 
 _WIDTH, _NAMES = 80, 12
@@ -54,7 +53,7 @@ def _fact(name: str, sentence: str) -> Iterator[str]:
 
 
 def make_page(
-    terms: Terms | LabelTerms,
+    terms: Terms,
     *,
     admission: Admission | None = None,
     preview: str | None = None,
@@ -107,7 +106,7 @@ def _in_two_lines(fingerprint: str) -> str:
     return f"Its fingerprint, to compare by telephone:\n{shown}"
 
 
-def _cost(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
+def _cost(terms: Terms) -> tuple[tuple[str, str], ...]:
     protects, (public, coordinator) = terms.words.protects, worst_epsilon(terms)
     found = [
         ("protected", f"{protects[0].upper()}{protects[1:]}."),
@@ -144,7 +143,7 @@ def _in_words(epsilon: float, delta: float) -> str:
     return f"Such a change makes whatever is published at most {factor:,.4g} times as likely{but}."
 
 
-def _values(terms: Terms | LabelTerms, *, admission: Admission | None) -> dict[str, Any]:
+def _values(terms: Terms, *, admission: Admission | None) -> dict[str, Any]:
     """The same as plain values; ε is rounded up."""
     words, table, (public, coordinator) = terms.words, terms.table, worst_epsilon(terms)
     return {

@@ -16,7 +16,7 @@ from pate_fed.config.trust import MOST_PARTIES, fit_noise
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema, is_scheme
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
-from pate_fed.privacy.protection import QUORUM, Shares
+from pate_fed.privacy.protection import LABEL, QUORUM, UNITS, Shares
 from pate_fed.structure import PART_NAME, check, refusal, setting
 
 EPSILON_ALARM = 10.0
@@ -398,13 +398,11 @@ class Privacy:
         above=0,
         high=10**9,
     )
-    delta: float = setting(
-        1e-5, flags=("--delta",), help="the δ that every ε is stated for", above=0, below=1
-    )
+    delta: float = setting(1e-5, flags=("--delta",), help="the δ that every ε is stated for", low=0, below=1)
     unit: str = setting(
         "record",
-        choices=("record", "hospital"),
-        help="whose presence is hidden: one record, or all of a hospital's",
+        choices=(*UNITS, LABEL.unit),
+        help="whose presence is hidden: one record, or all of a hospital's; of private labels one label",
     )
     adjacency: str = setting(
         "replace-one",

@@ -41,7 +41,7 @@ from pate_fed.learning import (
     TeacherSettings,
 )
 from pate_fed.learning.settings import CLOSED_FORM
-from pate_fed.privacy.protection import Shares
+from pate_fed.privacy.protection import UNITS, Shares
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
 from pate_fed.structure.parts import is_part_name
 
@@ -78,6 +78,10 @@ class Study:
         if not self.name.isprintable():
             raise refusal(self, "name", "at most 100 printable characters are meant")
         self._check_models()
+        if self.privacy.unit not in UNITS:
+            raise refusal(self, "privacy.unit", f"{' or '.join(UNITS)} is meant")
+        if not self.privacy.delta:
+            raise refusal(self, "privacy.delta", "a number above 0 and below 1 is meant")
         if self.aggregation.sums:
             self._check_sums()
         if self.aggregation.own:

@@ -11,7 +11,6 @@ yes, `receipt.py` what the coordinator signs that it received.
 from pate_fed.identity.admission import Admission, HospitalIdentity
 from pate_fed.identity.authority import Authority
 from pate_fed.identity.keys import make_request, read_request, sum_fingerprint
-from pate_fed.identity.terms import read_terms
 
 __all__ = [
     "Admission",
@@ -19,6 +18,5 @@ __all__ = [
     "HospitalIdentity",
     "make_request",
     "read_request",
-    "read_terms",
     "sum_fingerprint",
 ]

@@ -23,13 +23,21 @@ from pate_fed.identity.certificates import (
     sum_identity_of,
 )
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, is_signed, load_key, load_sum_key
-from pate_fed.identity.terms import ledger_key_bytes, read_terms, signed_bytes
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.structure import to_plain
 
 ADMISSION_FILE = "admission.json"
 CA_FILE = "ca.crt"
+
+
+def signed_bytes(terms_json: str) -> bytes:
+    """What the authority signs for a study's terms: their purpose and their canonical JSON."""
+    return b"pate_fed/v1 terms of a study\n" + terms_json.encode()
+
+
+def ledger_key_bytes(terms_json: str, public_key: str) -> bytes:
+    """What the authority signs for the coordinator's ledger key, hex: it is this very study's."""
+    return b"pate_fed/v1 ledger key of a study\n" + public_key.encode() + b"\n" + terms_json.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +81,13 @@ class Admission:
         return fingerprint(read_certificate(self.authority.encode(), "the admission"))
 
     @property
-    def study_terms(self) -> Terms | LabelTerms:
+    def study_terms(self) -> Terms:
         """The study's terms; `terms_digest` checks whose they are.
 
         Raises:
             IntegrityError: they are none.
         """
-        return read_terms(self.terms)
+        return Terms.from_json(self.terms)
 
     @property
     def terms_digest(self) -> str:

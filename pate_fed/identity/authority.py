@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from pate_fed.disk import read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.identity.admission import Admission
+from pate_fed.identity.admission import Admission, ledger_key_bytes, signed_bytes
 from pate_fed.identity.certificates import (
     Certificate,
     expiry_warnings,
@@ -34,7 +34,7 @@ from pate_fed.identity.certificates import (
     to_pem,
 )
 from pate_fed.identity.keys import check_name, check_private, read_request, sign, write_new_private
-from pate_fed.identity.terms import ledger_key_bytes, read_terms, signed_bytes
+from pate_fed.kinds.terms import Terms
 from pate_fed.structure import to_plain
 
 _LOCAL = ("localhost", "127.0.0.1")
@@ -236,7 +236,7 @@ class Authority:
         Raises:
             InputError: the keys were made for other terms.
         """
-        if read_terms(self.study.terms).digest != digest:
+        if Terms.from_json(self.study.terms).digest != digest:
             raise InputError(
                 f"the study is not the one that {self.folder} was made for; its hospitals would refuse it: "
                 "make the keys of this study in another folder"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy import CoordinatorView, LedgerTerms
-from pate_fed.privacy.protection import Assumption
+from pate_fed.privacy.protection import UNITS, Assumption
 from pate_fed.structure import refusal
 from pate_fed.structure.parts import PartIdentity
 
@@ -82,6 +82,10 @@ class KindTerms(ABC):
     __slots__ = ()
     kind: str
     trains: ClassVar[bool] = False  # whether hospitals train something before they answer
+    reads_inputs: ClassVar[bool] = True  # whether hospitals get the pool, and records are of its form
+    counts_inputs: ClassVar[bool] = False  # whether each input is asked about, as caps and policies count
+    once_for_all: ClassVar[bool] = False  # whether a hospital answers one study of the kind, and no other
+    units: ClassVar[tuple[str, ...]] = UNITS  # whom ε may protect
 
     @classmethod
     def of(cls: type[K], terms: Terms) -> K:
@@ -131,6 +135,15 @@ class KindTerms(ABC):
     def num_teachers(self, num_clients: int) -> int:
         """Teachers in the whole federation, the most that there can be; 0 where nothing is trained."""
         return 0
+
+    @property
+    def noisy_alone(self) -> bool:
+        """Whether a hospital's own answer is private before any sum, at δ = 0 where it is."""
+        return False
+
+    def answer_digest(self, terms: Terms) -> str:
+        """Names what a hospital answers: under terms of one such name it is the same, at no further cost."""
+        return terms.digest
 
     @abstractmethod
     def bounds(self, terms: Terms) -> Bounds:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pate_fed.config.sections import EPSILON_ALARM
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
@@ -35,7 +34,7 @@ def guarantee_lines(fixed: LedgerTerms) -> list[str]:
     return found
 
 
-def worst_epsilon(terms: Terms | LabelTerms) -> tuple[float | None, float | None]:
+def worst_epsilon(terms: Terms) -> tuple[float | None, float | None]:
     """The most that the study can cost at its δ: against all who see labels, and against the coordinator.
 
     What the ledger promises: whatever the answers are. None where the coordinator sees them without noise.
@@ -43,8 +42,6 @@ def worst_epsilon(terms: Terms | LabelTerms) -> tuple[float | None, float | None
     Raises:
         InputError: terms that no mechanism has.
     """
-    if isinstance(terms, LabelTerms):
-        return terms.spent, terms.spent
     fixed = terms.ledger_terms(noise="as agreed", private=terms.seed is None)
     return guaranteed_epsilon(fixed), guaranteed_coordinator_epsilon(fixed)
 
@@ -75,7 +72,7 @@ class MessageSizes:
     to_coordinator: int
 
 
-def largest_messages(terms: Terms | LabelTerms) -> MessageSizes:
+def largest_messages(terms: Terms) -> MessageSizes:
     """What the largest message of a study under these terms can take.
 
     To a hospital that is the public pool (8 bytes a number, its file's type not being in the terms) with the
@@ -84,13 +81,10 @@ def largest_messages(terms: Terms | LabelTerms) -> MessageSizes:
     """
     shared = _MARGIN + _PER_HOSPITAL * terms.num_clients
     to_hospital = shared + len(terms.to_json())
-    if isinstance(terms, LabelTerms):
-        to_hospital += _NUMBER * terms.pool_size
-        counts = terms.num_clusters * terms.num_classes
-        to_coordinator = shared + _NUMBER * max(2 * terms.pool_size, counts)
-    else:
-        bounds, queries = terms.bounds, min(terms.pool_size, terms.max_queries)
-        to_hospital += _NUMBER * (terms.pool_size * math.prod(terms.image_shape) + queries)
-        to_hospital += _RECEIPT * queries + bounds.file
-        to_coordinator = shared + _NUMBER * bounds.rows * bounds.columns
+    bounds, queries = terms.bounds, min(terms.pool_size, terms.max_queries)
+    if terms.asks.reads_inputs:
+        to_hospital += _NUMBER * terms.pool_size * math.prod(terms.image_shape)
+    asked = _NUMBER * max(queries, bounds.rows)  # places of a question
+    to_hospital += asked + _RECEIPT * queries + bounds.file
+    to_coordinator = shared + _NUMBER * bounds.rows * bounds.columns
     return MessageSizes(to_hospital=min(to_hospital, _MOST), to_coordinator=min(to_coordinator, _MOST))

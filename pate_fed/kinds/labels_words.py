@@ -8,29 +8,25 @@ from typing import Any, ClassVar
 from pate_fed.kinds.words import ALSO, Against, AtHome, Facts, Words, listed
 from pate_fed.privacy.protection import LABEL
 
-GIVEN = "answers about its labels"
 _IN_ONE_PLACE, _SUMMED = "labels", "noisy-counts"  # what the coordinator sees, by `CoordinatorView.kind`
 
 
 class LabelWords(Words):
-    """Labels of public inputs, which are private: of terms, or of a run's record, which has no terms."""
+    """Labels of public inputs, which are private, by a method: of terms, or of a run's record without any.
+
+    `seen` is what the coordinator sees, by `CoordinatorView.kind`; None: what it does under the terms.
+    """
 
     terms: Any
     kind: ClassVar[str] = "private labels"
     answers: ClassVar[str] = "labels"
     at_home: ClassVar[str] = "Every hospital's own labels"
-    reads_inputs: ClassVar[bool] = False
     prepares: ClassVar[bool] = False
     labels_on_ledger: ClassVar[bool] = False
 
-    def __init__(self, terms: Any) -> None:
-        self.terms = terms
-
-    @property
-    def _seen(self) -> str:
-        """What the coordinator sees."""
-        found: str = getattr(self.terms, "coordinator", "") or self.terms.seen.kind
-        return found
+    def __init__(self, terms: Any, method: str, *, seen: str | None = None) -> None:
+        self.terms, self._method = terms, method
+        self._seen: str = seen or terms.view(terms.least_clients).kind
 
     @property
     def reads(self) -> Facts:
@@ -46,7 +42,7 @@ class LabelWords(Words):
     def leaves(self) -> Facts:
         """Counts, or labels after randomised response."""
         if self.terms.secure_sum:
-            clusters = self.terms.num_clusters
+            clusters = self.terms.asks.num_clusters
             what = f"Counts of your labels in {clusters} public clusters: with your noise, under masks."
         else:
             what = "Your labels after randomised response: chance changes each on your machine first."
@@ -75,14 +71,9 @@ class LabelWords(Words):
         return (("answers", once),)
 
     @property
-    def values(self) -> dict[str, Any]:
-        """None."""
-        return {}
-
-    @property
     def mechanism(self) -> str:
         """The mechanism's or method's name."""
-        return str(self.terms.mechanism)
+        return self._method
 
     @property
     def labels(self) -> None:
@@ -104,7 +95,7 @@ class LabelWords(Words):
 
     def given(self, rows: int, *, left: bool) -> str:
         """An answer, once."""
-        return GIVEN
+        return "answers about its labels" if left else "no answer about its labels"
 
     # After it.
 
@@ -198,3 +189,11 @@ class LabelWords(Words):
         rows: Facts = (("method", self.mechanism),)
         rows += (("hospitals", hospitals),) if apart else ()
         return (*rows, ("labels", f"{answered:,} of {self.terms.pool_size:,} records"))
+
+
+def lost_text(spent: str) -> str:
+    """What follows from counts that hospitals give once, and that never came."""
+    return (
+        f"{spent} counts as spent at every hospital that was asked (its own log says whether it answered), "
+        "and none of them answers about these labels again"
+    )

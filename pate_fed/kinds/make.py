@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.data import deal_records
 from pate_fed.config.registry import find_part
-from pate_fed.config.sections import CLASS_SUMS
+from pate_fed.config.sections import CLASS_SUMS, Privacy
 from pate_fed.config.study import Study
+from pate_fed.config.trust import AT_HOSPITALS, TrustModel
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
+from pate_fed.kinds.label_dp.federation import least_share
+from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster
+from pate_fed.kinds.labels import COUNTS_UNDER_MASKS, RANDRES, LabelTerms, clusters_digest
 from pate_fed.kinds.sums import SumTerms, protection_by, sum_noise
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import VoteTerms, noise_share
@@ -21,7 +27,7 @@ from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, T
 from pate_fed.learning.teachers.own import try_own
 from pate_fed.privacy.mechanisms.class_sums import SumShape
 from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
-from pate_fed.privacy.protection import Protection
+from pate_fed.privacy.protection import LABEL, LEAST_PARTIES, Protection
 from pate_fed.structure.parts import PartIdentity, is_part_name, load_part, part_identity
 
 if TYPE_CHECKING:
@@ -271,3 +277,75 @@ def _check_parts(study: Study, dataset: Dataset, *, least: int) -> None:
             f"smallest party has {fewest} records, and every teacher needs at least one; give fewer "
             "teachers, fewer parties or a larger ALPHA"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicPool:
+    """The public inputs whose labels are private: their number, SHA-256 hex and shape, and the classes."""
+
+    size: int
+    digest: str
+    num_classes: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublicClusters:
+    """The cluster of each public input, int64 (n,), of `count`, and the δ of noisy counts in them."""
+
+    place: NDArray[np.int64] = field(repr=False)
+    count: int
+    delta: float
+
+
+def label_terms(
+    pool: PublicPool,
+    *,
+    num_clients: int,
+    quorum: float,
+    epsilon: float,
+    seed: int | None,
+    clusters: PublicClusters | None = None,
+    study: str = "label-dp",
+) -> Terms:
+    """Terms of randomised response or, with `clusters`, of counts under masks.
+
+    At least the share `quorum` of the hospitals must answer; under masks two thirds at least, and one in ten
+    may tell the coordinator its own noise, as in a study with votes.
+
+    Raises:
+        InputError: a value out of range, or too few hospitals to hide one among.
+    """
+    if clusters is not None and num_clients < LEAST_PARTIES:
+        raise InputError(
+            f"hospitals={num_clients}: a sum over fewer than {LEAST_PARTIES} hides too little; give more of "
+            "them, or a method with randres"
+        )
+    trust = TrustModel() if clusters is None else TrustModel(secure_sum=True, noise_at=AT_HOSPITALS)
+    least, counted = trust.least_voters(num_clients, quorum), dict[str, Any]()
+    asks = LabelTerms(method=RANDRES)
+    if clusters is not None:
+        colluders = trust.shares(num_clients, least).colluders
+        counts = NoiseCluster(
+            num_clusters=clusters.count, num_classes=pool.num_classes, epsilon=epsilon, delta=clusters.delta
+        )
+        share = least_share(counts, survivors=least, colluders=colluders)
+        counted = {"sigma_party": share, "secrecy": replace(trust, colluders=colluders)}
+        asks = LabelTerms(
+            method=COUNTS_UNDER_MASKS,
+            num_clusters=clusters.count,
+            clusters=clusters_digest(clusters.place),
+        )
+    return Terms(
+        study=study,
+        asks=asks,
+        num_classes=pool.num_classes,
+        image_shape=pool.shape,
+        pool_size=pool.size,
+        pool_digest=pool.digest,
+        num_clients=num_clients,
+        least_clients=least,
+        privacy=Privacy(epsilon=epsilon, delta=0.0 if clusters is None else clusters.delta, unit=LABEL.unit),
+        seed=seed,
+        **counted,
+    )

@@ -13,6 +13,7 @@ from pate_fed.config.trust import MOST_PARTIES, TrustModel
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.kinds.base import SHA256, Bounds, KindTerms
+from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.votes import VoteTerms
 from pate_fed.kinds.words import Words
@@ -21,7 +22,11 @@ from pate_fed.privacy.protection import Assumptions
 from pate_fed.protocol.agreed import Agreed
 from pate_fed.structure import check, from_plain, nearest, refusal, same_as, setting
 
-KINDS: dict[str, type[KindTerms]] = {"votes": VoteTerms, "class-sums": SumTerms}
+KINDS: dict[str, type[KindTerms]] = {
+    "votes": VoteTerms,
+    "class-sums": SumTerms,
+    "private-labels": LabelTerms,
+}
 """The kinds of question that are built in, by name."""
 
 _MOST_LENGTH = 10_000_000  # numbers that an input has
@@ -78,6 +83,8 @@ class Terms(Agreed):
             ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
             ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
             ("window", self.window is None or self.window[0] < self.window[1], "[black, white]"),
+            ("privacy.unit", self.privacy.unit in self.asks.units, " or ".join(self.asks.units)),
+            ("privacy.delta", bool(self.delta) != self.asks.noisy_alone, "δ, unless ε holds without,"),
             ("sigma_party", self.adds_noise == (self.sigma_party is not None), "noise, if hospitals add it,"),
             ("secrecy.colluders", not self.adds_noise or self.secrecy.colluders is not None, "a number"),
             ("secrecy.colluders", self.colluders < self.least_clients, f"fewer than {self.least_clients}"),
@@ -97,6 +104,11 @@ class Terms(Agreed):
     def max_queries(self) -> int:
         """Public inputs that are asked about, or labelled, at most."""
         return self.asks.max_queries
+
+    @property
+    def answer_digest(self) -> str:
+        """Names what a hospital answers: under terms of one such name it is the same."""
+        return self.asks.answer_digest(self)
 
     @property
     def num_teachers(self) -> int:
@@ -130,6 +142,11 @@ class Terms(Agreed):
         Where that is one hospital's, and the unit moves all that the hospital gives, nothing rests on it.
         """
         return Assumptions(tuple(self.asks.assumptions(self, together=together)))
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether a hospital's records are images, which it reads and learns from with torch."""
+        return self.asks.reads_inputs and self.table is None
 
     @property
     def names_patients(self) -> bool:

@@ -62,6 +62,7 @@ class VoteTerms(KindTerms):
     """
 
     trains: ClassVar[bool] = True
+    counts_inputs: ClassVar[bool] = True
     kind: str = setting("votes", choices=("votes",))
     teachers_per_client: int = same_as(Parties, "teachers_per_client")
     records_per_teacher: int | None = same_as(Parties, "records_per_teacher", None)

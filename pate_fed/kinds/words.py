@@ -67,7 +67,6 @@ class Words(ABC):
     rows: ClassVar[str] = "queries"  # what a question is about, in the plural
     shown: ClassVar[tuple[str, str]] = ("answer", "its first rows")  # an answer, and where what is shown is
     made_of: ClassVar[str] = ""  # what inputs get labels from, where nobody is asked about them
-    reads_inputs: ClassVar[bool] = True  # whether the terms say how records' and the pool's inputs are read
     prepares: ClassVar[bool] = True  # whether hospitals get ready before they answer
     labels_on_ledger: ClassVar[bool] = True  # whether a row has the labels that it released
     figures_of_answers: ClassVar[bool] = False  # whether a simulation has figures of private answers

@@ -3,9 +3,8 @@
 Every message lowers to a flat record of numbers, text and integer arrays (`to_record`) and is rebuilt from
 one with every field checked (`from_record`): a malformed message is refused before anything acts on it. A
 hospital's reviewer finds here all that can leave the house: a name, a digest, an array of whole numbers or,
-instead of it, the key material and the masked vector of `pate_fed.secure_sum.messages`; where features are
-public and labels private, labels after randomised response; and codes of `pate_fed.protocol.refusals`. What
-the numbers are is the kind of question's to say (`clients/kinds/`).
+instead of it, the key material and the masked vector of `pate_fed.secure_sum.messages`; and codes of
+`pate_fed.protocol.refusals`. What the numbers are is the kind of question's to say (`clients/kinds/`).
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ M = TypeVar("M", bound="_Message")
 JOIN = "train.join"
 ANSWER = "query.answer"
 SUM = "query.sum"
-LABELS = "query.labels"
-COUNTS = "query.counts"
 END = "query.end"
 _MOST_SAID = 300  # characters in which a coordinator says how a study ended
 
@@ -39,9 +36,7 @@ def _is_list(array: NDArray[np.int64]) -> bool:
 
 
 # What is counted along one axis; answers are held to their shape by their kind.
-_LISTS = dict.fromkeys(
-    ("index", "label", "clusters"), Setting(holds=_is_list, allowed="a list of whole numbers")
-)
+_LISTS = {"index": Setting(holds=_is_list, allowed="a list of whole numbers")}
 
 
 def record_digest(record: Record) -> str:
@@ -99,7 +94,7 @@ class JoinRequest(_Message):
 
     `enrol` is a packed `secure_sum.messages.EnrolRequest` where answers will be masked, else empty. `pool` is
     the public inputs as a .npy file, for a hospital that has no copy of them, else empty. `file` is the
-    public file that the terms name by its digest (an encoder, a feature map), else empty.
+    public file that the terms name by its digest (an encoder, a feature map, clusters), else empty.
     """
 
     kind: ClassVar[str] = "join"
@@ -217,40 +212,6 @@ class SumReply(_Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelRequest(_Message):
-    """Coordinator to hospital: the terms of a study of private labels; answer if you agree.
-
-    `terms` are `pate_fed.kinds.labels.LabelTerms`. Shapes: `clusters` int64 (pool_size,), the public
-    inputs' clusters, where counts will be summed under masks, and empty else; so is `enrol`, a packed
-    `secure_sum.messages.EnrolRequest`.
-    """
-
-    kind: ClassVar[str] = "labels"
-    terms: str
-    clusters: NDArray[np.int64]
-    enrol: bytes = b""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelReply(_Message):
-    """Hospital to coordinator: agreed, with its labels after randomised response, or with its enrolment.
-
-    Shapes: `index` int64 (n,), which public inputs are its own; `label` int64 (n,). Both are empty where
-    counts will be summed, and `enrolment` is empty else.
-    """
-
-    kind: ClassVar[str] = "labelled"
-    party: str
-    terms_digest: str
-    index: NDArray[np.int64]
-    label: NDArray[np.int64]
-    enrolment: bytes = b""
-
-    def __repr__(self) -> str:
-        return f"LabelReply(party={self.party!r}, labels=<hidden>)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalReply(_Message):
     """Hospital to coordinator: no, with a code from the fixed list `Refusal`."""
 
@@ -295,10 +256,10 @@ class EndReply(_Message):
     party: str
 
 
-Reply = JoinReply | AnswerReply | SumReply | LabelReply | RefusalReply | EndReply
+Reply = JoinReply | AnswerReply | SumReply | RefusalReply | EndReply
 _REPLIES: tuple[type[Reply], ...] = get_args(Reply)
 # Read now: a field that cannot be read is an error at import, not a refusal of every hospital's answer.
-_REQUESTS = (JoinRequest, Question, SumRequest, LabelRequest, EndRequest)
+_REQUESTS = (JoinRequest, Question, SumRequest, EndRequest)
 _FIELDS = {kind: entries(kind) for kind in (*_REQUESTS, *_REPLIES)}
 
 

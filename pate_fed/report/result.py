@@ -136,7 +136,7 @@ class LabelStudyRecord(_Record):
     @property
     def words(self) -> Words:
         """What is said of private labels."""
-        return LabelWords(self)
+        return LabelWords(self, self.mechanism, seen=self.coordinator)
 
     @property
     def queries(self) -> Queries:

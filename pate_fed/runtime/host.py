@@ -183,10 +183,10 @@ def _server_tls(authority: Authority) -> ServerTls:
     """The authority's keys for the SuperLink, with bounds by the terms that hospitals were admitted to."""
     from pate_fed.flower.superlink import ServerTls
     from pate_fed.flower.transport import LinkGuard
-    from pate_fed.identity import read_terms
     from pate_fed.kinds.guarantee import largest_messages
+    from pate_fed.kinds.terms import Terms
 
-    keys, terms = authority.folder, read_terms(authority.study.terms)
+    keys, terms = authority.folder, Terms.from_json(authority.study.terms)
     guard = LinkGuard(most_bytes=largest_messages(terms).to_coordinator, hospitals=terms.num_clients)
     return ServerTls(
         ca=keys / "ca.crt", certificate=keys / "server.crt", key=keys / "server.key", guard=guard

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import make_label_terms, make_sum_terms, make_terms, vary
+from builders import make_label_terms, make_sum_terms, make_terms
 
 from clients.account import Account, state_id
 from clients.journal import Journal
 from clients.leave import STATEMENT_FILE, has_left
 from clients.log import HospitalLog
 from clients.site_files import LOCAL_SITE, LocalSettings
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
-from pate_fed.protocol.messages import AnswerReply, LabelReply, Question, SumReply
+from pate_fed.protocol.messages import AnswerReply, Question, SumReply
 
 
 @pytest.fixture
@@ -35,11 +34,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
 
 
-def agree(state: Path, *agreed: Terms | LabelTerms) -> None:
-    (state / "labels").mkdir(exist_ok=True)
-    for terms in agreed:
-        folder = state if isinstance(terms, Terms) else state / "labels"
-        (folder / "terms.json").write_text(terms.to_json(), encoding="utf-8")
+def agree(state: Path, terms: Terms) -> None:
+    (state / "terms.json").write_text(terms.to_json(), encoding="utf-8")
 
 
 def statement(state: Path) -> Any:
@@ -75,36 +71,26 @@ def test_claims_tell_what_was_answered_where_the_log_is_lost(state: Path, run: A
     assert most["public"] > 0 and most["coordinator"] is None and most["delta"] == terms.privacy.delta
 
 
-def test_private_labels_count_as_given_from_the_yes_on(state: Path, run: Any) -> None:
-    terms = make_label_terms()
-    (state / "labels").mkdir()
-    (state / "labels" / "terms.json").write_text(terms.to_json(), encoding="utf-8")
-    code, out, _ = run("hospital", "leave", str(state), "--yes")
-    assert code == 0 and "ε against the public: at most 1, at δ=0" in out
-    assert "ε against the coordinator: at most 1, at δ=0" in out and "stay released" in out
-
-
 NOTHING = "nothing about its records has left this house"
 
 
-def test_labels_that_left_beside_votes_are_told_of(state: Path, run: Any) -> None:
-    votes, labels = vary(make_terms(sigma1=40.0, sigma2=40.0), study="v"), make_label_terms()
-    agree(state, votes, labels)
-    HospitalLog(state).record("handled", kind=LabelReply.kind, sha256="0" * 64)
-    name = state_id(state)
-    assert Account("north").book(votes, state=name, data="", policy=None) is None
+def test_what_left_of_private_labels_is_told_and_what_did_not_is_struck(state: Path, run: Any) -> None:
+    terms = make_label_terms()
+    agree(state, terms)
+    np.save(state / "response.npy", np.zeros((50, 2), dtype=np.int64))  # drawn: what is claimed may have left
+    assert Account("north").book(terms, state=state_id(state), data="", policy=None) is None
     code, out, _ = run("hospital", "leave", str(state), "--yes")
-    assert code == 0 and NOTHING not in out
-    assert "north leaves the study 'v' and the study 's': it answers nothing any more" in out
-    assert "given: answers about its labels, in 1 message in all" in out
-    assert "ε against the public: at most 0, at" in out and "stay released" in out
-    assert "ε of its private labels against the coordinator: at most 1, at δ=0" in out
-    signed = statement(state)["statement"]
-    assert (signed["terms_digest"], signed["beside"]["terms_digest"]) == (votes.digest, labels.digest)
-    assert not Account("north").bookings()[0].asked  # of the votes alone nothing left
+    assert code == 0 and "erased: response.npy" in out and NOTHING in out
+    assert not Account("north").bookings()[0].asked
+    (state / STATEMENT_FILE).unlink()
+    HospitalLog(state).record("handled", kind=AnswerReply.kind, sha256="0" * 64)
+    code, out, _ = run("hospital", "leave", str(state), "--yes")
+    assert code == 0 and "given: answers about its labels, in 1 message in all" in out
+    assert "ε against the public: at most 1, at δ=0" in out
+    assert "ε against the coordinator: at most 1, at δ=0" in out and "stay released" in out
 
 
-@pytest.mark.parametrize("kind", [AnswerReply.kind, SumReply.kind, LabelReply.kind])
+@pytest.mark.parametrize("kind", [AnswerReply.kind, SumReply.kind])
 @pytest.mark.parametrize("there", [True, False])
 def test_a_logged_reply_with_private_data_has_left(kind: str, there: bool, state: Path, run: Any) -> None:
     if there:
@@ -124,15 +110,10 @@ def test_replies_without_private_data_give_nothing(state: Path, run: Any) -> Non
     assert code == 0 and f"answers to 0 queries, in 3 messages in all\n{NOTHING}" in out
 
 
-def test_a_kept_response_may_have_left_where_its_terms_are_gone(state: Path, run: Any) -> None:
-    agree(state, make_terms(sigma1=40.0, sigma2=40.0))
-    np.save(state / "labels" / "response.npy", np.zeros((2, 3), dtype=np.int64))
-    code, out, _ = run("hospital", "leave", str(state), "--yes")
-    assert code == 0 and "erased: labels/response.npy" in out and NOTHING not in out
-    assert "ε of its private labels against the public: without a bound" in out
-
-
-@pytest.mark.parametrize(("agreed", "gave"), [(make_sum_terms(), "class sums"), (make_terms(), "votes")])
+@pytest.mark.parametrize(
+    ("agreed", "gave"),
+    [(make_sum_terms(), "class sums"), (make_terms(), "votes"), (make_label_terms(), "private labels")],
+)
 def test_what_stays_released_is_named(agreed: Terms, gave: str, state: Path, run: Any) -> None:
     agree(state, agreed)
     kind = SumReply.kind if agreed.asks.kind == "class-sums" else AnswerReply.kind
@@ -143,19 +124,12 @@ def test_what_stays_released_is_named(agreed: Terms, gave: str, state: Path, run
     )
 
 
-def test_class_sums_and_labels_are_both_told_of(state: Path, run: Any) -> None:
-    agree(state, make_sum_terms(), make_label_terms())
-    HospitalLog(state).record("handled", kind=SumReply.kind, sha256="0" * 64)
-    code, out, _ = run("hospital", "leave", str(state), "--yes")
-    assert code == 0 and "given: its class sums once and answers about its labels, in 1 message in all" in out
-    assert "ε of its private labels against the public: at most 1, at δ=0" in out
-
-
 def test_what_is_agreed_to_while_the_user_is_asked_is_told_of(
     state: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answers_meanwhile(_: str) -> str:
         agree(state, make_label_terms())
+        HospitalLog(state).record("handled", kind=AnswerReply.kind, sha256="0" * 64)
         return "yes"
 
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)

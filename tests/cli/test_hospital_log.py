@@ -51,10 +51,10 @@ def test_sums_and_answers_about_labels_are_answers(tmp_path: Path, run: Any) -> 
     out = run("hospital", "log", str(tmp_path)).out.splitlines()
     assert "answered: 48 rows of class-sums" in out[0]
     assert out[1] == "in all: 48 rows answered (class-sums), 0 requests refused, 0 bytes sent"
-    for event in ("labelled", "labelled again"):
-        HospitalLog(tmp_path / "labels").note(event, mechanism="randres", epsilon=1.0, delta=0.0)
+    for event in ("answered", "answered again"):
+        HospitalLog(tmp_path / "labels").note(event, asks="private-labels", rows=60, question="ab")
     *_, told = run("hospital", "log", str(tmp_path / "labels")).out.splitlines()
-    assert told == "in all: 1 row answered (labels), 0 requests refused, 0 bytes sent"
+    assert told == "in all: 60 rows answered (private-labels), 0 requests refused, 0 bytes sent"
     *_, total = run("hospital", "log", str(tmp_path), "--format", "json").out.splitlines()
     assert json.loads(total)["rows"] == {"class-sums": 48}
 

@@ -140,29 +140,28 @@ def test_hospitals_policies_end_a_study_below_its_quorum(
     said = capsys.readouterr()
     error = said.err.splitlines()[-1]
     assert said.out.startswith("FAILED  ε=0 δ=0 unit=label labels=0 accuracy=- report=runs/label-dp-lp-1st-")
-    assert "0 of 5 parties answered" in error and "too large an ε against the public" in error
+    assert "0 of 5 parties are ready to answer" in error and "too large an ε against the public" in error
     assert main(_command(records, "--epsilon", "0.5", *more)) == 0
     assert "labels after each hospital's own noise" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("refusing", "spent"), [(5, 0.0), (2, 1.0)])
-def test_a_study_that_failed_leaves_who_was_left_out_and_what_it_may_have_cost(
+@pytest.mark.parametrize("refusing", [5, 2])
+def test_a_study_that_nobody_was_asked_in_leaves_who_was_left_out_and_cost_nothing(
     refusing: int,
-    spent: float,
     records: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from clients.label_hospital import LabelHospital
+    from clients.hospital import Hospital
     from pate_fed.protocol.refusals import Refusal
 
-    answer = LabelHospital.answer
+    join = Hospital.join
 
-    def some(hospital: LabelHospital, request: Any) -> Any:
+    def some(hospital: Hospital, request: Any) -> Any:
         refuses = int(hospital._site.party[-1]) < refusing
-        return hospital.refuse(Refusal.POLICY_STUDY) if refuses else answer(hospital, request)
+        return hospital.refuse(Refusal.POLICY_STUDY) if refuses else join(hospital, request)
 
-    monkeypatch.setattr(LabelHospital, "answer", some)
+    monkeypatch.setattr(Hospital, "join", some)
     out = records / "out"
     command = _command(records, "--epsilon", "1", "--method", "lp-1st", "--hospitals", "5", "--out", str(out))
     assert main(command) == 4
@@ -170,11 +169,11 @@ def test_a_study_that_failed_leaves_who_was_left_out_and_what_it_may_have_cost(
     assert sum(line.startswith("left out: hospital-") for line in told) == refusing
     assert (out / "ledger.sqlite").exists() and not (out / "labels.npz").exists()
     figures = json.loads((out / "metrics.json").read_text())
-    assert (figures["status"], figures["privacy"]["epsilon"]) == ("failed", spent)
+    assert (figures["status"], figures["privacy"]["epsilon"]) == ("failed", 0.0)
     assert figures["hospitals"]["answered"] == 5 - refusing and "the quorum is 4" in figures["error"]
-    monkeypatch.setattr(LabelHospital, "answer", lambda hospital, _: hospital.refuse(Refusal.POLICY_STUDY))
+    monkeypatch.setattr(Hospital, "join", lambda hospital, _: hospital.refuse(Refusal.POLICY_STUDY))
     assert main(command) == 4
-    assert json.loads((out / "metrics.json").read_text())["privacy"]["epsilon"] == spent
+    assert json.loads((out / "metrics.json").read_text())["privacy"]["epsilon"] == 0.0
     capsys.readouterr()
     assert main(["ledger", "verify", str(out)]) == 0
     said = capsys.readouterr().out
@@ -270,8 +269,8 @@ def test_keys_are_made_for_the_very_terms(
     records: Path, method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pate_fed.cli.terms import cost_text
-    from pate_fed.identity import Authority, read_terms
-    from pate_fed.kinds.labels import LabelTerms
+    from pate_fed.identity import Authority
+    from pate_fed.kinds.terms import Terms
 
     monkeypatch.chdir(records)
     command = ["label-dp", "--dataset", "files", "--images", "train-images.npy", "--classes", "3"]
@@ -279,10 +278,10 @@ def test_keys_are_made_for_the_very_terms(
     command += ["--clusters", "6"] if method == "noise-cluster" else []
     assert main([*command, "--init", "keys", "--address", "localhost:9999"]) == 0
     assert "--tls-dir keys" in capsys.readouterr().out
-    terms = read_terms(Authority(records / "keys").study.terms)
+    terms = Terms.from_json(Authority(records / "keys").study.terms)
     words = "by cluster-counts, once; at δ=1e-5" if method == "noise-cluster" else "by randres, once; at δ=0"
     assert f"'label-dp': private labels {words} ε=2 against the public" in cost_text(terms.to_json())
-    assert isinstance(terms, LabelTerms) and terms.pool_size == 240 and terms.epsilon == 2
+    assert terms.pool_size == 240 and terms.privacy.epsilon == 2
     assert terms.secure_sum == (method == "noise-cluster") and terms.seed is None
 
 

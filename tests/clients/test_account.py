@@ -94,6 +94,17 @@ def test_another_unit_is_no_way_around_the_limit(tmp_path: Path) -> None:
     assert isinstance(account.book(vary(labels, study="l2"), state="x", data="", policy=policy), tuple)
 
 
+def test_an_answer_that_serves_several_studies_is_booked_once(tmp_path: Path) -> None:
+    account, first = Account("north", folder=tmp_path), make_label_terms()
+    policy = Policy(epsilon_public_total=1.1, delta=1e-5)
+    for terms in (first, vary(first, study="l2"), vary(first, least_clients=3), first):
+        assert account.book(terms, state="labels", data="", policy=policy) is None
+    [booked] = account.bookings()
+    assert booked.terms_digest == first.digest and booked.asked
+    account.strike(vary(first, study="l2"), state="labels")
+    assert not account.bookings()[0].asked
+
+
 def test_each_units_sum_is_held_whichever_study_came_first(tmp_path: Path) -> None:
     """A study of records costs a whole hospital more: in a sum for hospitals it counts with that."""
     records = vary(TERMS, study="t", teachers_per_client=3)
@@ -116,7 +127,7 @@ def test_each_units_sum_is_held_whichever_study_came_first(tmp_path: Path) -> No
 def test_only_what_was_never_asked_is_struck_and_counts_again_when_it_is(tmp_path: Path) -> None:
     account = Account("north", folder=tmp_path)
     _book(account, TERMS)
-    account.strike(TERMS.digest, state="here")
+    account.strike(TERMS, state="here")
     [booked] = account.bookings()
     assert not booked.asked
     _book(account, TERMS)

@@ -1,4 +1,4 @@
-"""What a hospital is in either kind of study: bound once, and every refusal is one of a fixed list."""
+"""What a hospital is in every study: bound once, and every refusal is one of a fixed list."""
 
 from __future__ import annotations
 
@@ -10,28 +10,21 @@ from builders import make_terms, vary
 from clients.base import BaseHospital
 from clients.site import BaseSite
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import EndReply, RefusalReply
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import RefusedError, SumRefusal
 
 
-class _Hospital(BaseHospital[Terms]):
-    @staticmethod
-    def _read_terms(text: str) -> Terms:
-        return Terms.from_json(text)
-
-
 @pytest.fixture
-def hospital(tmp_path: Path) -> _Hospital:
-    return _Hospital(BaseSite(party="north", number=0, state_dir=tmp_path, simulated=False), tmp_path)
+def hospital(tmp_path: Path) -> BaseHospital:
+    return BaseHospital(BaseSite(party="north", number=0, state_dir=tmp_path, simulated=False))
 
 
-def test_the_first_terms_bind_also_a_new_process(hospital: _Hospital, tmp_path: Path) -> None:
+def test_the_first_terms_bind_also_a_new_process(hospital: BaseHospital, tmp_path: Path) -> None:
     assert hospital._agreed() is None
-    hospital._agree(make_terms())
-    hospital._agree(vary(make_terms(), sigma2=9.0))
-    again = _Hospital(BaseSite(party="north", number=0, state_dir=tmp_path, simulated=False), tmp_path)
+    assert hospital._agree(make_terms()) is None
+    assert hospital._agree(vary(make_terms(), sigma2=9.0)) is Refusal.TERMS
+    again = BaseHospital(BaseSite(party="north", number=0, state_dir=tmp_path, simulated=False))
     assert again._agreed() == hospital._agreed() == make_terms()
 
 
@@ -46,7 +39,7 @@ def test_the_first_terms_bind_also_a_new_process(hospital: _Hospital, tmp_path: 
     ],
 )
 def test_why_it_refuses_is_a_code_outside_and_a_sentence_in_its_own_log(
-    hospital: _Hospital, tmp_path: Path, error: Exception, reason: Refusal
+    hospital: BaseHospital, tmp_path: Path, error: Exception, reason: Refusal
 ) -> None:
     def fails() -> EndReply:
         raise error
@@ -57,7 +50,7 @@ def test_why_it_refuses_is_a_code_outside_and_a_sentence_in_its_own_log(
     assert f'"reason": "{reason.name}"' in log
 
 
-def test_an_objection_is_its_reason_and_its_sentence_stays(hospital: _Hospital, tmp_path: Path) -> None:
+def test_an_objection_is_its_reason_and_its_sentence_stays(hospital: BaseHospital, tmp_path: Path) -> None:
     assert hospital._objects(None) is None
     assert hospital._objects((Refusal.POLICY_STUDY, "lungs are not ours")) is Refusal.POLICY_STUDY
     assert "lungs are not ours" in (tmp_path / "log.jsonl").read_text(encoding="utf-8")

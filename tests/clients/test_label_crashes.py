@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,15 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from clients.label_hospital import LabelHospital
-from clients.label_site import read_label_site
-from pate_fed.kinds.labels import LabelTerms, PublicPool, label_terms
-from pate_fed.protocol.messages import LabelReply, LabelRequest
+from clients.hospital import Hospital
+from clients.local import local_site
+from clients.site_files import LocalSettings
+from pate_fed.kinds.make import PublicPool, label_terms
+from pate_fed.kinds.terms import Terms
+from pate_fed.protocol.messages import AnswerReply, JoinReply, JoinRequest, Question
 
 RECORDS, CLASSES, HOSPITALS = 60, 3, 4
 LABEL = np.arange(RECORDS) % CLASSES
-NOTHING = np.empty(0, dtype=np.int64)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ class World:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         folder.mkdir()
-        patch.setenv("PATE_FED_SITE", str(folder))
+        patch.setenv("XDG_STATE_HOME", str(folder / "home"))
         self.folder = folder
         self.sent: list[bytes] = []
         for number in range(HOSPITALS):
@@ -44,23 +44,30 @@ class World:
         rows = "".join(f"{index},{label[index]}\n" for index in range(number, RECORDS, HOSPITALS))
         (self.folder / f"hospital-{number}" / "labels.csv").write_text(f"index,label\n{rows}")
 
-    def terms(self, epsilon: float) -> LabelTerms:
-        pool = PublicPool(size=RECORDS, digest="ab" * 32, num_classes=CLASSES)
+    def terms(self, epsilon: float) -> Terms:
+        pool = PublicPool(size=RECORDS, digest="ab" * 32, num_classes=CLASSES, shape=(8, 8, 1))
         return label_terms(
             pool, num_clients=HOSPITALS, quorum=0.75, epsilon=epsilon, seed=None, clusters=None
         )
 
-    def hospital(self, number: int) -> LabelHospital:
+    def hospital(self, number: int) -> Hospital:
         """A new process; as careful as a real one."""
-        return LabelHospital(replace(read_label_site({"partition-id": number}), simulated=False))
+        own = self.folder / f"hospital-{number}"
+        return Hospital(
+            local_site(LocalSettings(hospital=own.name, data=str(own / "labels.csv"), state_dir=own))
+        )
 
     def ask(self, epsilon: float) -> str:
         """The first hospital's response, or why there is none."""
-        request = LabelRequest(terms=self.terms(epsilon).to_json(), clusters=NOTHING)
-        reply = self.hospital(0).answer(request)
-        if not isinstance(reply, LabelReply):
+        terms = self.terms(epsilon)
+        ready = self.hospital(0).join(JoinRequest(terms=terms.to_json()))
+        if not isinstance(ready, JoinReply):
+            return ready.code
+        every = np.arange(RECORDS, dtype=np.int64)
+        reply = self.hospital(0).answer(Question(terms_digest=terms.digest, batch=0, index=every))
+        if not isinstance(reply, AnswerReply):
             return reply.code
-        self.sent.append(reply.index.tobytes() + reply.label.tobytes())
+        self.sent.append(reply.answer.tobytes())
         return "answered"
 
 

@@ -12,8 +12,9 @@ import pytest
 import clients.site
 from clients.hospital import Hospital
 from clients.local import read_site
+from clients.policy import Policy
 from clients.site import SITE_VARIABLE, Site
-from clients.site_files import SimulatedSites
+from clients.site_files import LocalSettings, SimulatedSites
 from pate_fed.config.data import records_digest
 from pate_fed.config.study import Study
 from pate_fed.errors import InputError
@@ -65,3 +66,21 @@ def test_a_site_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=SITE_VARIABLE):
         read_site({"partition-id": 0})
     assert os.environ.get(SITE_VARIABLE) is None
+
+
+def test_a_simulated_hospital_has_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SITE_VARIABLE, str(tmp_path))
+    own = tmp_path / "hospital-2"
+    own.mkdir()
+    settings = LocalSettings(hospital="hospital-2", data="labels.csv", state_dir=own, plays=2)
+    settings.write(own / "hospital.json")
+    site = read_site({"partition-id": 2})
+    assert (site.party, site.number, site.simulated) == ("hospital-2", 2, True)
+    assert site.policy is None and site.account is None and not site.durable
+    (own / "policy.toml").write_text("most_queries = 5\n", encoding="utf-8")
+    replace(settings, policy=own / "policy.toml").write(own / "hospital.json")
+    assert read_site({"partition-id": 2}).policy == Policy(most_queries=5)
+    with pytest.raises(InputError, match="partition-id"):
+        read_site({})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -108,11 +109,14 @@ def test_an_old_one_here_is_used_where_it_may_be_this_studys(
 
 
 def test_an_old_answer_about_labels_is_never_forgotten(tmp_path: Path) -> None:
-    own = tmp_path / "hospital-north" / "labels"
-    own.mkdir(parents=True)
-    assert find_state_dir(None, "north", make_label_terms(), OURS) != own.parent
-    (own / "terms.json").touch()
-    assert find_state_dir(None, "north", make_label_terms(), OURS) == own.parent
+    own = tmp_path / "hospital-north"
+    own.mkdir()
+    assert find_state_dir(None, "north", make_label_terms(), OURS) != own
+    for name in ("labels", "terms.json"):  # as release 0.1.0 left it, as today's does
+        (own / name).mkdir() if name == "labels" else (own / name).write_text("{}")
+        assert find_state_dir(None, "north", make_label_terms(), OURS) == own
+        shutil.rmtree(own)
+        own.mkdir()
 
 
 @pytest.mark.parametrize("study", ["../../etc", "", "..", "a" * 100, "Ä"])

@@ -52,7 +52,7 @@ def test_hospitals_answer_once_and_the_same_again(rehearsal: Any) -> None:
         ]
         assert server.wait() == 0, server.text
         assert [party.wait(60) for party in hospitals] == [0] * 4
-        assert "60 labels after randomised response sent" in hospitals[0].text
+        assert f"answered{' again' * (attempt == 'again')}: 240 rows" in hospitals[0].text
         assert hospitals[0].last_line.startswith("SUCCESS  hospital=north ε=3 δ=0 unit=label")
         assert "hospitals: 4 of 4 answered" in server.text and "true labels" not in server.text
         labels.append(np.load(folder / attempt / "labels.npz")["label"])
@@ -105,9 +105,11 @@ def test_admitted_hospitals_count_under_masks_over_tls(
     ]
     assert server.wait() == 0, server.text
     assert [party.wait(60) for party in hospitals] == [0] * 4
-    assert "noisy counts sent under masks" in hospitals[0].text
-    own = rehearsal.state_of("north") / "labels"
-    files = [path for path in own.rglob("*") if path.is_file()]
+    assert "answered under masks: 6 rows" in hospitals[0].text
+    own = rehearsal.state_of("north")
+    files = [
+        path for each in ("*", "answered/*", "secure_sum/*") for path in own.glob(each) if path.is_file()
+    ]
     assert files and {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     label = np.load(folder / "out" / "labels.npz")["label"]
     assert (label == truth).mean() > 0.9
@@ -160,5 +162,5 @@ def test_a_coordinator_killed_amid_a_count_goes_on(rehearsal: Any, moment: str) 
     assert (np.load(folder / "out" / "labels.npz")["label"] == truth).mean() > 0.9
     for name in NAMES:
         log = (folder / f"hospital-{name}" / "log.jsonl").read_text()
-        assert log.count('"event": "labelled"') == 1
+        assert log.count('"event": "answered"') == 1
     assert "hospitals: 4 of 4 answered" in server.text

@@ -38,7 +38,6 @@ from pate_fed.protocol.messages import (
     AnswerReply,
     EndReply,
     JoinReply,
-    LabelReply,
     RefusalReply,
     Reply,
     SumReply,
@@ -96,7 +95,6 @@ REPLIES: tuple[Reply, ...] = (
     JoinReply(party="north", terms_digest="ab" * 32, enrolment=b"\1" * 90),
     AnswerReply(party="north", batch_digest="cd" * 32, answer=np.eye(4, 3, dtype=np.int64)),
     SumReply(party="north", step=b"\2\3" * 60),
-    LabelReply(party="north", terms_digest="ab" * 32, index=np.arange(4), label=np.arange(4)),
     EndReply(party="north"),
     RefusalReply(party="north", code="CAPS"),
 )
@@ -278,8 +276,8 @@ def _fuzz(count: int) -> None:
             contents = study.reply(question, good)
             name = list(contents)[rng.integers(len(contents))]
             contents[name] = mutate_bytes(contents[name], rng)
-        study.link.parts = study.reply(other, {**VOTES, "party": "east"})
-        study.link.parts |= contents
+        study.link.parts = contents  # what both have is there once, under its digest, and whole
+        study.link.parts |= study.reply(other, {**VOTES, "party": "east"})
         replies = {each.metadata.reply_to_message_id: each for each in study.pull(question, other)}
         assert replies.keys() == {each.metadata.message_id for each in (question, other)}
         assert not replies[other.metadata.message_id].has_error()

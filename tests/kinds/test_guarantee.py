@@ -9,7 +9,7 @@ from builders import make_label_terms, make_noisy_terms, make_terms, vary
 from pate_fed.errors import InputError
 from pate_fed.kinds.guarantee import guarantee_lines, largest_messages, require_meaningful
 from pate_fed.kinds.terms import Terms
-from pate_fed.protocol.messages import AnswerReply, JoinRequest, LabelReply
+from pate_fed.protocol.messages import AnswerReply, JoinRequest
 from pate_fed.structure import to_record
 
 FEW = make_terms(labels=40, max_queries=100)  # ten teachers
@@ -121,8 +121,8 @@ def test_more_hospitals_send_more_key_material() -> None:
 
 def test_private_labels_of_a_whole_pool_fit() -> None:
     terms = make_label_terms()
-    every = np.arange(terms.pool_size)
-    reply = LabelReply(party="north", terms_digest="00" * 32, index=every, label=every)
+    response = np.ones((terms.pool_size, 2), dtype=np.int64)
+    reply = AnswerReply(party="north", batch_digest="00" * 32, answer=response)
     assert _bytes(reply) + MARGIN < largest_messages(terms).to_coordinator < 2 * MARGIN
 
 

@@ -28,5 +28,5 @@ def test_nobody_else_is_there_where_all_labels_lie_in_one_place(seen: str, who: 
 def test_terms_and_a_run_of_them_are_named_alike() -> None:
     terms, run = make_label_terms().words, LABELS.words
     assert terms.kind == run.kind == "private labels" and terms.quorum == "quorum 2"
-    assert terms.at_once == 1 and not terms.reads_inputs and terms.labels is None
+    assert terms.at_once == 1 and terms.labels is None
     assert terms.mechanism == "randres" and run.mechanism == "alibi"

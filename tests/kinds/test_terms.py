@@ -99,6 +99,8 @@ def test_colluders_are_a_number_where_hospitals_add_the_noise() -> None:
         },
         {"unit": "galaxy"},
         {"delta": 7},
+        {"delta": 0.0},
+        {"unit": "label"},
         {"trees": 10**9},
         {"teachers_per_client": 10**9},
         {"num_clients": 10**9},

@@ -24,7 +24,9 @@ from flwr.app import Message
 from label_requests import CLASSES, CLUSTER, CLUSTERS, HOSPITALS, LABEL, PARTS, POOL, RECORDS
 
 import clients.app
-from clients.label_hospital import LabelHospital
+from clients.hospital import Hospital
+from clients.masked import SummingHospital
+from pate_fed.config.study import Study
 from pate_fed.errors import InputError, QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
@@ -36,15 +38,18 @@ from pate_fed.kinds.label_dp.noise_cluster import label_counts
 from pate_fed.kinds.label_dp.public import PublicInputs
 from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.kinds.label_dp.release import label_accuracy
-from pate_fed.kinds.labels import LabelTerms, PublicClusters, PublicPool, label_terms
-from pate_fed.privacy import SeededNoise
-from pate_fed.protocol.messages import LabelReply, LabelRequest, Record, SumRequest
+from pate_fed.kinds.labels import LABEL_OF, THERE, LabelTerms
+from pate_fed.kinds.make import PublicClusters, PublicPool, label_terms
+from pate_fed.kinds.terms import Terms
+from pate_fed.privacy import NoiseSource, SeededNoise, noise_from_seed
+from pate_fed.protocol.messages import AnswerReply, JoinRequest, Question, Record, SumRequest
 from pate_fed.report.terminal import make_progress
 from pate_fed.secure_sum import add_noise_share, read_request
 from pate_fed.secure_sum.messages import MaskRequest
 from pate_fed.structure.faults import Fault
 from server.label_hospitals import HospitalLabels, Place, SimulatedHospitals
-from server.labels import NO_LABEL, LabelCoordinator
+from server.labels import LabelCoordinator
+from server.state import CoordinatorState
 
 Watched = list[Record]
 
@@ -54,15 +59,22 @@ def _place(parts: tuple[np.ndarray, ...] = PARTS) -> Place:
 
 
 def _hospitals(place: Place | None = None, **changes: Any) -> HospitalLabels:
-    pool = PublicPool(size=RECORDS, digest=POOL, num_classes=CLASSES)
+    pool = PublicPool(size=RECORDS, digest=POOL, num_classes=CLASSES, shape=(8, 8, 1))
     return HospitalLabels(place=place or _place(), pool=pool, **changes)
 
 
-def _terms(
-    clusters: np.ndarray | None = None, *, epsilon: float = 1.0, seed: int | None = None
-) -> LabelTerms:
+def _terms(clusters: np.ndarray | None = None, *, epsilon: float = 1.0, seed: int | None = None) -> Terms:
     counted = None if clusters is None else PublicClusters(place=clusters, count=CLUSTERS, delta=1e-5)
     return _hospitals(seed=seed).make_terms(epsilon=epsilon, clusters=counted)
+
+
+def _noise(seed: int, number: int) -> NoiseSource:
+    """That of a simulated hospital."""
+    return noise_from_seed(Study(seed=seed).seed_for("noise", number, 0))
+
+
+def _spent(terms: Terms) -> float:
+    return LabelTerms.of(terms).spent(terms)
 
 
 @pytest.fixture
@@ -116,21 +128,21 @@ def test_what_is_wrong_at_simulated_hospitals_is_told_once_in_words(backend: str
 
 def test_responses_are_those_of_the_hospitals_own_noise() -> None:
     found = _hospitals(seed=7).respond(2.0)
-    response, terms = RandRes(num_classes=CLASSES, epsilon=2.0), _terms(epsilon=2.0, seed=7)
+    response = RandRes(num_classes=CLASSES, epsilon=2.0)
     for number, part in enumerate(PARTS):
-        direct = response.release(LABEL[part], terms.hospital_noise(number)).label
+        direct = response.release(LABEL[part], _noise(7, number)).label
         np.testing.assert_array_equal(found.label[part], direct)
     assert (found.epsilon, found.delta, found.private) == (2.0, 0.0, False)
     assert found.noise == "not private: seeded noise"
-    assert len({tuple(terms.hospital_noise(n).tie_keys(3)) for n in range(5)}) == 5
+    assert len({tuple(_noise(7, n).tie_keys(3)) for n in range(5)}) == 5
 
 
-def _shares(terms: LabelTerms, numbers: range | list[int]) -> np.ndarray:
+def _shares(terms: Terms, numbers: range | list[int]) -> np.ndarray:
     total = np.zeros((CLUSTERS, CLASSES), dtype=np.int64)
     for number in numbers:
         part = PARTS[number]
         counts = label_counts(CLUSTER[part], LABEL[part], CLUSTERS, CLASSES)
-        draw = terms.hospital_noise(number).discrete_gaussian
+        draw = _noise(7, number).discrete_gaussian
         total += add_noise_share(counts, draw, sigma_party=terms.sigma_party or 0.0)
     return total
 
@@ -139,10 +151,9 @@ def test_counts_are_those_of_the_hospitals_own_noise(disks: Path) -> None:
     hospitals = _hospitals(seed=7)
     found = hospitals.count(CLUSTER, CLUSTERS, epsilon=1.0, delta=1e-5)
     terms = _terms(CLUSTER, seed=7)
-    assert hospitals.terms == terms and found.epsilon == terms.spent <= 1.0
-    direct = summed_labels(
-        terms.counts, _shares(terms, range(HOSPITALS)), CLUSTER, SeededNoise(7), survivors=HOSPITALS
-    )
+    assert hospitals.terms == terms and found.epsilon == _spent(terms) <= 1.0
+    shared, total = LabelTerms.of(terms).shared(terms), _shares(terms, range(HOSPITALS))
+    direct = summed_labels(shared, total, CLUSTER, SeededNoise(7), survivors=HOSPITALS)
     np.testing.assert_array_equal(found.label, direct)
     assert (found.label == LABEL).mean() == pytest.approx(0.8, abs=0.02)
 
@@ -192,7 +203,7 @@ def test_many_hospitals_least_noise_is_told_where_it_costs_accuracy(count: int, 
     """250 shares of at least √2 labels are more than ε 1 needs: what is not spent is said."""
     hospitals = _hospitals()
     hospitals.terms = label_terms(
-        PublicPool(size=600, digest="ab" * 32, num_classes=3),
+        PublicPool(size=600, digest="ab" * 32, num_classes=3, shape=(8, 8, 1)),
         num_clients=count,
         quorum=0.8,
         epsilon=1.0,
@@ -202,16 +213,14 @@ def test_many_hospitals_least_noise_is_told_where_it_costs_accuracy(count: int, 
     lines = hospitals.lines()
     assert len(lines) == 1 + told
     if told:
-        assert hospitals.terms.spent < 0.5
-        assert (
-            f"of ε 1 only {epsilon_text(hospitals.terms.spent)} is spent" in lines[1]
-            and "fewer hospitals" in lines[1]
-        )
+        spent = _spent(hospitals.terms)
+        assert spent < 0.5 and f"of ε 1 only {epsilon_text(spent)} is spent" in lines[1]
+        assert "fewer hospitals" in lines[1]
 
 
 def test_below_the_quorum_no_label_is_released(spoilt: Callable[..., None]) -> None:
     spoilt(2, 4)
-    with pytest.raises(QuorumError, match="3 of 5 parties answered about their labels; the quorum is 4"):
+    with pytest.raises(QuorumError, match="3 of 5 parties are ready to answer; the quorum is 4"):
         _hospitals().respond(8.0)
     with pytest.raises(QuorumError, match="3 of 5"):
         _hospitals().count(CLUSTER, CLUSTERS, epsilon=1.0, delta=1e-5)
@@ -221,14 +230,14 @@ def test_below_the_quorum_no_label_is_released(spoilt: Callable[..., None]) -> N
 def silent(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of hospitals that fall silent when they are asked for their masked counts."""
     names: set[str] = set()
-    step = LabelHospital.sum_step
+    step = SummingHospital.sum_step
 
-    def fail(hospital: LabelHospital, request: SumRequest) -> Any:
+    def fail(hospital: SummingHospital, request: SumRequest) -> Any:
         if hospital._site.party in names and isinstance(read_request(request.step), MaskRequest):
             raise ConnectionError
         return step(hospital, request)
 
-    monkeypatch.setattr(LabelHospital, "sum_step", fail)
+    monkeypatch.setattr(SummingHospital, "sum_step", fail)
     return names
 
 
@@ -237,9 +246,10 @@ def test_one_that_falls_silent_is_out_of_the_sum_and_enough_noise_is_left(silent
     hospitals = _hospitals(seed=7)
     found = hospitals.count(CLUSTER, CLUSTERS, epsilon=1.0, delta=1e-5)
     terms, there = _terms(CLUSTER, seed=7), [0, 1, 2, 4]
-    direct = summed_labels(terms.counts, _shares(terms, there), CLUSTER, SeededNoise(7), survivors=4)
+    shared = LabelTerms.of(terms).shared(terms)
+    direct = summed_labels(shared, _shares(terms, there), CLUSTER, SeededNoise(7), survivors=4)
     np.testing.assert_array_equal(found.label, direct)
-    assert hospitals.answered == 4 and found.epsilon == terms.spent
+    assert hospitals.answered == 4 and found.epsilon == _spent(terms)
     assert hospitals.sigma == pytest.approx(2 * (terms.sigma_party or 0))
 
 
@@ -262,44 +272,67 @@ def test_counts_are_answered_once(disks: Path) -> None:
         hospitals.count(CLUSTER, CLUSTERS, epsilon=0.9, delta=1e-5)
 
 
+def _told(part: np.ndarray, label: int = 1) -> np.ndarray:
+    """A response about these places."""
+    answer = np.zeros((RECORDS, 2), dtype=np.int64)
+    answer[part, THERE], answer[part, LABEL_OF] = 1, label
+    return answer
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[np.ndarray], None]:
+    """Has the last hospital tell this instead of its response."""
+
+    def tell(answer: np.ndarray) -> None:
+        whole = Hospital.answer
+
+        def tampered(hospital: Hospital, request: Question) -> Any:
+            reply = whole(hospital, request)
+            return replace(reply, answer=answer) if hospital._site.party == "hospital-4" else reply
+
+        monkeypatch.setattr(Hospital, "answer", tampered)
+
+    return tell
+
+
 @pytest.mark.parametrize(
-    ("index", "label", "message"),
+    ("answer", "message"),
     [
-        ([0, 1], [0], "of other numbers"),
-        ([], [], "of other numbers"),
-        ([0, 0], [1, 1], "of one twice"),
-        ([0, 600], [1, 1], "that there are not"),
-        ([-1], [1], "that there are not"),
-        ([0], [4], "no classes"),
-        ([0], [-1], "no classes"),
-        (PARTS[0][:1], [1], "another hospital's"),
+        (_told(PARTS[4])[:-1], "the shape"),
+        (_told(PARTS[4][:0]), "own inputs"),
+        (2 * _told(PARTS[4]), "own inputs"),
+        (_told(PARTS[4], 4), "no classes"),
+        (_told(PARTS[4], -1), "no classes"),
+        (_told(PARTS[4]) + np.array([0, 1]), "others' inputs"),
     ],
 )
 def test_replies_that_no_honest_hospital_sends_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, index: Any, label: Any, message: str
+    told: Callable[[np.ndarray], None], answer: np.ndarray, message: str
 ) -> None:
-    answer = LabelHospital.answer
-
-    def tampered(hospital: LabelHospital, request: LabelRequest) -> Any:
-        reply = answer(hospital, request)
-        if hospital._site.party != "hospital-4":
-            return reply
-        arrays = {"index": np.array(index, dtype=np.int64), "label": np.array(label, dtype=np.int64)}
-        return replace(reply, **arrays)
-
-    monkeypatch.setattr(LabelHospital, "answer", tampered)
+    told(answer)
     hospitals = _hospitals()
     found = hospitals.respond(3.0)
     assert (found.label[PARTS[4]] == -1).all() and message in hospitals.left_out[0][1]
+    assert hospitals.answered == HOSPITALS - 1
+
+
+def test_inputs_that_two_hospitals_have_get_no_label_and_that_is_told(
+    told: Callable[[np.ndarray], None],
+) -> None:
+    told(_told(np.concatenate([PARTS[4], PARTS[0][:7]])))
+    hospitals = _hospitals()
+    found = hospitals.respond(3.0)
+    assert (found.label < 0).sum() == (found.label[PARTS[0][:7]] < 0).sum() == 7
+    assert hospitals.contested == 7 and "more than one hospital has them: 7 inputs" in hospitals.lines()[1]
 
 
 def test_two_hospitals_of_one_name_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = LabelHospital.answer
+    join = Hospital.join
 
-    def renamed(hospital: LabelHospital, request: LabelRequest) -> Any:
-        return replace(answer(hospital, request), party="hospital-0")
+    def renamed(hospital: Hospital, request: JoinRequest) -> Any:
+        return replace(join(hospital, request), party="hospital-0")
 
-    monkeypatch.setattr(LabelHospital, "answer", renamed)
+    monkeypatch.setattr(Hospital, "join", renamed)
     with pytest.raises(QuorumError, match="another party is already called hospital-0"):
         _hospitals().respond(3.0)
 
@@ -318,7 +351,17 @@ def _traces(part: np.ndarray) -> list[bytes]:
     """Ways in which one hospital's true labels could be spelt."""
     true = LABEL[part]
     counts = label_counts(CLUSTER[part], true, CLUSTERS, CLASSES)
-    arrays = [true, true.astype("<i4"), true.astype("<i2"), true.astype("u1"), counts, counts.astype("<u4")]
+    dense = np.zeros((RECORDS, 2), dtype=np.int64)
+    dense[part, THERE], dense[part, LABEL_OF] = 1, true
+    arrays = [
+        dense,
+        true,
+        true.astype("<i4"),
+        true.astype("<i2"),
+        true.astype("u1"),
+        counts,
+        counts.astype("<u4"),
+    ]
     texts = [str(true.tolist()), ",".join(map(str, true)), str(true), str(counts.tolist())]
     return [*(array.tobytes() for array in arrays), *(text.encode() for text in texts)]
 
@@ -336,15 +379,15 @@ def test_true_labels_are_in_no_message_file_or_repr(
     files = [path for path in disks.rglob("*") if path.is_file() and path.name != "labels.csv"]
     kept = b"|".join(path.read_bytes() for path in files)
     said = "".join((*capfd.readouterr(), repr(hospitals), repr(_terms()))).encode()
-    assert len(seen) == 2 * HOSPITALS * (5 if summed else 1) and any("log" in p.name for p in files)
+    assert len(seen) == 2 * HOSPITALS * (5 if summed else 2) and any("log" in p.name for p in files)
     for part in PARTS:
         for trace in _traces(part):
             assert trace not in crossed and trace not in kept and trace not in said
     if not summed:
-        reply = LabelReply(party="a", terms_digest="d", index=PARTS[0], label=LABEL[PARTS[0]])
-        assert str(LABEL[PARTS[0]][:5]) not in repr(reply) and "hidden" in repr(reply)
+        reply = AnswerReply(party="a", batch_digest="d", answer=_told(PARTS[0]))
+        assert "hidden" in repr(reply) and "[" not in repr(reply)
     kinds = {record["kind"] for record in seen}
-    assert kinds == ({"labels", "labelled", "sum", "summed"} if summed else {"labels", "labelled"})
+    assert kinds == {"join", "joined", *(("sum", "summed") if summed else ("question", "answer"))}
 
 
 # The launcher.
@@ -370,8 +413,7 @@ def test_too_few_to_hide_among() -> None:
 def test_more_noise_than_needed_is_never_less_private() -> None:
     terms = _terms(CLUSTER)
     more = replace(terms, sigma_party=2 * (terms.sigma_party or 0))
-    assert more.spent < terms.spent <= terms.epsilon
-    assert _terms().spent == _terms().epsilon == 1.0
+    assert _spent(more) < _spent(terms) <= 1.0 == _spent(_terms())
 
 
 def test_the_coordinator_knows_whose_key_a_node_has_and_how_it_ended() -> None:
@@ -382,41 +424,40 @@ def test_the_coordinator_knows_whose_key_a_node_has_and_how_it_ended() -> None:
     with pytest.raises(QuorumError, match="1 of 5"):
         made.run(lambda app: _hospitals().place.run(app, made, threading.Event()))
     notice = made.outcome_notice()
-    assert (notice.status, notice.exit_code) == ("failed", 4) and "ε=1 δ=0" in notice.summary
+    assert (notice.status, notice.exit_code) == ("failed", 4) and "ε=0 δ=0" in notice.summary
 
 
 def test_labels_of_who_is_revoked_while_others_are_asked_count_nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = {2 + number: f"hospital-{number}" for number in range(HOSPITALS)}
-    take = LabelCoordinator._take_labels
+    keep = CoordinatorState.keep_answer
 
-    def revoke(coordinator: LabelCoordinator, reply: LabelReply) -> None:
-        take(coordinator, reply)
-        if reply.party == f"hospital-{HOSPITALS - 2}":
+    def revoke(state: CoordinatorState, party: str, answer: np.ndarray) -> None:
+        keep(state, party, answer)
+        if party == f"hospital-{HOSPITALS - 2}":
             for number in (0, HOSPITALS - 1):  # one whose labels are taken, and one whose are on their way
                 del names[2 + number]
 
-    monkeypatch.setattr(LabelCoordinator, "_take_labels", revoke)
+    monkeypatch.setattr(CoordinatorState, "keep_answer", revoke)
     given = {"clusters": None, "backend": "inline", "progress": make_progress(True)}
     made = LabelCoordinator(replace(_terms(), least_clients=3), stop=threading.Event(), **given)
     made.set_admitted(names, {}, key=Ed25519PrivateKey.generate())
     found = made.run(lambda app: _hospitals().place.run(app, made, threading.Event()))
-    assert found.hospitals == HOSPITALS - 2
-    assert found.left_out == [("node 6", "is revoked"), ("hospital-0", "is revoked")]
+    assert found.hospitals == HOSPITALS - 2 and found.totals is not None
     for number, part in enumerate(PARTS):
-        assert (found.label[part] == NO_LABEL).all() == (number in (0, HOSPITALS - 1))
+        assert found.totals[part, THERE].any() == (number not in (0, HOSPITALS - 1))
 
 
 def test_ctrl_c_is_heard_and_the_site_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATE_FED_SITE", "before")
-    answer = LabelHospital.answer
+    answer = Hospital.answer
 
-    def interrupt(hospital: LabelHospital, request: LabelRequest) -> Any:
+    def interrupt(hospital: Hospital, request: Question) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         return answer(hospital, request)
 
-    monkeypatch.setattr(LabelHospital, "answer", interrupt)
+    monkeypatch.setattr(Hospital, "answer", interrupt)
     with pytest.raises(KeyboardInterrupt):
         _hospitals().respond(1.0)
     assert os.environ["PATE_FED_SITE"] == "before"

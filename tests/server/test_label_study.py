@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from commands import die_learning, forks
 
-from clients.label_hospital import LabelHospital
+from clients.hospital import Hospital
 from pate_fed.cli.main import main
 from pate_fed.kinds.label_dp import learners, methods
 from pate_fed.privacy import Ledger, verify
@@ -145,7 +145,7 @@ def test_what_hospitals_sent_a_coordinator_that_was_killed_counts_as_spent(
         patch.setattr(Ledger, "charge", lambda *_, **__: (_ for _ in ()).throw(Killed))
         main(command)
     assert not verify(run_dir / "ledger.sqlite").chain.entries
-    monkeypatch.setattr(LabelHospital, "answer", lambda own, _: own.refuse(Refusal.POLICY_STUDY))
+    monkeypatch.setattr(Hospital, "join", lambda own, _: own.refuse(Refusal.POLICY_STUDY))
     for _ in range(2):
         assert main(command) == 4
         figures = json.loads((run_dir / "metrics.json").read_text())

@@ -24,7 +24,8 @@ from pate_fed.errors import BudgetError, IntegrityError, QuorumError
 from pate_fed.flower.inline import run_inline
 from pate_fed.kinds.label_dp.noise_cluster import label_counts
 from pate_fed.kinds.label_dp.release import PrivateLabels
-from pate_fed.kinds.labels import PublicClusters, PublicPool
+from pate_fed.kinds.make import PublicClusters, PublicPool
+from pate_fed.protocol.messages import ANSWER
 from pate_fed.report.terminal import make_progress
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import MaskedVector
@@ -57,7 +58,7 @@ class World:
         patch.setattr("server.label_hospitals.simulated_disks", outliving)
         patch.setattr(SimulatedHospitals, "state_dir", property(lambda place: self.kept))
         place = SimulatedHospitals(parts=PARTS, labels=LABEL, client_app=lambda: clients.app.app)
-        pool = PublicPool(size=RECORDS, digest="ab" * 32, num_classes=CLASSES)
+        pool = PublicPool(size=RECORDS, digest="ab" * 32, num_classes=CLASSES, shape=(8, 8, 1))
         self.hospitals = HospitalLabels(place=place, pool=pool)
 
     def run(self, epsilon: float = 1.0) -> PrivateLabels:
@@ -66,7 +67,7 @@ class World:
     def counted(self) -> list[int]:
         """How often each hospital counted its labels for somebody, by its own log."""
         logs = [(self.disks / f"hospital-{n}" / "log.jsonl").read_text().splitlines() for n in range(5)]
-        return [sum(json.loads(line)["event"] == "labelled" for line in log) for log in logs]
+        return [sum(json.loads(line)["event"] == "answered" for line in log) for log in logs]
 
     @property
     def own(self) -> Path:
@@ -222,10 +223,11 @@ def test_what_was_sent_and_not_heard_counts(tmp_path: Path, monkeypatch: pytest.
     """Stopped while hospitals answer: their labels are on the way."""
     world, whole = World(tmp_path, monkeypatch), federation.exchange
 
-    def stopped(*arguments: Any, **named: Any) -> Iterator[Any]:
-        list(whole(*arguments, **named))
-        raise Stopped
-        yield
+    def stopped(*arguments: Any, message_type: str, **named: Any) -> Iterator[Any]:
+        heard = list(whole(*arguments, message_type=message_type, **named))
+        if message_type == ANSWER:
+            raise Stopped
+        yield from heard
 
     monkeypatch.setattr(federation, "exchange", stopped)
     made = _coordinator(world, counts=False)

@@ -10,7 +10,7 @@ import numpy as np
 from pate_fed.config.sections import Aggregation, Privacy
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import Dataset, Schema
-from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.make import PublicPool, label_terms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import VoteTerms
@@ -139,19 +139,10 @@ def own_map_terms(**changes: Any) -> Terms:
     return replace(terms, asks=theirs)
 
 
-def make_label_terms() -> LabelTerms:
+def make_label_terms() -> Terms:
     """Terms of three hospitals that answer for their labels of 50 public inputs by randomised response."""
-    return LabelTerms(
-        study="s",
-        mechanism="randres",
-        num_classes=3,
-        pool_size=50,
-        pool_digest="00" * 32,
-        num_clients=3,
-        least_clients=2,
-        epsilon=1.0,
-        delta=0.0,
-    )
+    pool = PublicPool(size=50, digest="00" * 32, num_classes=3, shape=(8, 8, 1))
+    return label_terms(pool, num_clients=3, quorum=0.6, epsilon=1.0, seed=None, study="s")
 
 
 def vary(value: T, **changes: Any) -> T:

@@ -25,24 +25,22 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
+
 import clients.app
 from clients.hospital import Hospital
-from clients.label_hospital import LabelHospital
-from clients.label_site import LabelSite
 from clients.local import local_site, simulated_site
 from clients.log import HospitalLog
-from clients.masked import SummingHospital
 from clients.site_files import LocalSettings
 from pate_fed.cli.main import main
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.flower.inline import run_inline
-from pate_fed.kinds.labels import LabelTerms, PublicClusters, PublicPool, label_terms
-from pate_fed.kinds.make import make_terms, public_file
+from pate_fed.kinds.labels import clusters_file
+from pate_fed.kinds.make import PublicClusters, PublicPool, label_terms, make_terms, public_file
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import Ledger
 from pate_fed.privacy.ledger.report import verify_run
-from pate_fed.protocol.messages import JoinRequest, LabelRequest, Question, SumRequest
+from pate_fed.protocol.messages import JoinRequest, Question, SumRequest
 from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply
 from pate_fed.secure_sum.messages import Enrolment
 from server.app import Coordinator
@@ -51,7 +49,6 @@ from server.label_hospitals import SimulatedHospitals
 HOSPITALS, POOL, RECORDS, CLUSTERS, CLASSES = 5, 60, 40, 4, 2
 
 Ints = np.ndarray
-Agreement = Terms | LabelTerms
 
 
 # The data: tables of hospitals' own, and labels of public inputs.
@@ -109,7 +106,7 @@ CLUSTER = np.arange(POOL, dtype=np.int64) % CLUSTERS
 class HospitalKind(ABC):
     """Real hospitals of a kind on one disk, and a coordinator that a test may make ask anything."""
 
-    given: str  # the event of a hospital's log by which its answer is known
+    file: bytes  # what comes with the terms
     at_hospitals = True  # who adds the noise
     in_parts = False  # whether less than all may be asked about
 
@@ -126,16 +123,8 @@ class HospitalKind(ABC):
     permits = ""  # lines that every policy here has, without which nothing of the kind leaves
 
     @abstractmethod
-    def make_terms(self, *, seed: int | None = None) -> Any:
-        """The study's terms; the data are written."""
-
-    @abstractmethod
-    def hospital(self, number: int) -> SummingHospital[Any]:
-        """The hospital, as another process finds it."""
-
-    @abstractmethod
-    def request(self, terms: str, enrol: bytes) -> Any:
-        """What asks a hospital to agree to these terms."""
+    def make_terms(self, *, seed: int | None = None) -> Terms:
+        """The study's terms; the data and the `file` are made."""
 
     @abstractmethod
     def data(self, number: int) -> Path:
@@ -150,6 +139,10 @@ class HospitalKind(ABC):
         return replace(self.terms, least_clients=HOSPITALS)
 
     # Written once.
+
+    def hospital(self, number: int) -> Hospital:
+        """The hospital, as another process finds it."""
+        return Hospital(local_site(self.settings[number]))
 
     def _settings(self, number: int) -> LocalSettings:
         state = self.folder / f"state-{number}"
@@ -173,9 +166,8 @@ class HospitalKind(ABC):
             known = terms.digest == self.terms.digest
             made = self.sum if known else CoordinatorSum(Identity.generate(), study=terms.digest)
             enrol = made.enrol_request().to_bytes()
-        hospital, request = self.hospital(number), self.request(text or terms.to_json(), enrol)
-        answer = hospital.answer if isinstance(hospital, LabelHospital) else hospital.join  # type: ignore[attr-defined]
-        return answer(request)
+        request = JoinRequest(terms=text or terms.to_json(), enrol=enrol, file=self.file)
+        return self.hospital(number).join(request)
 
     def close(self, threshold: int | None = None) -> None:
         """Have all agree and enrol, and fix the roster."""
@@ -232,7 +224,7 @@ class HospitalKind(ABC):
 
     def answers(self, number: int = 0) -> int:
         """How often a hospital gave what it was asked for."""
-        return [event["event"] for event in self.log(number)].count(self.given)
+        return [event["event"] for event in self.log(number)].count("answered")
 
 
 class _Tables(HospitalKind):
@@ -245,14 +237,8 @@ class _Tables(HospitalKind):
             write_tables(self.folder)
         study = table_study(self.folder, sums=self.sums, at_hospitals=self.at_hospitals, seed=seed)
         dataset = load_study_data(study)
-        self.features = public_file(study, dataset)
+        self.file = public_file(study, dataset)
         return make_terms(study, dataset)
-
-    def hospital(self, number: int) -> Hospital:
-        return Hospital(local_site(self.settings[number]))
-
-    def request(self, terms: str, enrol: bytes) -> JoinRequest:
-        return JoinRequest(terms=terms, enrol=enrol, file=self.features)
 
     def data(self, number: int) -> Path:
         return self.folder / f"h{number}.csv"
@@ -261,7 +247,7 @@ class _Tables(HospitalKind):
 class Votes(_Tables):
     """Teachers' votes; the coordinator adds the noise to their exact totals."""
 
-    given, at_hospitals, in_parts = "answered", False, True
+    at_hospitals, in_parts = False, True
 
     def places(self) -> Ints:
         return np.arange(30, dtype=np.int64)
@@ -276,7 +262,7 @@ class NoisyVotes(Votes):
 class ClassSums(_Tables):
     """Sums of features by class, with noise at the hospitals."""
 
-    given, sums = "answered", True
+    sums = True
 
     def places(self) -> Ints:
         return np.arange(self.terms.bounds.rows, dtype=np.int64)
@@ -291,35 +277,21 @@ class ExactClassSums(ClassSums):
 class LabelCounts(HospitalKind):
     """Counts of private labels in public clusters."""
 
-    given = "labelled"
+    file = clusters_file(CLUSTER)
 
-    def make_terms(self, *, seed: int | None = None) -> LabelTerms:
+    def make_terms(self, *, seed: int | None = None) -> Terms:
         for number in range(HOSPITALS):
             places = range(number, POOL, HOSPITALS)
             rows = "".join(f"{place},{LABEL[place]}\n" for place in places)
             self.data(number).write_text(f"index,label\n{rows}", encoding="utf-8")
         return label_terms(
-            PublicPool(size=POOL, digest="ab" * 32, num_classes=CLASSES),
+            PublicPool(size=POOL, digest="ab" * 32, num_classes=CLASSES, shape=(8, 8, 1)),
             num_clients=HOSPITALS,
             quorum=0.8,
             epsilon=1.0,
             seed=seed,
             clusters=PublicClusters(place=CLUSTER, count=CLUSTERS, delta=1e-5),
         )
-
-    def hospital(self, number: int) -> LabelHospital:
-        settings = self.settings[number]
-        site = LabelSite(
-            party=settings.hospital,
-            number=number,
-            state_dir=settings.state_dir,
-            simulated=False,
-            settings=settings,
-        )
-        return LabelHospital(site)
-
-    def request(self, terms: str, enrol: bytes) -> LabelRequest:
-        return LabelRequest(terms=terms, clusters=CLUSTER, enrol=enrol)
 
     def data(self, number: int) -> Path:
         return self.folder / f"labels-{number}.csv"
@@ -341,11 +313,8 @@ class StudyKind(ABC):
     command that is repeated once hospitals were asked for what never came.
     """
 
-    given: str
     asks: int
     void = 3
-    named = True  # whether a row names its question by its digest
-    charges_void = True  # whether what was asked for and never came has a row
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.run_dir, self.parties, self.patch = folder / "run", folder / "parties", patch
@@ -389,7 +358,7 @@ class StudyKind(ABC):
         """What holds after every end that is a success: one row, one answer of each, all verified."""
         [entry] = self.entries()
         assert (entry.event.asked, entry.event.answered) == (self.asks, self.asks)
-        assert len(self.events(self.given)) == given and len(self.events("refused")) == refused
+        assert len(self.events("answered")) == given and len(self.events("refused")) == refused
         verify_run(self.run_dir)
         metrics = self.metrics()
         assert metrics["status"] == "success" and metrics["queries_answered"] == self.asks
@@ -433,7 +402,7 @@ class _TableStudy(StudyKind):
 class VoteStudy(_TableStudy):
     """Votes, one batch."""
 
-    given, asks, void = "answered", 30, 2  # no label to learn from
+    asks, void = 30, 2  # no label to learn from
 
 
 class NoisyVoteStudy(VoteStudy):
@@ -445,7 +414,7 @@ class NoisyVoteStudy(VoteStudy):
 class SumStudy(_TableStudy):
     """Class sums with noise at the hospitals."""
 
-    given, asks, sums, at_hospitals = "answered", RECORDS, True, True
+    asks, sums, at_hospitals = RECORDS, True, True
 
 
 class ExactSumStudy(SumStudy):
@@ -457,7 +426,7 @@ class ExactSumStudy(SumStudy):
 class CountStudy(StudyKind):
     """Counts of private labels, by the command."""
 
-    given, asks, named, charges_void = "labelled", POOL, False, False
+    asks = POOL
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         super().__init__(folder, patch)
@@ -480,7 +449,7 @@ class CountStudy(StudyKind):
     def run(self, *, hospitals: int | None = None) -> int:
         with self.patch.context() as patch:
             if hospitals == 0:
-                patch.setattr(LabelHospital, "answer", _away)
+                patch.setattr(Hospital, "join", _away)
             return main(self.command)
 
     @property

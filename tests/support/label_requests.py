@@ -16,18 +16,10 @@ from flwr.app import Message
 import clients.app
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.kinds.labels import (
-    LabelTerms,
-    PublicClusters,
-    PublicPool,
-    label_terms,
-)
-from pate_fed.protocol.messages import (
-    LABELS,
-    LabelRequest,
-    Record,
-    parse_reply,
-)
+from pate_fed.kinds.labels import clusters_file
+from pate_fed.kinds.make import PublicClusters, PublicPool, label_terms
+from pate_fed.kinds.terms import Terms
+from pate_fed.protocol.messages import ANSWER, JOIN, JoinReply, JoinRequest, Question, Record, parse_reply
 
 RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
 POOL = "ab" * 32
@@ -37,10 +29,10 @@ PARTS = tuple(np.sort(part) for part in np.array_split(np.random.default_rng(2).
 NOTHING = np.empty(0, dtype=np.int64)
 
 
-def labels_terms(clusters: np.ndarray | None = None, **changes: Any) -> LabelTerms:
+def labels_terms(clusters: np.ndarray | None = None, **changes: Any) -> Terms:
     delta = changes.pop("delta", 1e-5)
     made = label_terms(
-        PublicPool(size=RECORDS, digest=POOL, num_classes=CLASSES),
+        PublicPool(size=RECORDS, digest=POOL, num_classes=CLASSES, shape=(8, 8, 1)),
         num_clients=HOSPITALS,
         quorum=0.8,
         epsilon=changes.pop("epsilon", 1.0),
@@ -59,9 +51,14 @@ def send_to(number: int, message_type: str, record: Record) -> Any:
     return parse_reply(from_flower(reply.content))
 
 
-def ask_labels(number: int, terms: LabelTerms, clusters: np.ndarray = NOTHING, enrol: bytes = b"") -> Any:
-    request = LabelRequest(terms=terms.to_json(), clusters=clusters, enrol=enrol)
-    return send_to(number, LABELS, request.to_record())
+def ask_labels(number: int, terms: Terms, clusters: np.ndarray = NOTHING, enrol: bytes = b"") -> Any:
+    """The reply to the terms or, where nothing is masked and it agreed, to the question."""
+    request = JoinRequest(terms=terms.to_json(), file=clusters_file(clusters), enrol=enrol)
+    reply = send_to(number, JOIN, request.to_record())
+    if terms.secure_sum or not isinstance(reply, JoinReply):
+        return reply
+    every = np.arange(terms.pool_size, dtype=np.int64)
+    return send_to(number, ANSWER, Question(terms_digest=terms.digest, batch=0, index=every).to_record())
 
 
 def refusal_of(reply: Any) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from clients.account import Account
 from clients.local import kind_of
@@ -24,10 +23,9 @@ from pate_fed.cli.terms import cost_text
 from pate_fed.data import Rows, pool_digest, read_pool
 from pate_fed.disk import check_there
 from pate_fed.errors import InputError, PolicyError
-from pate_fed.identity import HospitalIdentity, read_terms
+from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.certificates import days_left, issued_at, read_certificate
 from pate_fed.identity.keys import check_name
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.runtime.addresses import split_address
 from pate_fed.runtime.run_dir import check_writable
@@ -43,7 +41,7 @@ class HospitalSide:
     def __init__(self, given: argparse.Namespace) -> None:
         self._given = given
         self._identity: HospitalIdentity | None = None
-        self._terms: Terms | LabelTerms | None = None
+        self._terms: Terms | None = None
         self._wanted: WantedRecords | WantedLabels | None = None
         self._rows: Rows | None = None
         self._reached: tuple[str, int] | None = None
@@ -131,7 +129,7 @@ class HospitalSide:
         assert self._identity is not None
         _ = self._identity.admission.terms_digest  # refuses what the authority did not sign
         text = cost_text(self._identity.admission.terms)
-        self._terms = read_terms(self._identity.admission.terms)
+        self._terms = self._identity.admission.study_terms
         return CheckResult(f"signed by the authority: {text}")
 
     def _check_policy(self) -> CheckResult:
@@ -182,9 +180,9 @@ class HospitalSide:
 
     def _check_pool(self) -> CheckResult:
         path = Path(self._given.pool)
-        if self._terms is None or not self._terms.words.reads_inputs:
+        if self._terms is None or not self._terms.asks.reads_inputs:
             raise InputError(f"--pool {path}: give --tls-dir too, whose terms say which pool is meant")
-        found = pool_digest(read_pool(path, kind_of(cast(Terms, self._terms))).inputs)
+        found = pool_digest(read_pool(path, kind_of(self._terms)).inputs)
         if found != self._terms.pool_digest:
             raise InputError(
                 f"--pool {path}: not the study's public pool; leave --pool out, and the coordinator sends it"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.label_site import read_own_labels
+from clients.kinds.labels import read_own_labels
 from clients.local import check_records, kind_of, study_of
 from pate_fed.cli.doctor.findings import CheckResult
 from pate_fed.config.registry import find_part
@@ -20,7 +20,6 @@ from pate_fed.config.sections import Parties
 from pate_fed.config.study import read_study
 from pate_fed.data import InputSpec, Rows, split_by_patient
 from pate_fed.format import accuracy_text, share_text
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TABLE_TEACHERS, TeacherSettings
 from pate_fed.structure.parts import is_part_name
@@ -105,9 +104,9 @@ class WantedLabels:
         return None, CheckResult(f"labels of {len(index)} public inputs", file_text=_READABLE)
 
 
-def wanted_by(terms: Terms | LabelTerms, *, decimal: str | None) -> WantedRecords | WantedLabels:
+def wanted_by(terms: Terms, *, decimal: str | None) -> WantedRecords | WantedLabels:
     """What a hospital's file has to hold under signed terms."""
-    if isinstance(terms, LabelTerms):
+    if not terms.asks.reads_inputs:
         return WantedLabels(pool_size=terms.pool_size, num_classes=terms.num_classes)
     return WantedRecords.by_terms(terms).written(decimal)
 

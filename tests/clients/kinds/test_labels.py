@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
-from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from builders import vary
 from label_requests import (
     CLASSES,
     CLUSTER,
@@ -23,18 +25,14 @@ from label_requests import (
     send_to,
 )
 
-from pate_fed.cli.hospital_log import log_lines
-from pate_fed.errors import IntegrityError
+from clients.kinds.labels import read_own_labels
+from pate_fed.config.study import Study
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.label_dp.randres import RandRes
-from pate_fed.kinds.labels import (
-    LabelTerms,
-    clusters_digest,
-)
-from pate_fed.protocol.messages import (
-    LABELS,
-    LabelReply,
-    LabelRequest,
-)
+from pate_fed.kinds.labels import LABEL_OF, THERE, clusters_digest, clusters_file
+from pate_fed.kinds.terms import Terms
+from pate_fed.privacy import noise_from_seed
+from pate_fed.protocol.messages import ANSWER, JOIN, AnswerReply, JoinReply, JoinRequest, Question
 from pate_fed.secure_sum import CoordinatorSum, Identity
 
 
@@ -47,8 +45,23 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         own.mkdir()
         rows = "\n".join(f"{index},{LABEL[index]}" for index in part)
         (own / "labels.csv").write_text(f"index,label\n{rows}\n")
-
+        _set_site(tmp_path, number)
     return tmp_path
+
+
+def _set_site(folder: Path, number: int, policy: Path | None = None) -> None:
+    own = folder / f"hospital-{number}"
+    site: dict[str, Any] = {"hospital": own.name, "data": f"{own}/labels.csv", "state_dir": str(own)}
+    site["plays"] = number
+    (own / "hospital.json").write_text(
+        json.dumps({**site, "policy": None if policy is None else str(policy)})
+    )
+
+
+def _labels_of(reply: Any) -> tuple[list[int], list[int]]:
+    """Whose labels a response tells, and which."""
+    there = np.flatnonzero(reply.answer[:, THERE])
+    return there.tolist(), reply.answer[there, LABEL_OF].tolist()
 
 
 @pytest.fixture
@@ -71,24 +84,26 @@ def _spoil(folder: Path, number: int) -> None:
 
 def test_a_repeated_request_gets_the_same_response(disks: Path) -> None:
     first, again = (ask_labels(1, labels_terms(epsilon=0.5)) for _ in range(2))
-    np.testing.assert_array_equal(first.label, again.label)
-    assert first.index.tolist() == again.index.tolist() == PARTS[1].tolist()
+    np.testing.assert_array_equal(first.answer, again.answer)
+    assert _labels_of(first)[0] == PARTS[1].tolist()
     # Another study by the same name or not, by another coordinator or not: drawn alike, kept alike.
     other = ask_labels(1, labels_terms(epsilon=0.5, study="another", least_clients=3))
-    np.testing.assert_array_equal(first.label, other.label)
-    assert other.terms_digest != first.terms_digest
-    own = disks / "hospital-1" / "labels"
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in own.iterdir() if path.is_file()}
-    assert modes == {0o600} and (own / "response.npy").exists()
-    assert stat.S_IMODE(own.stat().st_mode) == 0o700
-    said = [json.loads(line) for line in (disks / "hospital-1" / "log.jsonl").read_text().splitlines()]
-    costs = [(event["event"], event["terms"]) for event in said if "mechanism" in event]
-    digest = first.terms_digest
-    assert costs == [("labelled", digest), *(("labelled again", d) for d in (digest, other.terms_digest))]
-    assert "at no further cost" in list(log_lines(disks / "hospital-1", as_json=False))[-3]
+    np.testing.assert_array_equal(first.answer, other.answer)
+    assert other.batch_digest != first.batch_digest
+    own = disks / "hospital-1"
+    modes = {
+        stat.S_IMODE((own / name).stat().st_mode) for name in ("response.npy", "terms.json", "log.jsonl")
+    }
+    assert modes == {0o600} and not [*own.glob("response.npy.*")]
+    said = [json.loads(line) for line in (own / "log.jsonl").read_text().splitlines()]
+    given = [event["event"] for event in said if event["event"].startswith("answered")]
+    assert given == ["answered", "answered again", "answered again"]
     # Not even where the file of true labels changes: the answer stands.
     _spoil(disks, 1)
-    np.testing.assert_array_equal(first.label, ask_labels(1, labels_terms(epsilon=0.5)).label)
+    assert refusal_of(ask_labels(1, labels_terms(epsilon=0.5))) == "DATA"
+    terms = labels_terms(epsilon=0.5)
+    question = Question(terms_digest=terms.digest, batch=0, index=np.arange(RECORDS))
+    np.testing.assert_array_equal(first.answer, send_to(1, ANSWER, question.to_record()).answer)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +117,8 @@ def test_a_repeated_request_gets_the_same_response(disks: Path) -> None:
     ],
 )
 def test_after_a_response_nothing_is_answered_on_other_terms(disks: Path, other: dict[str, Any]) -> None:
-    assert isinstance(ask_labels(0, labels_terms(epsilon=0.5)), LabelReply)
-    assert refusal_of(ask_labels(0, replace(labels_terms(epsilon=0.5), **other))) == "ANSWERED"
+    assert isinstance(ask_labels(0, labels_terms(epsilon=0.5)), AnswerReply)
+    assert refusal_of(ask_labels(0, vary(labels_terms(epsilon=0.5), **other))) == "ANSWERED"
 
 
 def test_counts_and_responses_do_not_add_up(disks: Path) -> None:
@@ -111,7 +126,7 @@ def test_counts_and_responses_do_not_add_up(disks: Path) -> None:
     enrol = CoordinatorSum(Identity.generate(), study=counts.digest).enrol_request().to_bytes()
     assert ask_labels(0, counts, CLUSTER, enrol).enrolment
     assert refusal_of(ask_labels(0, labels_terms())) == "ANSWERED"
-    assert isinstance(ask_labels(1, labels_terms()), LabelReply)
+    assert isinstance(ask_labels(1, labels_terms()), AnswerReply)
     assert refusal_of(ask_labels(1, counts, CLUSTER, enrol)) == "ANSWERED"
 
 
@@ -121,10 +136,10 @@ def test_the_order_of_the_file_stays_in_the_house(disks: Path) -> None:
     by_class = part[np.argsort(LABEL[part], kind="stable")]
     rows = "\n".join(f"{index},{LABEL[index]}" for index in by_class)
     (disks / "hospital-0" / "labels.csv").write_text(f"index,label\n{rows}\n")
+    index, _ = read_own_labels(disks / "hospital-0" / "labels.csv", pool_size=RECORDS, num_classes=CLASSES)
+    assert index.tolist() == part.tolist() != by_class.tolist()
     reply = ask_labels(0, labels_terms(epsilon=0.1))
-    assert reply.index.tolist() == part.tolist() != by_class.tolist()
-    kept, _ = np.load(disks / "hospital-0" / "labels" / "response.npy")
-    assert kept.tolist() == reply.index.tolist()
+    assert _labels_of(reply)[0] == part.tolist() and reply.answer.shape == (RECORDS, 2)
 
 
 @pytest.mark.parametrize("summed", [False, True])
@@ -132,18 +147,19 @@ def test_labels_are_looked_at_under_the_first_terms_only(disks: Path, summed: bo
     """Which numbers of classes a hospital's labels fit would tell the largest of them."""
 
     def ask(classes: int, size: int = RECORDS) -> str:
-        terms = replace(labels_terms(CLUSTER if summed else None), num_classes=classes, pool_size=size)
+        clusters = CLUSTER[:size]
+        changes = {"clusters": clusters_digest(clusters)} if summed else {}
+        made = labels_terms(CLUSTER if summed else None)
+        terms = vary(made, num_classes=classes, pool_size=size, **changes)
         if not summed:
             return refusal_of(ask_labels(0, terms))
-        clusters = CLUSTER[:size]
-        terms = replace(terms, clusters_digest=clusters_digest(clusters))
         enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
         return refusal_of(ask_labels(0, terms, clusters, enrol))
 
     assert ask(CLASSES - 1) == "DATA"
     assert ask(CLASSES) == ask(2) == ask(CLASSES - 1, size=10) == "ANSWERED"
     said = (disks / "hospital-0" / "log.jsonl").read_text()
-    assert str(disks / "hospital-0" / "labels") in said  # its own people are told what to do about it
+    assert str(disks / "hospital-0") in said  # its own people are told what to do about it
     (disks / "hospital-0" / "labels.csv").write_text("index,label\n0,1\n")
     assert ask(CLASSES - 1).startswith("no refusal") or summed  # the very terms, and labels that fit
 
@@ -155,16 +171,17 @@ def test_terms_and_responses_outlive_a_power_cut(real: Path, summed: bool, synce
     enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
     ask_labels(0, terms, CLUSTER if summed else NOTHING, enrol if summed else b"")
     written = [path.removesuffix(".part") for path in synced]
-    last = "terms.json" if summed else "response.npy"
-    assert str(real / "labels") in written[written.index(f"{real}/labels/{last}") :]
-    assert str(real) in written  # where the folder itself is named
+    last = "terms.json" if summed else f"response.npy.{os.getpid()}"
+    assert str(real) in written[written.index(f"{real}/{last}") :]
 
 
 # Refusals.
 
 
 def _policy(folder: Path, number: int, text: str) -> None:
-    (folder / f"hospital-{number}" / "policy.toml").write_text(text)
+    path = folder / f"hospital-{number}" / "policy.toml"
+    path.write_text(text)
+    _set_site(folder, number, path)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +190,7 @@ def _policy(folder: Path, number: int, text: str) -> None:
         ("epsilon_public = 0.9", {}, "POLICY_PUBLIC"),
         ("epsilon_coordinator = 0.9", {}, "POLICY_COORDINATOR"),
         ("epsilon_public = 1.0\nepsilon_coordinator = 1.0", {}, ""),
-        ("secure_sum = true", {}, "FAULT"),  # a key that is no more: nothing leaves until it is taken out
+        ("secure_sum = true", {}, "DATA"),  # a key that is no more: nothing leaves until it is taken out
         ("least_hospitals = 5", {}, "POLICY_HOSPITALS"),
         ('pools = ["other"]', {}, "POLICY_POOL"),
         ('studies = ["other"]', {}, "POLICY_STUDY"),
@@ -188,52 +205,28 @@ def _policy(folder: Path, number: int, text: str) -> None:
 def test_a_hospitals_policy_is_enforced(disks: Path, text: str, changes: dict[str, Any], code: str) -> None:
     _policy(disks, 0, text)
     reply = ask_labels(0, labels_terms(**changes))
-    assert refusal_of(reply) == code if code else isinstance(reply, LabelReply)
+    assert refusal_of(reply) == code if code else isinstance(reply, AnswerReply)
     log = (disks / "hospital-0" / "log.jsonl").read_text()
-    assert (f'"{code}"' in log) if code else '"labelled"' in log
+    assert (f'"{code}"' in log) if code else '"answered"' in log
     if code:
-        assert not (disks / "hospital-0" / "labels" / "response.npy").exists()
+        assert not (disks / "hospital-0" / "response.npy").exists()
 
 
 def test_a_limit_on_epsilon_holds_at_a_delta_that_is_one(disks: Path) -> None:
     """The coordinator names δ: at 0.9 hardly any noise is left, and ε is said to be small."""
     _policy(disks, 0, "epsilon_public = 0.9")
-    for delta, code in ((0.9, "POLICY_DELTA"), (1e-3, "no refusal: LabelReply")):
+    for delta, code in ((0.9, "POLICY_DELTA"), (1e-3, "no refusal: JoinReply")):
         terms = labels_terms(CLUSTER, epsilon=0.8, delta=delta)
         enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
         assert refusal_of(ask_labels(0, terms, CLUSTER, enrol)) == code
 
 
-def _changed(terms: LabelTerms, **changes: Any) -> str:
-    return json.dumps({**json.loads(terms.to_json()), **changes})
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"epsilon": 0},
-        {"epsilon": "1"},
-        {"epsilon": None},
-        {"delta": 1e-5},
-        {"num_classes": 1},
-        {"num_classes": 3.0},
-        {"pool_size": 0},
-        {"least_clients": 6},
-        {"mechanism": "labels"},
-        {"sigma_party": 3.0},
-        {"seed": -1},
-        {"seed": True},
-        {"classes": [1]},
-        {"study": 3},
-        {"extra": 1},
-    ],
-)
-def test_malformed_terms_are_refused(disks: Path, changes: dict[str, Any]) -> None:
-    text = _changed(labels_terms(), **changes)
-    with pytest.raises(IntegrityError):
-        LabelTerms.from_json(text)
-    reply = send_to(0, LABELS, LabelRequest(terms=text, clusters=NOTHING).to_record())
-    assert refusal_of(reply) == "MALFORMED"
+def _changed(terms: Terms, **changes: Any) -> str:
+    values = json.loads(terms.to_json())
+    for name, value in changes.items():
+        section = next((each for each in ("asks", "secrecy", "privacy") if name in values[each]), None)
+        (values if section is None else values[section])[name] = value
+    return json.dumps(values)
 
 
 @pytest.mark.parametrize(
@@ -246,43 +239,54 @@ def test_malformed_terms_are_refused(disks: Path, changes: dict[str, Any]) -> No
         ({"colluders": 5}, "MALFORMED"),
         ({"num_clusters": 3}, "MALFORMED"),  # fewer than classes
         ({"delta": 0}, "MALFORMED"),
-        ({"clusters_digest": "00" * 32}, "MALFORMED"),
+        ({"clusters": "00" * 32}, "FILE"),
         ({"least_clients": 3, "sigma_party": 30.0}, "TERMS"),  # below two thirds
     ],
 )
 def test_terms_that_hide_less_than_they_say_are_refused(
     disks: Path, changes: dict[str, Any], code: str
 ) -> None:
-    text = _changed(labels_terms(CLUSTER), **changes)
-    digest = labels_terms(CLUSTER).digest
+    text, digest = _changed(labels_terms(CLUSTER), **changes), labels_terms(CLUSTER).digest
     try:
-        digest = LabelTerms.from_json(text).digest
-        assert code == "TERMS" or "clusters_digest" in changes
+        digest = Terms.from_json(text).digest
+        assert code != "MALFORMED"
     except IntegrityError:
         assert code == "MALFORMED"
     enrol = CoordinatorSum(Identity.generate(), study=digest).enrol_request().to_bytes()
-    reply = send_to(0, LABELS, LabelRequest(terms=text, clusters=CLUSTER, enrol=enrol).to_record())
-    assert refusal_of(reply) == code
+    request = JoinRequest(terms=text, file=clusters_file(CLUSTER), enrol=enrol)
+    assert refusal_of(send_to(0, JOIN, request.to_record())) == code
 
 
-def test_malformed_requests_are_refused(disks: Path) -> None:
-    good = LabelRequest(terms=labels_terms().to_json(), clusters=NOTHING).to_record()
-    for bad in (
-        {**good, "kind": "query"},
-        {**good, "clusters": np.zeros(3)},
-        {**good, "clusters": CLUSTER},
-        {**good, "enrol": "text"},
-        {**good, "more": 1},
-        {name: value for name, value in good.items() if name != "clusters"},
-    ):
-        assert refusal_of(send_to(0, LABELS, bad)) == "MALFORMED"
+def test_clusters_are_one_for_each_input_or_none_where_nothing_is_counted(disks: Path) -> None:
     counts = labels_terms(CLUSTER)
-    for wrong in (CLUSTER[:-1], CLUSTER[:, None], CLUSTER + 3, CLUSTER - 1):
-        text = _changed(counts, clusters_digest=clusters_digest(wrong))
-        request = LabelRequest(terms=text, clusters=wrong)
-        assert refusal_of(send_to(0, LABELS, request.to_record())) == "MALFORMED"
+    for wrong in (CLUSTER[:-1], CLUSTER + 3, CLUSTER - 1, b"odd"):
+        file = wrong if isinstance(wrong, bytes) else clusters_file(wrong)
+        text = _changed(counts, clusters=sha256(file).hexdigest())
+        request = JoinRequest(terms=text, file=file)
+        assert refusal_of(send_to(0, JOIN, request.to_record())) == "FILE"
+    request = JoinRequest(terms=labels_terms().to_json(), file=clusters_file(CLUSTER))
+    assert refusal_of(send_to(0, JOIN, request.to_record())) == "FILE"
     assert refusal_of(ask_labels(0, counts, CLUSTER, b"junk")) in ("MALFORMED", "FAULT")
-    assert isinstance(ask_labels(0, labels_terms()), LabelReply)  # none of it was an answer
+    (disks / "hospital-0" / "terms.json").unlink(missing_ok=True)
+    assert isinstance(ask_labels(0, labels_terms()), AnswerReply)  # none of it was an answer
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"index": np.arange(RECORDS - 1)}, {"measured": 1}, {"index": np.arange(RECORDS)[::-1].copy()}],
+)
+def test_there_is_one_question(disks: Path, changes: dict[str, Any]) -> None:
+    terms = labels_terms()
+    assert isinstance(send_to(0, JOIN, JoinRequest(terms=terms.to_json()).to_record()), JoinReply)
+    question = {"terms_digest": terms.digest, "batch": 0, "index": np.arange(RECORDS), **changes}
+    assert refusal_of(send_to(0, ANSWER, Question(**question).to_record())) == "MALFORMED"
+
+
+def test_an_answer_of_release_0_1_0_is_not_forgotten(disks: Path) -> None:
+    (disks / "hospital-0" / "labels").mkdir()
+    assert refusal_of(ask_labels(0, labels_terms())) == "ANSWERED"
+    said = (disks / "hospital-0" / "log.jsonl").read_text()
+    assert str(disks / "hospital-0" / "labels") in said
 
 
 @pytest.mark.parametrize(
@@ -326,12 +330,13 @@ def test_a_real_hospital_answers_by_its_policy_and_with_the_systems_noise(
     path.write_text(json.dumps({**site, "policy": str(policy)}))
     assert refusal_of(ask_labels(0, labels_terms(epsilon=1.1))) == "POLICY_PUBLIC"
     reply = ask_labels(0, labels_terms())
-    assert reply.party == "north" and reply.index.tolist() == PARTS[0].tolist()
+    assert reply.party == "north" and _labels_of(reply)[0] == PARTS[0].tolist()
     policy.write_text("seeded_noise = true")
     path.write_text(json.dumps({**site, "policy": str(policy), "state_dir": str(tmp_path / "south")}))
     seeded = labels_terms(seed=4)
-    own = RandRes(num_classes=CLASSES, epsilon=1.0).release(LABEL[PARTS[0]], seeded.hospital_noise(0)).label
-    assert (ask_labels(0, seeded).label != own).any()  # who knows the seed does not know the noise
+    drawn = noise_from_seed(Study(seed=4).seed_for("noise", 0, 0))
+    own = RandRes(num_classes=CLASSES, epsilon=1.0).release(LABEL[PARTS[0]], drawn).label
+    assert _labels_of(ask_labels(0, seeded))[1] != own.tolist()  # who knows the seed does not know the noise
     path.write_text(json.dumps({**site, "terms_digest": "00" * 32, "state_dir": str(tmp_path / "east")}))
     assert refusal_of(ask_labels(0, labels_terms())) == "TERMS"
 
@@ -343,3 +348,35 @@ def test_a_fault_tells_nothing_of_the_labels(disks: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(RandRes, "release", broken)
     reply = ask_labels(0, labels_terms())
     assert refusal_of(reply) == "FAULT" and "at a fault" not in str(reply)
+
+
+# Its table.
+
+
+def test_labels_come_in_the_order_of_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text("index,label\n7,0\n2,1\n5,2\n", encoding="utf-8")
+    index, label = read_own_labels(path, pool_size=8, num_classes=3)
+    assert (index.tolist(), label.tolist()) == ([2, 5, 7], [1, 2, 0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "index,label\n",
+        "a,b\n0,77\n",
+        "index,label\n0\n",
+        "index,label\n0,77 77\n",
+        "index,label\n0,77\n0,77\n",
+        "index,label\n8,77\n",
+        "index,label\n-1,77\n",
+        "index,label\n0,77\n",
+    ],
+)
+def test_no_mistake_shows_a_label(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_own_labels(path, pool_size=8, num_classes=3)
+    assert "77" not in str(caught.value).replace(str(tmp_path), "")
