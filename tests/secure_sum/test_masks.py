@@ -21,11 +21,11 @@ LENGTH = 20_000
 
 
 def _looks_uniform(vector: Any) -> bool:
-    """Chi-square over each byte of the entries, and over differences of neighbours, at 1e-6 in all."""
+    """Chi-square over each byte of the entries, and over differences of neighbours, at 1e-9 in all."""
     columns = list(vector.view(np.uint8).reshape(len(vector), -1).T)
     columns.append(np.diff(vector).view(np.uint8).reshape(len(vector) - 1, -1)[:, 0])
     worst = min(chisquare(np.bincount(column, minlength=256)).pvalue for column in columns)
-    return bool(worst > 1e-6 / len(columns))
+    return bool(worst > 1e-9 / len(columns))
 
 
 def _masked(parties: Any, values: Any, batch: Any) -> list[MaskedVector]:

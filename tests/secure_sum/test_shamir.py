@@ -65,8 +65,8 @@ def test_shares_of_one_secret_are_uniform() -> None:
     secret = np.zeros((1, LIMBS), dtype=np.int64)
     limbs = np.concatenate([split(secret, shares=2, threshold=3).reshape(-1) for _ in range(2000)])
     counts = np.bincount(limbs * 64 // PRIME, minlength=64)
-    assert chisquare(counts).pvalue > 1e-6
-    assert chisquare(np.bincount(limbs // 2 * 64 // PRIME, minlength=64)).pvalue < 1e-6
+    assert chisquare(counts).pvalue > 1e-9
+    assert chisquare(np.bincount(limbs // 2 * 64 // PRIME, minlength=64)).pvalue < 1e-9
 
 
 def test_secrets_are_fresh_and_in_the_field() -> None:
@@ -74,7 +74,7 @@ def test_secrets_are_fresh_and_in_the_field() -> None:
     assert secrets.min() >= 0 and secrets.max() < PRIME
     assert len(np.unique(secrets, axis=0)) == 500
     draws = random_below(40_000, 100_000)
-    assert draws.shape == (100_000,) and chisquare(np.bincount(draws // 400, minlength=100)).pvalue > 1e-6
+    assert draws.shape == (100_000,) and chisquare(np.bincount(draws // 400, minlength=100)).pvalue > 1e-9
 
 
 def test_bytes_survive_and_foreign_ones_are_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable
 
 import pytest
@@ -47,14 +46,17 @@ def test_a_silent_party_is_late_and_a_stop_is_heard() -> None:
 
 
 class _Waiting(InlineGrid):
-    """Has nothing at first, and waits for it so many seconds, as a Grid over processes does."""
+    """Has nothing at first, and waits for it by its own clock, as a Grid over processes does by another."""
 
-    seconds, empty = 0.0, 2
+    now, seconds, empty = 1000.0, 0.0, 2
+
+    def monotonic(self) -> float:
+        return self.now
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         if self.empty:
             self.empty -= 1
-            time.sleep(self.seconds)
+            self.now += self.seconds
             return []
         return super().pull_messages(message_ids)
 
@@ -70,6 +72,7 @@ def test_while_a_grid_waits_by_itself_nothing_else_does(
     monkeypatch.setattr("server.exchange._pause", lambda stop, seconds: paused.append(seconds))
     grid = _Waiting(app, num_nodes=1)
     grid.seconds = waits
+    monkeypatch.setattr("server.exchange.time", grid)
     sent = dict.fromkeys(grid.get_node_ids(), EndRequest(status="", exit_code=0, summary="").to_record())
     list(exchange(grid, sent, message_type="query.answer", timeout_s=60, stop=threading.Event()))
     assert len(paused) == 2 and all((each > 0.05) is pauses for each in paused)

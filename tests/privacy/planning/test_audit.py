@@ -72,7 +72,7 @@ def test_a_clear_winner_hides_a_fault() -> None:
 
 
 def test_the_noise_that_protects_passes_and_its_half_is_caught() -> None:
-    kept = {"queries": 4, "trials": 2_000}
+    kept = {"queries": 4, "trials": 8_000}
     right = audited(GNMax(**SIZE, sigma=3.0), TIE, MOVED, noise=SystemNoise(), **kept)
     broken = audited(
         GNMax(**SIZE, sigma=1.2), TIE, MOVED, noise=SystemNoise(), claimed=GNMax(**SIZE, sigma=3.0), **kept
