@@ -15,7 +15,6 @@ from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.format import epsilon_text
 from pate_fed.kinds.guarantee import worst_epsilon
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TeacherSettings
 
@@ -35,7 +34,7 @@ TABLE = make_terms(
 )
 
 
-def _text(terms: Terms | LabelTerms, **more: Any) -> str:
+def _text(terms: Terms, **more: Any) -> str:
     lines = list(make_page(terms, **more).lines())
     assert max(map(len, lines)) <= 80
     return " ".join(" ".join(lines).split())

@@ -20,7 +20,6 @@ from clients.policy import Policy, find_policy
 from pate_fed.config.sections import Aggregation
 from pate_fed.errors import InputError
 from pate_fed.kinds.guarantee import worst_epsilon
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TeacherSettings
@@ -37,7 +36,7 @@ OWN_TEACHER = {
 }
 
 
-def _reason(policy: Policy, terms: Terms | LabelTerms = TERMS) -> Refusal | None:
+def _reason(policy: Policy, terms: Terms = TERMS) -> Refusal | None:
     found = policy.objection(terms)
     return None if found is None else found[0]
 

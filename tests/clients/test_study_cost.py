@@ -10,7 +10,6 @@ from builders import make_label_terms, make_terms
 
 from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
 from pate_fed.kinds.guarantee import worst_epsilon
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.ledger.terms import guaranteed_cost
@@ -26,7 +25,7 @@ SHARED = {
 }
 
 
-def _public(*terms: Terms | LabelTerms, target: str = RECORD, delta: float = 1e-5) -> float | None:
+def _public(*terms: Terms, target: str = RECORD, delta: float = 1e-5) -> float | None:
     return total_epsilon([StudyCost.of(each) for each in terms], target, PUBLIC, delta=delta)
 
 

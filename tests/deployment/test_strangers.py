@@ -27,9 +27,10 @@ from vote_study import make_vote_study
 from pate_fed.cli.demo import HOSPITALS
 from pate_fed.flower.guard import fleet_channel
 from pate_fed.flower.transport import NodeGuard
-from pate_fed.identity import Authority, HospitalIdentity, read_terms
+from pate_fed.identity import Authority, HospitalIdentity
 from pate_fed.identity.keys import load_key
 from pate_fed.kinds.guarantee import largest_messages
+from pate_fed.kinds.terms import Terms
 
 pytestmark = pytest.mark.slow
 MEGABYTE = 2**20
@@ -52,7 +53,7 @@ class _Coordinator:
         self.authority = Authority(self.folder / "authority")
         self.address = str(self.authority.study.address)
         self.root = (self.folder / "authority" / "ca.crt").read_bytes()
-        self.most = largest_messages(read_terms(self.authority.study.terms)).to_coordinator
+        self.most = largest_messages(Terms.from_json(self.authority.study.terms)).to_coordinator
         self._link = next(
             child
             for child in psutil.Process(self.party.process.pid).children(recursive=True)

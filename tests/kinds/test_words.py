@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from builders import make_label_terms, make_noisy_terms, make_sum_terms, make_terms, vary
 
-from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.words import Against, AtHome, Facts, Words
 
@@ -56,7 +55,7 @@ class Least(Words):
 
 
 @pytest.mark.parametrize("terms", ALL, ids=str)
-def test_every_kind_says_all_that_pages_and_reports_read(terms: Terms | LabelTerms) -> None:
+def test_every_kind_says_all_that_pages_and_reports_read(terms: Terms) -> None:
     words = terms.words
     facts = (*words.reads, *words.trains, *words.leaves, *words.sees, *words.limits)
     assert all(name and text for name, text in facts)

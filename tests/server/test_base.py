@@ -17,13 +17,13 @@ prepare_environment()
 
 from flwr.serverapp import Grid
 
+from pate_fed.kinds.terms import Terms
 from pate_fed.report.log import Waiting
 from pate_fed.structure.faults import Fault
 from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped
-from server.federation import Agreement
 
-TERMS = cast(Agreement, SimpleNamespace(digest="ab" * 32))
+TERMS = cast(Terms, SimpleNamespace(digest="ab" * 32))
 
 
 class _Study(BaseCoordinator):

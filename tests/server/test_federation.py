@@ -22,7 +22,7 @@ from pate_fed.errors import QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.kinds.terms import Terms
-from pate_fed.protocol.messages import JOIN, SUM, JoinReply, JoinRequest, Question, Record
+from pate_fed.protocol.messages import JoinReply, JoinRequest, Question, Record
 from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
 from server import federation
@@ -92,7 +92,6 @@ class _Run:
             terms,
             channel,
             CoordinatorState(None),
-            sum_type=SUM,
             keys=keys,
             left_out=self.left_out.append,
             waiting=self.waiting.append,
@@ -108,9 +107,7 @@ class _Run:
     def admit(self) -> list[str]:
         self.federation.admit(
             Invitation(
-                message_type=JOIN,
                 request=JoinRequest(terms="{}").to_record(),
-                reply=JoinReply,
                 answer_s=5,
                 phase="teach",
                 task="teaching",

@@ -24,8 +24,6 @@ from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import (
-    JOIN,
-    SUM,
     JoinReply,
     JoinRequest,
     Question,
@@ -104,7 +102,7 @@ class _Study:
             self.public.update({name: identity.public for name, identity in self.identities.items()})
         keys = AdmittedKeys(self.names, self.public) if keyed else None
         self.federation = Federation(
-            terms, channel, CoordinatorState(None), sum_type=SUM, keys=keys, left_out=self._left_out
+            terms, channel, CoordinatorState(None), keys=keys, left_out=self._left_out
         )
         self._enrol()
 
@@ -152,9 +150,7 @@ class _Study:
         request = JoinRequest(terms=self.terms.to_json(), enrol=self.federation.enrol_request)
         self.federation.admit(
             Invitation(
-                message_type=JOIN,
                 request=request.to_record(),
-                reply=JoinReply,
                 answer_s=5,
                 phase="teach",
                 task="teaching",
