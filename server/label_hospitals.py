@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-    from pate_fed.runtime.host import Host
+    from pate_fed.flower.host import Host
     from server.labels import LabelCoordinator
 
 Ints = NDArray[np.int64]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.study import Study, read_study
-from pate_fed.runtime.host import open_host
+from pate_fed.flower.host import open_host
 from pate_fed.runtime.run_dir import choose_run_dir, read_status
 from pate_fed.runtime.signals import interruptible
 

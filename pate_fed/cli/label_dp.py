@@ -303,7 +303,7 @@ def _place(arguments: argparse.Namespace, records: Records, run_dir: Path) -> Pl
     from server.label_hospitals import SeparateHospitals, SimulatedHospitals
 
     if records.labels is None:
-        from pate_fed.runtime.host import open_host
+        from pate_fed.flower.host import open_host
 
         host = None if arguments.init is not None else open_host(arguments, quiet=False)
         return SeparateHospitals(count=arguments.hospitals, host=host, run_dir=run_dir)

@@ -117,7 +117,7 @@ class Node(Protocol):
         """Whether it still tries to reach the coordinator."""
 
     def new_lines(self) -> list[str]:
-        """What it tells of its connection since the last call, as `pate_fed.runtime.connection` reads it."""
+        """What it tells of its connection since the last call, as `pate_fed.flower.connection` reads it."""
 
     def answer_next(self, client_app: ClientApp, *, refuse_bundle: Callable[[], Record]) -> Exchange | None:
         """Answer one request that waits; None where none does, or the reply did not get away."""

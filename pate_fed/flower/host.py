@@ -79,8 +79,8 @@ class Host:
         Raises:
             PateFedError: the SuperLink does not start, or ends before its time.
         """
+        from pate_fed.flower.admitted import AdmittedHospitals
         from pate_fed.flower.superlink import SuperLink
-        from pate_fed.runtime.admitted import AdmittedHospitals
 
         admitted = None
         tls = None if self.authority is None else _server_tls(self.authority)
