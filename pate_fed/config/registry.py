@@ -134,7 +134,7 @@ def _forest() -> Any:
 
 
 def _ridge() -> Any:
-    from pate_fed.kinds.label_dp.class_sums import fit_sums_student
+    from pate_fed.learning.students.class_sums import fit_sums_student
 
     return fit_sums_student
 

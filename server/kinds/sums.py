@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from pate_fed.config.registry import find_part
 from pate_fed.errors import BudgetError, IntegrityError
-from pate_fed.kinds.label_dp.class_sums import noisy_sums
 from pate_fed.kinds.make import public_features
 from pate_fed.kinds.sums import sum_mechanism
 from pate_fed.learning import RIDGE
@@ -91,7 +90,7 @@ class SumCourse(Course):
         name = _noisy_name(digest)
         kept = self._state.totals(name)
         if kept is None:
-            kept = replace(totals, value=noisy_sums(self._mechanism, totals.value, self._noise))
+            kept = replace(totals, value=self._mechanism.noisy(totals.value, self._noise))
             self._state.keep_totals(name, kept)
         return self._checked(kept)
 

@@ -10,9 +10,9 @@ import pytest
 
 from pate_fed.cli.demo import alone, drawn_patients
 from pate_fed.cli.demo_patients import CLASSES, COLUMNS, SITES
-from pate_fed.kinds.label_dp.class_sums import fit_sums_student, noisy_sums
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.learning.students.class_sums import fit_sums_student
 from pate_fed.privacy import SeededNoise
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SumShape, least_share
 from pate_fed.privacy.protection import Shares
@@ -39,7 +39,7 @@ def _together(seed: int) -> float:
         EPSILON, DELTA, SumShape(**sizes), survivors=shares.least_voters, colluders=shares.colluders
     )
     sigma = share * math.sqrt(len(SITES))  # all are there
-    noisy = noisy_sums(ClassSums(**sizes, sigma=sigma), total, SeededNoise(seed))
+    noisy = ClassSums(**sizes, sigma=sigma).noisy(total, SeededNoise(seed))
     student = fit_sums_student(noisy, features, pool.signs[:1080], sigma=sigma)
     return float((student.predict(pool.signs) == pool.classes).mean())
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from pate_fed.flower import admitted as room
 from pate_fed.flower.admitted import AdmittedHospitals
 from pate_fed.identity import Authority, make_request
-from pate_fed.runtime import admitted as room
 
 
 class Link:

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.flower import connection
 from pate_fed.flower.connection import Connection
-from pate_fed.runtime import connection
 
 
 class _Node:

@@ -14,11 +14,11 @@ import pytest
 from builders import make_terms
 
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.flower import host
 from pate_fed.flower.host import Host, open_host
 from pate_fed.identity import Authority
 from pate_fed.kinds.guarantee import largest_messages
 from pate_fed.report.log import Waiting
-from pate_fed.runtime import host
 
 
 def _options(**changes: Any) -> argparse.Namespace:

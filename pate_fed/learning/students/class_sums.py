@@ -1,21 +1,34 @@
-"""The student "class-sums": scores linear in a public feature map, from one noisy release of class sums."""
+"""The student "class-sums": scores linear in a public feature map, from one noisy release of class sums.
+
+It is fitted in closed form to the noisy sums and the public pool: all of it is post-processing of these.
+"""
 
 from __future__ import annotations
 
 import io
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize_scalar
 
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import feature_map_from_bytes
 from pate_fed.learning.features.feature_map import FeatureMap
 
+Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+_ALIKE = 1e-3  # how closely a function that is 1 on the pool is sought, against its noise
+_TINY = 1e-12  # of the Gram matrix, so that its factor exists without noise too
+_SHARPNESS = (-1.0, 6.0)  # range of its logarithm
+_BELIEVED = 0.95  # of the pool's greatest scores
+_HELD_OUT = 5  # every so many of the pool's inputs tell how sure the scores are
 
 
 class SumsStudent:
@@ -109,3 +122,116 @@ def holds_sums(path: Path) -> bool:
             return "feature_map.npy" in archive.namelist()
     except (OSError, zipfile.BadZipFile):
         return False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Released:
+    """What is known of the records, in units of the greatest length.
+
+    Shapes: sums and centred float64 (d, classes); `noise` is σ.
+    """
+
+    sums: Floats
+    noise: float
+
+    @property
+    def centred(self) -> Floats:
+        """The sums less their mean over classes."""
+        return np.asarray(self.sums - self.sums.mean(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fitted:
+    """Weights float64 (d, classes), and how they follow from the centred sums: by (d, d), of n records."""
+
+    weights: Floats
+    turn: Floats
+    gram: Floats
+    records: float
+
+
+def fit_sums_student(
+    noisy: Ints, feature_map: FeatureMap, pool: NDArray[Any], *, sigma: float, balanced: bool = False
+) -> SumsStudent:
+    """Ridge regression on classes from noisy sums and the public pool, in closed form, and its calibration.
+
+    With G = n E φφᵀ of the pool, S = G W* + noise where scores φ·W* are class probabilities. The noise of σ
+    is on S, so what is fitted is S: W = (G² + cG + λ²)⁻¹ G (S - mean over classes), the minimum of |S - GW|²
+    + λ²|W|² where c is 0. λ = σ/τ, where a prior expects weights of about τ = √((1 - 1/K)/K), the deviation
+    of one of K classes' indicator. Chance has its part in n records and in a pool of p: as they are drawn S
+    and G waver by a variance of about τ²G, and of τ²G n/p, so c = 1 + n/p. n is what the sums say of a
+    function that is 1 on the pool.
+
+    With `balanced` each class counts alike, however many records it has. Shapes: noisy int64 (dimension,
+    classes); pool as the map takes it; `sigma` in steps, of the noise that is known to be in it.
+
+    Raises:
+        InputError: sums of another shape than the map's, or an empty pool.
+    """
+    if noisy.ndim != 2 or len(noisy) != feature_map.dimension or len(pool) == 0:
+        raise InputError(
+            f"the sums are {noisy.shape}, the pool has {len(pool)} inputs: ({feature_map.dimension}, "
+            "classes) and one input at least are meant"
+        )
+    unit = float(np.sqrt(feature_map.squared_norm))
+    released, features = _Released(noisy / unit, sigma / unit), feature_map.scaled(pool)
+    gram = _gram(features)
+    counts = _class_counts(released.sums, gram, features.mean(axis=0, dtype=np.float64))
+    records = max(float(counts.sum()), 1.0)
+    fitted = _fit(released, gram, records, len(features))
+    offset = np.zeros(noisy.shape[1])
+    if balanced:
+        offset = -np.log(np.maximum(counts, 1.0) / np.maximum(counts, 1.0).sum())
+    return SumsStudent(
+        feature_map, fitted.weights, sharpness=_sharpness(released, features, records), offset=offset
+    )
+
+
+def _gram(features: NDArray[np.float32]) -> Floats:
+    return np.asarray((features.T @ features).astype(np.float64) / len(features))
+
+
+def _fit(released: _Released, gram: Floats, records: float, pool: int) -> _Fitted:
+    """Weights by a pool of so many inputs with the mean `gram` of φφᵀ."""
+    whole = records * gram
+    bracket = whole @ whole + (1 + records / pool) * whole
+    classes = released.sums.shape[1]
+    expected = (1 - 1 / classes) / classes  # τ²
+    bracket[np.diag_indices_from(bracket)] += released.noise**2 / expected + _TINY * records**2
+    turn = cho_solve(cho_factor(bracket, lower=True, overwrite_a=True, check_finite=False), whole)
+    return _Fitted(turn @ released.centred, turn, gram, records)
+
+
+def _class_counts(sums: Floats, gram: Floats, mean: Floats) -> Floats:
+    """Records of each class, float64 (classes,), by a function of features that is about 1 on the pool."""
+    bracket = gram.copy()
+    bracket[np.diag_indices_from(bracket)] += _ALIKE
+    ones = cho_solve(cho_factor(bracket, lower=True), mean)
+    return np.asarray(ones @ sums) / float(ones @ mean)
+
+
+def _sharpness(released: _Released, features: NDArray[np.float32], records: float) -> float:
+    """The s at which softmax(s · scores) has the greatest likelihood of the labels in the sums.
+
+    That is n (s·fit - E ln Σ exp(s·scores)): the sums tell the first, inputs of the pool that had no part in
+    the Gram matrix the second. From the fit is taken what the noise and the drawing of the records, whose
+    labels differ from scores by `left` in the square, add to it (Stein's lemma).
+    """
+    held = np.arange(len(features)) % _HELD_OUT == 0
+    if not (~held).any():
+        held = ~held
+    fitted = _fit(released, _gram(features[~held]), records, int((~held).sum()))
+    scores = (features[held] @ fitted.weights).astype(np.float64)
+    classes = scores.shape[1]
+    by_noise = released.noise**2 * (classes - 1) * float(np.trace(fitted.turn))
+    fit = (float((released.sums * fitted.weights).sum()) - by_noise) / records
+    left = max(0.0, 1 - 1 / classes - 2 * fit + float((scores**2).sum(axis=1).mean()))
+    top = scores.max(axis=1, keepdims=True)
+    # More would ask for certainty: hospitals' records and the pool are not quite alike.
+    fit = min(fit - left * float((fitted.gram * fitted.turn).sum()), _BELIEVED * float(top.mean()))
+
+    def loss(log_s: float) -> float:
+        s = np.exp(log_s)
+        return float((np.log(np.exp(s * (scores - top)).sum(axis=1)) + s * top[:, 0]).mean() - s * fit)
+
+    return float(np.exp(minimize_scalar(loss, bounds=_SHARPNESS, method="bounded").x))

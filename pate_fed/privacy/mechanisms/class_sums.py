@@ -30,6 +30,9 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of
@@ -37,6 +40,7 @@ from pate_fed.privacy.bounds.noise_law import GAUSSIAN
 from pate_fed.privacy.checks import SCALE_LIMITS, check_count, check_delta, check_epsilon, check_scale
 from pate_fed.privacy.label_dp import LabelRelease
 from pate_fed.privacy.mechanisms.events import hospital_noise, sum_distance
+from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.protection import RECORD, Protection
 
 MOST_ENTRIES = 10**8
@@ -105,6 +109,17 @@ class ClassSums(LabelRelease):
             entries=self.dimension * self.num_classes,
         )
         return Cost(outcomes=((sums, 1),))
+
+    def noisy(self, total: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
+        """The exact sum with noise on every entry, int64 (dimension, classes).
+
+        Raises:
+            InputError: a sum of another shape.
+        """
+        shape = self.dimension, self.num_classes
+        if total.shape != shape or total.dtype.kind not in "iu":
+            raise InputError(f"the sum is {total.dtype} {total.shape}: whole numbers {shape} are meant")
+        return total.astype(np.int64) + noise.discrete_gaussian(shape, sigma=self.sigma)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,21 @@
-"""The class-sums student's file."""
+"""The class-sums student: what noisy sums teach it, and its file."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import build_feature_map
+from pate_fed.learning.features.feature_map import FeatureMap
 from pate_fed.learning.features.settings import FeatureSettings
-from pate_fed.learning.students.class_sums import SumsStudent
+from pate_fed.learning.students.class_sums import SumsStudent, fit_sums_student
+from pate_fed.privacy import SeededNoise
+from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums, SumShape, least_sigma
 
 
 @pytest.mark.parametrize("kind", ["table", "images"])
@@ -48,3 +53,107 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         SumsStudent.load(path)
     with pytest.raises(InputError, match="no such file"):
         SumsStudent.load(tmp_path / "none.npz")
+
+
+Rows = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SETTINGS = FeatureSettings(columns=(1, 1, 1))
+
+
+def _records(count: int, *, seed: int, rare: float = 1 / 3) -> tuple[Rows, Ints]:
+    """Three overlapping classes in three numbers, the last of which is rare."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(3, count, p=[(1 - rare) / 2, (1 - rare) / 2, rare])
+    return rng.normal(0, 1, (count, 3)) + 1.6 * np.eye(3)[labels], labels.astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def feature_map() -> FeatureMap:
+    """A map of 400 public rows."""
+    return build_feature_map(SETTINGS, _records(400, seed=0)[0])
+
+
+def _noisy(feature_map: FeatureMap, total: Ints, epsilon: float, seed: int = 0) -> tuple[Ints, float]:
+    size = {"num_classes": 3, "dimension": feature_map.dimension, "squared_norm": feature_map.squared_norm}
+    sigma = least_sigma(epsilon, 1e-5, SumShape(**size))
+    return ClassSums(**size, sigma=sigma).noisy(total, SeededNoise(seed)), sigma
+
+
+def test_the_student_learns_and_more_noise_teaches_less(feature_map: FeatureMap) -> None:
+    pool, (rows, labels), (asked, truth) = (
+        _records(400, seed=0)[0],
+        _records(6000, seed=1),
+        _records(3000, seed=2),
+    )
+    total = feature_map.contributions(rows, labels, num_classes=3)
+    right = {}
+    for epsilon in (0.002, 0.3, 3.0):
+        noisy, sigma = _noisy(feature_map, total, epsilon)
+        student = fit_sums_student(noisy, feature_map, pool, sigma=sigma)
+        right[epsilon] = float((student.predict(asked) == truth).mean())
+        shares = student.predict_proba(asked)
+        assert shares.shape == (3000, 3) and shares.sum(axis=1) == pytest.approx(1, abs=1e-5)
+        assert (shares.argmax(axis=1) == student.predict(asked)).all()
+    best = 0.76  # of Bayes' rule, about
+    assert right[3.0] > best - 0.03 and right[0.3] > best - 0.1 and right[0.002] < 0.6
+    sure = student.predict_proba(asked).max(axis=1).mean()
+    assert sure == pytest.approx(right[3.0], abs=0.06)
+
+
+def test_weights_are_the_ridge_regression_that_they_are_said_to_be(feature_map: FeatureMap) -> None:
+    pool, (rows, labels) = _records(400, seed=0)[0], _records(2000, seed=1)
+    total = feature_map.contributions(rows, labels, num_classes=3)
+    unit = math.sqrt(feature_map.squared_norm)
+    student = fit_sums_student(total, feature_map, pool, sigma=5 * unit)
+    features = feature_map.scaled(pool).astype(np.float64)
+    sums = total / unit
+    centred = sums - sums.mean(axis=1, keepdims=True)
+    found = []
+    for count in (1990.0, 2000.0, 2010.0):  # it estimates how many records there are
+        gram = count * features.T @ features / 400
+        left = gram @ gram + (1 + count / 400) * gram + 25 / (2 / 9) * np.eye(len(gram))
+        found.append(np.abs(student.weights - np.linalg.solve(left, gram @ centred)).max())
+    assert min(found) < 0.02 * np.abs(student.weights).max()
+
+
+def test_balanced_weighs_a_rare_class_up(feature_map: FeatureMap) -> None:
+    rows, labels = _records(6000, seed=1, rare=0.05)
+    asked, truth = _records(4000, seed=2, rare=0.05)
+    pool = _records(400, seed=3, rare=0.05)[0]
+    noisy, sigma = _noisy(feature_map, feature_map.contributions(rows, labels, num_classes=3), 1.0)
+    recall = {}
+    for balanced in (False, True):
+        student = fit_sums_student(noisy, feature_map, pool, sigma=sigma, balanced=balanced)
+        right = student.predict(asked) == truth
+        recall[balanced] = [float(right[truth == label].mean()) for label in range(3)]
+    assert recall[True][2] > recall[False][2] + 0.2
+    assert np.mean(recall[True]) > np.mean(recall[False]) + 0.03
+
+
+def test_noise_in_shares_has_the_stated_deviation_and_is_whole() -> None:
+    size = {"num_classes": 4, "dimension": 500, "squared_norm": 100}
+    shared = SharedClassSums(**size, sigma_party=20.0, survivors=4, colluders=1)
+    draws = [SeededNoise(seed).discrete_gaussian((500, 4), sigma=shared.sigma_party) for seed in range(3)]
+    every = sum(draws)
+    assert every.dtype == np.int64 and every.shape == (500, 4)
+    assert every.std() == pytest.approx(shared.sigma, rel=0.05)
+    sums = ClassSums(**size, sigma=30.0)
+    total = np.full((500, 4), 7, dtype=np.int64)
+    assert (sums.noisy(total, SeededNoise(1)) - 7).std() == pytest.approx(30, rel=0.05)
+
+
+def test_sums_of_another_shape_are_refused(feature_map: FeatureMap) -> None:
+    sums = ClassSums(num_classes=3, dimension=4, squared_norm=100, sigma=30.0)
+    for total in (np.zeros((4, 2), dtype=np.int64), np.zeros((4, 3))):
+        with pytest.raises(InputError, match="whole numbers"):
+            sums.noisy(total, SeededNoise(0))
+    with pytest.raises(InputError, match="the sums are"):
+        fit_sums_student(np.zeros((4, 3), dtype=np.int64), feature_map, np.zeros((3, 3)), sigma=5.0)
+
+
+def test_nothing_but_noise_gives_a_student_that_knows_nothing_and_says_so(feature_map: FeatureMap) -> None:
+    pool = _records(400, seed=0)[0]
+    noisy, sigma = _noisy(feature_map, np.zeros((feature_map.dimension, 3), dtype=np.int64), 1.0)
+    shares = fit_sums_student(noisy, feature_map, pool, sigma=sigma).predict_proba(pool)
+    assert np.isfinite(shares).all()
