@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import DECIMAL, add_command, add_option
 from pate_fed.errors import InputError
-from pate_fed.format import counted
+from pate_fed.format import counted, printable
 
 if TYPE_CHECKING:
     from pate_fed.data.infer import InferredSchema, Text
@@ -87,7 +87,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     print(f"wrote {out}: {counted(numbers, 'column')} of numbers, {len(categories)} of categories")
     print(f"label: {schema.label} ({', '.join(schema.classes)}); patient: {schema.patient or 'none named'}")
     for name, why in found.left_out:
-        print(f"left out: {name} {why}")
+        print(f"left out: {printable(name)} {why}")
     for line in _about_patients(found):
         print(line)
     if clients is None:

@@ -82,6 +82,15 @@ def test_study_new_writes_none_of_them_whatever_else_is_agreed_to(place: Path, r
     assert run(*plain, *agreed).code == 0 and found_in(Path("study.toml").read_bytes(), TEXTS[:1])
 
 
+def test_what_is_dealt_out_of_one_file_has_none_of_them(place: Path, run: Any) -> None:
+    """Of unread columns, their names and patients' names; the pool that is made is public."""
+    (file, *_) = files = write_hospitals(Path.cwd(), TEXTS)
+    Path("yes.txt").write_text("\n".join(AGREED), encoding="utf-8")
+    new = ("study", "new", "--csv", str(file), "--deal", "4", "--label", "ill", "--yes-to", "yes.txt")
+    assert run(*new).code == 0 and len([*Path("study-files").iterdir()]) == 5
+    assert leaks([place], TEXTS, without=files) == {}
+
+
 def _plant(
     files: Sequence[Path], texts: Sequence[Planted], spot: str, drawn: random.Random, *, whose: int
 ) -> None:

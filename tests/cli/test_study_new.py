@@ -69,14 +69,15 @@ def test_a_file_that_cannot_be_read_writes_nothing(run: Any) -> None:
 
 
 def test_one_file_is_dealt_out_to_parties_and_a_pool(run: Any) -> None:
-    """Two rows a patient stay together; nothing is lost, nothing is there twice."""
+    """Two rows a patient stay together; no row is lost, none is there twice, and patients are numbers."""
     rows = [f"p{n // 2},{n},{'fm'[n % 2]},{'ill' if n % 3 else 'well'}" for n in range(60)]
     Path("all.csv").write_text("\n".join(["patient,age,sex,outcome", *rows]) + "\n", encoding="utf-8")
     code, out, _ = agree(run, "study", "new", "--csv", "all.csv", "--deal", "4", "--out", "try.toml")
     assert code == 0 and "try it on these files: flower-simulation --config try.toml" in out
     dealt = {path.name: path.read_text().splitlines()[1:] for path in Path("try-files").iterdir()}
     assert sorted(dealt) == ["party-1.csv", "party-2.csv", "party-3.csv", "party-4.csv", "pool.csv"]
-    assert sorted(row for part in dealt.values() for row in part) == sorted(rows)
+    numbered = [f"{n // 2 + 1}{row[row.index(',') :]}" for n, row in enumerate(rows)]
+    assert sorted(row for part in dealt.values() for row in part) == sorted(numbered)
     patients = [{row.split(",")[0] for row in part} for part in dealt.values()]
     assert sum(map(len, patients)) == 30 and [len(part) for part in dealt.values()].count(10) == 4
     study = read_study(Path("try.toml"))
