@@ -184,7 +184,7 @@ BUDGET = {
     "pate_fed": (750, 7),
     "pate_fed/cli": (7_250, 49),
     "pate_fed/config": (2_300, 16),
-    "pate_fed/data": (3_540, 21),
+    "pate_fed/data": (3_550, 21),
     "pate_fed/flower": (3_150, 14),
     "pate_fed/identity": (1_150, 8),
     "pate_fed/kinds": (5_500, 33),

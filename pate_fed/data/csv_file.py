@@ -57,6 +57,7 @@ class _Column:
     open: str = ""  # the signs of those that may be either
     day_first: bool = False
     month_first: bool = False
+    style: str | None = None  # of those that may be either; empty: nothing tells
 
     @property
     def is_numbers(self) -> bool:
@@ -179,22 +180,26 @@ class CsvFile:
         """What the decimal sign is where a number itself does not tell."""
         if self._decimal is not None:
             return self._decimal
-        column, others = self._kinds()[place], [each for each in self._kinds() if each.is_numbers]
-        for known in ([column], others):
-            points, commas = sum(each.point for each in known), sum(each.comma for each in known)
-            if points and commas:
-                break
-            if points or commas:
-                return POINT if points else COMMA
-        else:
-            if self._separator == "," and column.open == ".":
-                return POINT  # with decimal commas nobody separates values by commas
+        column = self._kinds()[place]
+        if column.style is None:
+            column.style = self._told_style(column)
+        if column.style:
+            return column.style
         sign = "," if "," in text else "."
         raise InputError(
             f"{self.path} row {row}, column {self.header[place]}: {text} may be {text.replace(sign, '')} or "
             f"{text.replace(sign, '.')}, and nothing in the file tells; say how it writes numbers: --decimal "
             "point or --decimal comma"
         )
+
+    def _told_style(self, column: _Column) -> str:
+        """By the column's other numbers, else by other columns'; empty where nothing tells."""
+        for known in ([column], [each for each in self._kinds() if each.is_numbers]):
+            points, commas = sum(each.point for each in known), sum(each.comma for each in known)
+            if points or commas:
+                return "" if points and commas else POINT if points else COMMA
+        # With decimal commas nobody separates values by commas.
+        return POINT if self._separator == "," and column.open == "." else ""
 
     def _pointed(self, text: str, kind: str) -> str:
         bare = _bare(text)
