@@ -94,7 +94,7 @@ class CsvFile:
         self._separator = separator or _told_separator(self._text[self._skipped :])
         self._escaped = _is_escaped(self._text[self._skipped :], self._separator)
         first, *others = [cells for _, cells in islice(self._parsed(), _TRIED)] or [[]]
-        self._width, self._named = _frame(first, others, quoted=re.match('.*\r?\n"', self._text) is not None)
+        self._width, self._named = _frame(first, others, self._separator)
         self.header = first[self._named] if len(first) == self._width else first
         self._columns: list[_Column] | None = None
         self._used = {"the rows' names left out"} if self._named.start else set[str]()  # what is said
@@ -294,7 +294,7 @@ def _is_escaped(text: str, separator: str) -> bool:
     return False
 
 
-def _frame(header: list[str], rows: Sequence[list[str]], *, quoted: bool) -> tuple[int, slice]:
+def _frame(header: list[str], rows: Sequence[list[str]], separator: str) -> tuple[int, slice]:
     """How many values the rows have, and which of them have a column's name.
 
     R and pandas begin each row with its name, in a column without one or beyond the header; spreadsheets, and
@@ -304,8 +304,8 @@ def _frame(header: list[str], rows: Sequence[list[str]], *, quoted: bool) -> tup
     if rows and all(len(cells) == width + 1 for cells in rows):
         if not any(cells[-1] for cells in rows):
             return width + 1, slice(0, width)
-        # Without quotes a decimal comma would look so.
-        return width + 1, slice(int(quoted and len({cells[0] for cells in rows}) == len(rows)), width + 1)
+        named = separator != "," and len({cells[0] for cells in rows}) == len(rows)
+        return width + 1, slice(int(named), width + 1)  # one comma more may be a decimal one: that is asked
     whole, stop = [cells for cells in rows if len(cells) == width], width
     while stop > 1 and not header[stop - 1] and not any(cells[stop - 1] for cells in whole):
         stop -= 1

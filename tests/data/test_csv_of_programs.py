@@ -177,6 +177,8 @@ def test_a_file_by_a_programs_manual_is_read_as_the_rows_that_went_in(program: s
     [
         ("dose   ill\n------ ---\n1.5    0\n", "row 1: the study's column 'dose' is missing"),  # sqlcmd alone
         ("dose,ill\n1,5,0\n2,5,1\n", "row 2: 3 values for 2 columns"),  # commas for both
+        ('"dose","ill"\n"1",5,"0"\n"2",5,"1"\n', "row 2: 3 values for 2 columns"),
+        ("dose;ill\n1;5;0\n1;5;1\n", "row 2: 3 values for 2 columns"),  # these are no rows' names
         ("dose;ill\n1.500,00 EUR;0\n", "row 2, column dose is not a finite number"),
         ('dose;note;ill\n1;"a\\"b";c";0\n', "row 2"),
     ],
