@@ -185,7 +185,7 @@ BUDGET = {
     "pate_fed": (750, 7),
     "pate_fed/cli": (7_200, 49),
     "pate_fed/config": (2_300, 16),
-    "pate_fed/data": (3_500, 21),
+    "pate_fed/data": (3_550, 21),
     "pate_fed/flower": (3_620, 17),
     "pate_fed/identity": (1_130, 7),
     "pate_fed/kinds": (5_400, 32),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import DECIMAL, add_command, add_option
 from pate_fed.errors import InputError
-from pate_fed.format import counted
+from pate_fed.format import counted, printable
 
 if TYPE_CHECKING:
     from pate_fed.data.infer import InferredSchema, Text
@@ -79,7 +79,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     if len(files) > 1:
         data["private"] = [_beside(path, out) for path in files]
     categories = [name for name, values in schema.columns if values]
-    notes = _notes(categories, found.left_out)
+    notes = _notes(categories)
     clients = len(files) if len(files) > 1 else None
     text = study_template(data=data, schema=schema, num_clients=clients, notes=notes, name=out.stem)
     _write(out, text)
@@ -87,7 +87,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     print(f"wrote {out}: {counted(numbers, 'column')} of numbers, {len(categories)} of categories")
     print(f"label: {schema.label} ({', '.join(schema.classes)}); patient: {schema.patient or 'none named'}")
     for name, why in found.left_out:
-        print(f"left out: {name} {why}")
+        print(f"left out: {printable(name)} {why}")
     for line in _about_patients(found):
         print(line)
     if clients is None:
@@ -199,14 +199,15 @@ def _deal(arguments: argparse.Namespace, out: Path, schema: Schema) -> tuple[lis
     return list(dealt.private), dealt.pool
 
 
-def _notes(categories: Sequence[str], left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def _notes(categories: Sequence[str]) -> tuple[str, ...]:
+    """What stands above the columns; a column that is left out is named on the terminal alone."""
     notes = [
         "The columns that every file has. A hospital's file may have others: they are never read.",
         "Another study may be meant than these files show: look at the label, the classes and each column.",
     ]
     if categories:
         notes.append(f"The values of {', '.join(categories)} were read from the files, and agreed to.")
-    return (*notes, *(f"Left out: {name} {why}." for name, why in left_out))
+    return tuple(notes)
 
 
 def _beside(path: Path, out: Path) -> str:

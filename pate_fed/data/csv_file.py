@@ -11,9 +11,11 @@ import csv
 import io
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import islice
 from pathlib import Path
 
 from pate_fed.data.schema import is_missing_word, number_in
@@ -22,7 +24,7 @@ from pate_fed.errors import InputError
 POINT, COMMA = "point", "comma"
 """What separates a number's decimals."""
 
-_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _TRIED = 200  # rows by which a separator is told
 _MOSTLY = 0.9  # of a column's values are numbers: else they are texts, and stay as they are
 _SPACES = " \u00a0\u202f'\u2019"
@@ -31,9 +33,10 @@ _EITHER = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")  # a thousand, or a decimal
 _POINTED = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,})")  # 1,234.5 or 1,234,567
 _COMMAED = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,})")
 _WITH_COMMA = re.compile(r"[-+]?(?:\d+,\d*|,\d+)(?:[eE][-+]?\d+)?")
-_SUSPECT = re.compile(rf"\d[{_SPACES}]\d{{3}}|\d[-./]\d{{1,2}}[-./]\d|\d[A-Za-z]{{3}}\d{{4}}")
-_DATE = re.compile(r"(\d{1,4})([-./])(\d{1,2})\2(\d{1,4})(?:[ T]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?")
-_SAS_DATE = re.compile(r"(\d{1,2})([A-Za-z]{3})(\d{4})")
+_TIME = r"(?:[ T:]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[-+]\d{2}(?::?\d{2})?)?)?"
+_DATE = re.compile(r"(\d{1,4})([-./])(\d{1,2})\2(\d{1,4})" + _TIME)
+_NAMED_DATE = re.compile(r"(\d{1,2})([- ]?)([A-Za-z]{3})\2(\d{4})" + _TIME)  # 31MAR2020, 31-Mar-2020
+_FOOTER = re.compile(r"\(\d+ \w+( \w+)?\)")  # (200 rows), (200 rows affected)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 # Letters of DOS's code page 850 where Windows-1252 has signs that stand after or between no letters.
 _FROM_DOS = re.compile(
@@ -54,6 +57,7 @@ class _Column:
     open: str = ""  # the signs of those that may be either
     day_first: bool = False
     month_first: bool = False
+    style: str | None = None  # of those that may be either; empty: nothing tells
 
     @property
     def is_numbers(self) -> bool:
@@ -88,14 +92,19 @@ class CsvFile:
         self._text, self._encoding = _decoded(path)
         self._skipped, separator = _said_separator(self._text)
         self._separator = separator or _told_separator(self._text[self._skipped :])
-        self.header = next(self._parsed(), (1, []))[1]
+        self._escaped = _is_escaped(self._text[self._skipped :], self._separator)
+        first, *others = [cells for _, cells in islice(self._parsed(), _TRIED)] or [[]]
+        self._width, self._named = _frame(first, others, self._separator)
+        self.header = first[self._named] if len(first) == self._width else first
         self._columns: list[_Column] | None = None
-        self._used: set[str] = set()  # what was met that is said: decimal commas, dates
+        self._used = {"the rows' names left out"} if self._named.start else set[str]()  # what is said
 
     def rows(self, *, plain: bool = False) -> Iterator[tuple[int, list[str]]]:
         """The rows under the header with their numbers, as a spreadsheet counts: the header is row 1.
 
-        Empty rows are left out. `plain` writes the numbers of columns of numbers with a decimal point alone.
+        Empty rows are left out, and what programs write around them: an underlined header, a count of rows, a
+        first column with the rows' names. `plain` writes the numbers of columns of numbers with a decimal
+        point alone.
 
         Raises:
             InputError: a value without an end, or numbers that may be read in two ways.
@@ -103,8 +112,14 @@ class CsvFile:
         rows = self._parsed()
         next(rows, None)
         for number, cells in rows:
-            if number == 2 and len(cells) > 1 and all(cell and not cell.strip("-") for cell in cells):
-                continue  # sqlcmd underlines its header
+            if number == 2 and (len(cells) > 1 or "+" in cells[0]):
+                if all(cell and not cell.strip("-+") for cell in cells):
+                    continue  # sqlcmd and psql underline the header
+            if not any(cells[1:]) and len(self.header) > 1:
+                if not cells[0] or (len(cells) == 1 and _FOOTER.fullmatch(cells[0])):
+                    continue
+            if len(cells) == self._width:
+                cells = cells[self._named]
             if plain:
                 kinds = self._kinds()
                 for place in range(min(len(cells), len(kinds))):
@@ -138,11 +153,19 @@ class CsvFile:
     def _parsed(self) -> Iterator[tuple[int, list[str]]]:
         number = 0
         try:
-            for number, cells in enumerate(_csv(self._text[self._skipped :], self._separator), start=1):
+            for number, cells in enumerate(self._cells(), start=1):
                 if cells or number == 1:
                     yield number, [_clean(cell) for cell in cells]
         except csv.Error as error:
             raise InputError(f"{self.path} row {number + 1}: {_broken(str(error))}") from error
+
+    def _cells(self) -> Iterator[list[str]]:
+        text = self._text[self._skipped :]
+        if not self._escaped:
+            return _csv(text, self._separator)
+        apart = re.escape(self._separator)  # in such a file \N is a missing value
+        text = re.sub(rf"(?<![^{apart}\n])\\N(?![^{apart}\r\n])", "", text)
+        return _csv(text, self._separator, escapechar="\\")
 
     def _kinds(self) -> list[_Column]:
         """What each column's values say of how they are written; all of them are looked at once."""
@@ -157,22 +180,26 @@ class CsvFile:
         """What the decimal sign is where a number itself does not tell."""
         if self._decimal is not None:
             return self._decimal
-        column, others = self._kinds()[place], [each for each in self._kinds() if each.is_numbers]
-        for known in ([column], others):
-            points, commas = sum(each.point for each in known), sum(each.comma for each in known)
-            if points and commas:
-                break
-            if points or commas:
-                return POINT if points else COMMA
-        else:
-            if self._separator == "," and column.open == ".":
-                return POINT  # with decimal commas nobody separates values by commas
+        column = self._kinds()[place]
+        if column.style is None:
+            column.style = self._told_style(column)
+        if column.style:
+            return column.style
         sign = "," if "," in text else "."
         raise InputError(
             f"{self.path} row {row}, column {self.header[place]}: {text} may be {text.replace(sign, '')} or "
             f"{text.replace(sign, '.')}, and nothing in the file tells; say how it writes numbers: --decimal "
             "point or --decimal comma"
         )
+
+    def _told_style(self, column: _Column) -> str:
+        """By the column's other numbers, else by other columns'; empty where nothing tells."""
+        for known in ([column], [each for each in self._kinds() if each.is_numbers]):
+            points, commas = sum(each.point for each in known), sum(each.comma for each in known)
+            if points or commas:
+                return "" if points and commas else POINT if points else COMMA
+        # With decimal commas nobody separates values by commas.
+        return POINT if self._separator == "," and column.open == "." else ""
 
     def _pointed(self, text: str, kind: str) -> str:
         bare = _bare(text)
@@ -186,28 +213,28 @@ class CsvFile:
         if told is None:
             return text
         where, name = f"{self.path} row {row}, column {self.header[place]}", self.header[place]
-        if _letters(name) in _AGES:
-            raise InputError(f"{where}: {text} is a date, and an age is meant; write whole years")
+        if letters_of(name) in _AGES:
+            raise InputError(f"{where}: a date, and an age is meant; write whole years")
         self._used.add("dates as days since 1970-01-01")
         return str(told.toordinal() - _EPOCH)
 
     def _told_date(self, text: str, place: int, row: int) -> date | None:
-        if (sas := _SAS_DATE.fullmatch(text)) and sas[2].lower() in _MONTHS:
-            return _date(sas[3], str(_MONTHS.index(sas[2].lower()) + 1), sas[1])
+        if (named := _NAMED_DATE.fullmatch(text)) and named[3].lower() in _MONTHS:
+            return _date(named[4], str(_MONTHS.index(named[3].lower()) + 1), named[1])
         found = _DATE.fullmatch(text)
         if found is None:
             return None
         first, mark, second, third = found[1], found[2], found[3], found[4]
         if len(first) == 4:
             return _date(first, second, third)
+        column, wrong = self._kinds()[place], ""
         if len(third) != 4:
-            return None
-        column = self._kinds()[place]
-        if mark == "/" and column.day_first == column.month_first:
-            raise InputError(
-                f"{self.path} row {row}, column {self.header[place]}: {text} may begin with its day or its "
-                "month, and nothing in the column tells; write dates as 2026-03-31"
-            )
+            wrong = "has no year of four digits"
+        elif mark == "/" and column.day_first == column.month_first:
+            wrong = "may begin with its day or its month, and nothing in the column tells"
+        if wrong:
+            where = f"{self.path} row {row}, column {self.header[place]}"
+            raise InputError(f"{where}: a date that {wrong}; write dates as 2026-03-31")
         day_first = mark != "/" or column.day_first
         return _date(third, second, first) if day_first else _date(third, first, second)
 
@@ -224,7 +251,8 @@ def _clean(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
-def _letters(name: str) -> str:
+def letters_of(name: str) -> str:
+    """A name in small letters and digits alone: no separators, and no dots over letters."""
     apart = unicodedata.normalize("NFKD", name.casefold())
     return "".join(letter for letter in apart if letter.isalnum())
 
@@ -251,8 +279,37 @@ def _kind(text: str) -> str | None:
     return COMMA if _COMMAED.fullmatch(bare) or _WITH_COMMA.fullmatch(bare) else None
 
 
-def _csv(text: str, separator: str) -> Iterator[list[str]]:
-    return csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+def _csv(text: str, separator: str, escapechar: str | None = None) -> Iterator[list[str]]:
+    lines = io.StringIO(text, newline="")
+    return csv.reader(lines, delimiter=separator, strict=True, escapechar=escapechar)
+
+
+def _is_escaped(text: str, separator: str) -> bool:
+    """Whether a quote within a value is written with a backslash, as MySQL and R's write.table do."""
+    try:
+        if '\\"' in text:
+            deque(_csv(text, separator), maxlen=0)
+    except csv.Error:
+        return True
+    return False
+
+
+def _frame(header: list[str], rows: Sequence[list[str]], separator: str) -> tuple[int, slice]:
+    """How many values the rows have, and which of them have a column's name.
+
+    R and pandas begin each row with its name, in a column without one or beyond the header; spreadsheets, and
+    separators at the ends of rows, make empty columns without one.
+    """
+    width = len(header)
+    if rows and all(len(cells) == width + 1 for cells in rows):
+        if not any(cells[-1] for cells in rows):
+            return width + 1, slice(0, width)
+        named = separator != "," and len({cells[0] for cells in rows}) == len(rows)
+        return width + 1, slice(int(named), width + 1)  # one comma more may be a decimal one: that is asked
+    whole, stop = [cells for cells in rows if len(cells) == width], width
+    while stop > 1 and not header[stop - 1] and not any(cells[stop - 1] for cells in whole):
+        stop -= 1
+    return width, slice(int(stop > 1 and not header[0]), stop)
 
 
 def _decoded(path: Path) -> tuple[str, str]:
@@ -261,13 +318,13 @@ def _decoded(path: Path) -> tuple[str, str]:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if (marked := content[:2] in (b"\xff\xfe", b"\xfe\xff")) or content[1:2] == b"\0":
         try:
-            return content.decode("utf-16"), "UTF-16"
+            return content.decode("utf-16" if marked else "utf-16-le"), "UTF-16"
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: begins as UTF-16 and is damaged; save it as CSV in UTF-8") from error
     if b"\0" in content[:1000]:
-        raise InputError(f"{path}: no CSV, or UTF-16 without its mark; save it as CSV in UTF-8")
+        raise InputError(f"{path}: no CSV, or in an encoding of its own; save it as CSV in UTF-8")
     try:
         return content.decode("utf-8-sig"), "UTF-8"
     except UnicodeDecodeError as error:
@@ -296,7 +353,7 @@ def _said_separator(text: str) -> tuple[int, str]:
 def _told_separator(text: str) -> str:
     """By which most rows have as many values as the header; a comma where nothing tells."""
 
-    def fits(separator: str) -> tuple[float, int]:
+    def fits(separator: str) -> tuple[float, float, int]:
         counts: list[int] = []
         try:
             for cells in _csv(text, separator):
@@ -306,13 +363,14 @@ def _told_separator(text: str) -> str:
                     break
         except csv.Error:  # a quote in the middle of what is no value: not by this
             pass
-        if not counts or counts[0] < 2:
-            return 0.0, 0
-        return sum(count == counts[0] for count in counts) / len(counts), counts[0]
+        first, *others = counts or [0]
+        same, longer = (others.count(first + more) / max(len(others), 1) for more in (0, 1))
+        if first < 2 or (separator == " " and 1 not in (same, longer)):  # spaces stand in values, too
+            return 0.0, 0.0, 0
+        return same if others else 1.0, longer, first
 
     found = {separator: fits(separator) for separator in _SEPARATORS}
-    best = max(found, key=lambda separator: found[separator])
-    return best if found[best][1] and found[best] > found[","] else ","
+    return max(found, key=lambda separator: found[separator])  # the comma, where nothing tells
 
 
 def _broken(error: str) -> str:

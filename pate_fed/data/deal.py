@@ -30,8 +30,9 @@ class Dealt:
 def deal_csv(path: Path, folder: Path, *, parties: int, schema: Schema, decimal: str | None = None) -> Dealt:
     """Write a file for each party, and one of a random third as the public pool, in a new `folder`.
 
-    All rows of one patient, where the schema names these, go to one file. Parties have equally many of these.
-    A row without its label or patient, which no party could use, goes to none.
+    They have the schema's columns alone, and numbers for patients. All rows of one patient, where the schema
+    names these, go to one file. Parties have equally many of these. A row without its label or patient, which
+    no party could use, goes to none.
 
     Raises:
         InputError: fewer rows or patients than files, a file that cannot be read, or a folder that is there.
@@ -59,12 +60,14 @@ def deal_csv(path: Path, folder: Path, *, parties: int, schema: Schema, decimal:
             f"{folder}: cannot be made ({error.strerror}); --deal writes its files there"
         ) from error
     pool = folder / "pool.csv"
+    names = {schema.label, schema.patient, *(name for name, _ in schema.columns)}
+    kept = [place for place, name in enumerate(header) if name in names]
     for written, part in [
         (pool, order[:public]),
         *((each, order[public + place :: parties]) for place, each in enumerate(private)),
     ]:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([header, *(row for unit in part for row in unit)])
+        text, table = io.StringIO(), [header, *(row for unit in part for row in unit)]
+        csv.writer(text, lineterminator="\n").writerows([row[place] for place in kept] for row in table)
         write_private(written, text.getvalue().encode(), durable=False)
     return Dealt(private=tuple(private), pool=pool, left_out=tuple(left_out))
 
@@ -82,4 +85,7 @@ def _units(
             left_out.append(number)
         else:
             units.setdefault(str(number) if key is None else cells[key], []).append(cells)
+    for number, unit in enumerate(units.values() if key is not None else (), start=1):
+        for cells in unit:
+            cells[key or 0] = str(number)
     return list(units.values()), left_out

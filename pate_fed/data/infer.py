@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pate_fed.data.csv_file import CsvFile
+from pate_fed.data.csv_file import CsvFile, letters_of
 from pate_fed.data.schema import MISSING, Schema, is_missing_word, number_in
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
@@ -19,14 +18,15 @@ _MOSTLY = 0.9
 _ALL_DIFFERENT = 1000  # whole numbers, none of them twice: no measurement does that, a counter does
 _NUMBERED = re.compile(r"(^|[_\W])(id|nbr|nr|no|num|number|key|index|uid|uuid)$|Id$|ID$")
 _LABELS = ("label", "class", "target", "outcome", "diagnosis", "y")
-# Names as `_plain` writes them, the surest first: a patient may have several cases.
+# Names as `letters_of` writes them, the surest first: a patient may have several cases.
 _NUMBER_WORDS = "(id|uid|ident|identifier|nr|nbr|no|num|nummer|number|key|code|schlussel|pseudonym)"
 _PATIENTS = (
     re.compile(f"(patient|patienten|patientin|mrn|pid)s?{_NUMBER_WORDS}?|pat{_NUMBER_WORDS}"),
     re.compile(f"(subject|subjekt|proband|probanden){_NUMBER_WORDS}?|u?subjid|person{_NUMBER_WORDS}"),
     re.compile(f"(case|fall){_NUMBER_WORDS}"),  # alone a control's other, or a fall
 )
-_DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*")
+_DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*|\d{1,2}[- ]?[A-Za-z]{3}[- ]?\d{4}\b.*")
+_DAYS = 'written as "number" into the study, days since 1970-01-01 are read'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +104,10 @@ def infer_schema(
             columns.append((name, ()))
         elif not values:
             left_out.append((name, "has no value"))
+        elif all(_DATE.fullmatch(value) for value in values):
+            left_out.append((name, f"holds dates: {_DAYS}"))
         elif len(values) > MOST_VALUES:
-            left_out.append((name, _many_texts(values)))
+            left_out.append((name, f"has {len(values)} texts: names or notes"))
         else:
             columns.append((name, values))
     if not columns:
@@ -131,7 +133,7 @@ def infer_schema(
         rows=rows,
         texts=tuple(texts),
         perhaps_patients=tuple(name for name in asked if _may_name_patients(name, counts[name])),
-        cases=patient is not None and _PATIENTS[-1].fullmatch(_plain(patient)) is not None,
+        cases=patient is not None and _PATIENTS[-1].fullmatch(letters_of(patient)) is not None,
         read_as=tuple(f"{file.path} read as {told}" for file in files if (told := file.described())),
     )
 
@@ -180,15 +182,9 @@ def _named(path: Path, header: list[str], name: str, option: str) -> str:
     return name
 
 
-def _plain(name: str) -> str:
-    """A name in small letters and digits alone: no separators, and no dots over letters."""
-    apart = unicodedata.normalize("NFKD", name.casefold())
-    return "".join(letter for letter in apart if letter.isalnum())
-
-
 def _patient(names: Sequence[str]) -> str | None:
     """The column that is a patient's by its name, the surest name first; None where there is none."""
-    found = (name for usual in _PATIENTS for name in names if usual.fullmatch(_plain(name)))
+    found = (name for usual in _PATIENTS for name in names if usual.fullmatch(letters_of(name)))
     return next(found, None)
 
 
@@ -230,11 +226,6 @@ def _identifies(name: str, count: Counter[str], *, files: int) -> bool:
     if len(count) < enough or max(count.values()) > files:  # each file may number its own
         return False
     return all(text.isascii() and text.isdigit() for text in count)
-
-
-def _many_texts(values: Sequence[str]) -> str:
-    """Why a column of so many texts is left out."""
-    return f"has {len(values)} texts: a name, a date or a note"
 
 
 def _words(count: Counter[str], places: Mapping[str, str] | None = None) -> set[str] | None:

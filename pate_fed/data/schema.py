@@ -14,11 +14,11 @@ from typing import Any
 
 from pate_fed.structure import check, refusal, setting
 
-MISSING = frozenset({"", "?", "NA", "N/A", "nan", "NaN", "NULL", "null"})
+MISSING = frozenset({"", "?", "NA", "N/A", "nan", "NaN", "NULL", "null", "\\N"})
 # What stands for a missing value among numbers, beside MISSING. Any other text there may be a patient's.
 _MISSING_WORDS = """
-    -, --, –, —, ., .., *, /, x, na, n/a, n.a., n. a., #n/a, #na, nan, nil, none, null, (null), \\n, nd, n.d.,
-    not available, not done, not known, unknown, unk, missing, pending,
+    -, --, –, —, ., .., *, /, x, na, n/a, n.a., n. a., #n/a, #na, #n/d, #nv, #null!, nan, nil, none, null,
+    (null), \\n, nd, n.d., not available, not done, not known, unknown, unk, missing, pending,
     unbekannt, unbek, unbek., k.a., k. a., keine angabe, fehlt, fehlend, nicht erhoben, nicht bekannt,
     inconnu, inconnue, manquant, non disponible, non connu, nr, n.r., non renseigné,
     desconocido, desconocida, sin dato, no disponible, s/d, desconhecido, sem dados,
@@ -26,7 +26,9 @@ _MISSING_WORDS = """
     tuntematon, puuttuu, nieznany, nieznane, brak, brak danych, neznámé, neuvedeno, bilinmiyor,
     неизвестно, нет данных, 不明, 不详
 """
-_KNOWN_WORDS = frozenset(word.strip() for word in _MISSING_WORDS.split(","))
+_KNOWN_WORDS = frozenset(word.strip() for word in _MISSING_WORDS.split(",")) | {
+    f".{letter}" for letter in "_abcdefghijklmnopqrstuvwxyz"
+}  # the last of SAS and Stata
 MOST_TEXT = 1000  # characters of a name or a value
 
 

@@ -1,4 +1,7 @@
-"""Records of a CSV file, encoded by a study's schema; errors name row, column and what would be right."""
+"""Records of a CSV file, encoded by a study's schema.
+
+Errors name row, column and what would be right, never what stands there: they are kept in logs.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,7 @@ _YES_NO = (
     frozenset("yes y ja j oui sí si sì sim tak ano true wahr vrai verdadero vero".split()),
     frozenset("no n nein non não nao nie ne nee nej nei false falsch faux falso".split()),
 )
-_ALL_WORDS = _YES_NO[0] | _YES_NO[1]
+_BITS = (("t", "1"), ("f", "0"))  # as databases write them; alone they may mean anything
 
 
 class _Names:
@@ -122,9 +125,10 @@ class _Names:
         said = [
             [place for place, value in enumerate(values) if value.casefold() in words] for words in _YES_NO
         ]
+        self._words: dict[str, int] = {}
         if all(len(places) == 1 for places in said):
-            for words, [place] in zip(_YES_NO, said, strict=True):
-                self._exact = dict.fromkeys(words, place) | self._exact
+            for words, bits, [place] in zip(_YES_NO, _BITS, said, strict=True):
+                self._words |= dict.fromkeys((*words, *bits), place)
         numbers = [number_in(value) for value in values]
         self._numbers: dict[float, int] = {
             number: place
@@ -136,7 +140,7 @@ class _Names:
         """The place of a value: as it is written, or as a number (1.0 for 1); None where it is not there."""
         place = self._exact.get(text)
         if place is None:
-            place = self._exact.get(text.casefold()) if text.casefold() in _ALL_WORDS else None
+            place = self._words.get(text.casefold())
         number = None if place is not None else number_in(text)
         return place if number is None else self._numbers.get(number)
 
@@ -190,16 +194,16 @@ class _RowReader:
             chosen = values.find(text)
             if chosen is None and not self.schema.lacks(text):
                 hint = _meant(text, values.values, "did you mean {}?")
-                raise InputError(f"{where}: {_shown(text)} is none of {', '.join(values.values)}{hint}")
+                raise InputError(f"{where} is none of {', '.join(values.values)}{hint}")
             return [float(place == chosen) for place in range(len(values.values))]
         if self.schema.lacks(text) or is_missing_word(text):
             return [math.nan]
         number = number_in(text)
         if number is None:
             missing = "a word for a missing value stands in the study's data.table.missing"
-            raise InputError(f"{where}: {_shown(text)} is not a finite number; {missing}")
+            raise InputError(f"{where} is not a finite number; {missing}")
         if abs(number) > LARGEST:
-            raise InputError(f"{where}: {_shown(text)} is too large: at most {LARGEST:.1e} is meant")
+            raise InputError(f"{where} is too large: at most {LARGEST:.1e} is meant")
         return [number]
 
     def _label(self, text: str, where: str) -> int:
@@ -209,7 +213,7 @@ class _RowReader:
         known = ", ".join(self.schema.classes)
         if not self.schema.lacks(text):
             hint = _meant(text, self.schema.classes, "did you mean {}?")
-            raise InputError(f"{where}: {_shown(text)} is none of the classes {known}{hint}")
+            raise InputError(f"{where} is none of the classes {known}{hint}")
         if self.labelled:
             raise InputError(f"{where}: the label is missing; one of {known} is meant in every row")
         return UNLABELLED
@@ -223,7 +227,3 @@ class _RowReader:
                 f"{where}: the patient is missing; give every row one, of its own where it is not known"
             )
         return f"\n{where}"  # of its own: no patient's name begins so
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:40] + "…")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -70,14 +69,15 @@ def test_a_file_that_cannot_be_read_writes_nothing(run: Any) -> None:
 
 
 def test_one_file_is_dealt_out_to_parties_and_a_pool(run: Any) -> None:
-    """Two rows a patient stay together; nothing is lost, nothing is there twice."""
+    """Two rows a patient stay together; no row is lost, none is there twice, and patients are numbers."""
     rows = [f"p{n // 2},{n},{'fm'[n % 2]},{'ill' if n % 3 else 'well'}" for n in range(60)]
     Path("all.csv").write_text("\n".join(["patient,age,sex,outcome", *rows]) + "\n", encoding="utf-8")
     code, out, _ = agree(run, "study", "new", "--csv", "all.csv", "--deal", "4", "--out", "try.toml")
     assert code == 0 and "try it on these files: flower-simulation --config try.toml" in out
     dealt = {path.name: path.read_text().splitlines()[1:] for path in Path("try-files").iterdir()}
     assert sorted(dealt) == ["party-1.csv", "party-2.csv", "party-3.csv", "party-4.csv", "pool.csv"]
-    assert sorted(row for part in dealt.values() for row in part) == sorted(rows)
+    numbered = [f"{n // 2 + 1}{row[row.index(',') :]}" for n, row in enumerate(rows)]
+    assert sorted(row for part in dealt.values() for row in part) == sorted(numbered)
     patients = [{row.split(",")[0] for row in part} for part in dealt.values()]
     assert sum(map(len, patients)) == 30 and [len(part) for part in dealt.values()].count(10) == 4
     study = read_study(Path("try.toml"))
@@ -140,41 +140,3 @@ def test_what_is_not_public_is_asked_about_value_by_value(run: Any, monkeypatch:
     assert not Path("study.toml").exists()
     monkeypatch.setattr(sys, "stdin", Terminal("yes\nyes\nyes\n"))
     assert run(*command)[0] == 0 and "see Mrs Q" in Path("study.toml").read_text()
-
-
-def test_no_text_of_a_record_is_in_what_is_written(run: Any) -> None:
-    """1,000 texts planted in every column of four hospitals' files, in columns of every kind."""
-    drawn, planted = random.Random(0), []
-    columns = ("patient", "age", "chol", "sex", "ward", "grade", "note", "seen", "outcome")
-    files = [f"h{n}.csv" for n in range(4)]
-    tries = 0
-    while len(planted) < 1000:
-        tries += 1
-        column, share = columns[tries % len(columns)], drawn.choice([1, 2, 7, 40])
-        texts = [f"Mrs Q{tries}x{n} 12.3.1951" for n in range(share)]
-        planted += texts
-        for file in files:
-            rows = []
-            for n in range(60):
-                row = [f"p{n}", str(n), f"{n}.5", "fm"[n % 2], "NA" if n % 9 else "7", str(n % 3), f"n{n}"]
-                row += [f"{1 + n % 28}.3.2024", "ill" if n % 3 else "well"]
-                rows.append(row)
-            if file == files[tries % 4]:
-                for n, text in enumerate(texts):
-                    rows[n][columns.index(column)] = text
-            Path(file).write_text("\n".join(map(",".join, [list(columns), *rows])) + "\n", encoding="utf-8")
-        Path("pool.csv").write_text(
-            "patient,age,chol,sex,ward,grade,note,seen,outcome\n"
-            + ",".join(["", "1", "1", "f", "7", "1", "", "", "ill"])
-            + "\n,1,1,m,7,1,,,well\n",
-            encoding="utf-8",
-        )
-        code, _, _ = run("study", "new", "--csv", *files)
-        written = b"".join(
-            path.read_bytes() for path in Path().iterdir() if path.name not in {*files, "pool.csv"}
-        )
-        assert not any(text.encode() in written for text in texts), (column, share)
-        assert code in (0, 2) and b"Mrs" not in written
-        if code == 0:
-            assert column in ("patient", "note", "seen") or share > 20
-        Path("study.toml").unlink(missing_ok=True)

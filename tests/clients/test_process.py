@@ -45,7 +45,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (_thousands, "column mean radius: 1.234 may be 1234 or 1.234"),
         (_one_patient, "20 teachers for 1 patients"),
-        (lambda text: text.replace("benign", "good", 1), "'good' is none of the classes"),
+        (lambda text: text.replace("benign", "good", 1), "column diagnosis is none of the classes"),
     ],
 )
 def test_records_that_cannot_be_used_connect_to_nobody(

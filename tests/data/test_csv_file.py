@@ -180,7 +180,9 @@ def test_sqlcmd_underlines_its_header_and_counts_its_rows(meant: Rows, tmp_path:
     path.write_text("".join([first, lines + "\n", *others]), encoding="utf-8")
     _same(_read(path), meant)
     path.write_text("".join([first, lines + "\n", *others, "\n(200 rows affected)\n"]), encoding="utf-8")
-    with pytest.raises(InputError, match=r"row 204: 1 values for 7 columns"):
+    _same(_read(path), meant)
+    path.write_text("".join([first, *others, "200 rows\n"]), encoding="utf-8")
+    with pytest.raises(InputError, match=r"row 202: 1 values for 7 columns"):
         _read(path)
 
 
@@ -199,10 +201,10 @@ def _table(tmp_path: Path, text: str) -> Path:
         ("dose;ill\n1.234;0\n2.345;1\n", r"row 2, column dose: 1\.234 may be 1234 or 1\.234.*--decimal"),
         ('dose,ill\n"1,234",0\n', r"row 2, column dose: 1,234 may be 1234 or 1\.234.*--decimal"),
         ('dose,ill\n"1,5",0\n1.5,0\n"1,234",1\n', r"row 4, column dose: 1,234 may be 1234 or 1\.234"),
-        ("since,ill\n03/04/2020,0\n", r"row 2, column since: 03/04/2020 may begin with its day or its month"),
-        ("age,ill\n12.03.1951,0\n", r"row 2, column age: 12\.03\.1951 is a date, and an age is meant"),
-        ("since,ill\n12.03.51,0\n", r"row 2, column since: '12\.03\.51' is not a finite number"),
-        ("since,ill\n31.02.2020,0\n", r"row 2, column since: '31\.02\.2020' is not a finite number"),
+        ("since,ill\n03/04/2020,0\n", "row 2, column since: a date that may begin with its day or its month"),
+        ("age,ill\n12.03.1951,0\n", "row 2, column age: a date, and an age is meant"),
+        ("since,ill\n12.03.51,0\n", "row 2, column since: a date that has no year of four digits"),
+        ("since,ill\n31.02.2020,0\n", "row 2, column since is not a finite number"),
         ("since,ill\n12/31/2020,0\n31/12/2020,1\n", r"may begin with its day or its month"),
     ],
 )

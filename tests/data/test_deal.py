@@ -1,7 +1,8 @@
-"""One CSV file dealt out: nothing is lost, a patient's rows stay together, parties have equally many."""
+"""One CSV file dealt out: no row is lost, a patient's stay together, parties have equally many."""
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,16 +19,17 @@ ROWS = replace(SCHEMA, patient=None)
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """24 rows, two of each patient."""
-    rows = "\n".join(f"p{number // 2},{number},{number % 2}" for number in range(24))
+    """24 rows, two of each patient, with notes."""
+    rows = "\n".join(f"Mrs {number // 2},{number},see Mrs {number},{number % 2}" for number in range(24))
     path = tmp_path / "all.csv"
-    path.write_text(f"patient,age,ill\n{rows}\n", encoding="utf-8")
+    path.write_text(f"patient,age,note,ill\n{rows}\n", encoding="utf-8")
     return path
 
 
-def _rows(path: Path) -> list[str]:
-    header, *rows = path.read_text(encoding="utf-8").splitlines()
-    assert header == "patient,age,ill"
+def _rows(path: Path, *columns: str) -> list[list[str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert header == [*columns]
     return rows
 
 
@@ -35,12 +37,18 @@ def _rows(path: Path) -> list[str]:
 def test_every_row_is_in_one_file(file: Path, tmp_path: Path, schema: Schema) -> None:
     dealt = deal_csv(file, tmp_path / "dealt", parties=4, schema=schema)
     private, pool = dealt.private, dealt.pool
-    parts = [_rows(path) for path in (*private, pool)]
+    columns = ("age", "ill") if schema is ROWS else ("patient", "age", "ill")
+    parts = [_rows(path, *columns) for path in (*private, pool)]
     assert dealt.left_out == ()
-    assert sorted(row for part in parts for row in part) == sorted(_rows(file))
+    whole = {row[1]: row for row in _rows(file, "patient", "age", "note", "ill")}
+    assert sorted(row[-2:] for part in parts for row in part) == sorted(
+        [age, row[3]] for age, row in whole.items()
+    )
     assert [len(part) for part in parts] == [4] * 4 + [8]
-    patients = [{row.split(",")[0] for row in part} for part in parts]
-    assert (sum(map(len, patients)) == 12) is (schema is SCHEMA)
+    if schema is SCHEMA:  # numbers for names
+        named = {row[0]: whole[row[1]][0] for part in parts for row in part}
+        assert {*named} == {str(number) for number in range(1, 13)} and len({*named.values()}) == 12
+        assert sum(len({row[0] for row in part}) for part in parts) == 12
     assert (tmp_path / "dealt").stat().st_mode & 0o777 == 0o700
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in (*private, pool))
 

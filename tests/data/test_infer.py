@@ -56,7 +56,7 @@ def test_numbers_categories_patients_and_what_is_left_out(tmp_path: Path) -> Non
     assert dict(found.schema.columns) == {"age": (), "sex": ("d", "f", "m"), "ward": (), "chol": ()}
     assert found.schema.missing == ("unknown",)
     assert dict(found.left_out) == {
-        "note": "has 40 texts: a name, a date or a note",
+        "note": "has 40 texts: names or notes",
         "empty": "has no value",
     }
     for path in files:  # the schema reads the files that it was inferred from
