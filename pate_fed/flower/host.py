@@ -96,8 +96,8 @@ class Host:
                 grid, context = link.open_run()
                 names = None if admitted is None else admitted.names
                 for event in self._wait_for_hospitals(link, grid, hospitals, names, stop):
-                    self.report(f"waiting for hospitals: {event.text}")
                     coordinator.note_waiting(event)
+                    self.report(f"waiting for hospitals: {event.text}")
                 server_app(grid, context)
                 notice = coordinator.outcome_notice()
                 completed = notice.exit_code == 0

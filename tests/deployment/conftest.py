@@ -81,11 +81,12 @@ class Party:
             raise AssertionError(f"{self.name} did not end within {seconds} s:\n{self.text}") from None
 
     def wait_for(self, words: str, seconds: float = 180) -> None:
-        end = time.monotonic() + seconds
+        end, ended = time.monotonic() + seconds, False
         while words not in self.text:
             assert time.monotonic() < end, f"{self.name} never said {words!r}:\n{self.text}"
-            assert self.process.poll() is None, f"{self.name} ended before {words!r}:\n{self.text}"
+            assert not ended, f"{self.name} ended before {words!r}:\n{self.text}"
             time.sleep(0.1)
+            ended = self.process.poll() is not None  # its last words are read after its end
 
 
 @dataclass

@@ -85,7 +85,7 @@ def test_certificates_that_are_about_to_expire_are_told_of_and_serve(rehearsal: 
         rehearsal.start("north", "-m", "pate_fed.client", *CLIENT),
     ]
     for party in parties:
-        party.wait_for("expires in 9 days", 60)
+        party.wait_for("expires in 9 days")
         party.process.terminate()
         assert party.wait(90) == 130, party.text
 

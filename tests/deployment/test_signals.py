@@ -67,6 +67,6 @@ def test_a_signal_during_an_import_is_heard(party: str, fate: str, rehearsal: An
     name, *options = (*command, *([] if party == "simulation" else ["--insecure"]))
     root = Path(__file__).resolve().parents[2]
     started = rehearsal.start(party, "-m", f"pate_fed.{name}", *options, PYTHONPATH=f"{hook}:{root}")
-    assert started.wait(40) == 130, started.text
+    assert started.wait(180) == 130, started.text
     assert "Traceback" not in started.text
     assert started.last_line.startswith("ABORTED")

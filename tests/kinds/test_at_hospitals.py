@@ -176,18 +176,18 @@ def test_the_sum_of_all_is_what_their_records_say_and_the_noise_that_was_agreed(
         assert share is None and not noise.any()
     else:
         sigma = share * HOSPITALS**0.5
-        assert 0.2 * sigma < noise.std() < 2.5 * sigma
+        assert 0.05 * sigma < noise.std() < 3 * sigma  # of eight draws at least
     assert [kind.answers(number) for number in range(HOSPITALS)] == [1] * HOSPITALS
 
 
 def test_every_vector_has_the_noise_that_was_agreed_and_its_own(kind: HospitalKind) -> None:
     kind.close()
     hospital, exact = kind.hospital(0), kind.exact(0)
-    vectors = [hospital._vector(kind.terms, kind.question()) for _ in range(40 if kind.at_hospitals else 2)]
+    vectors = [hospital._vector(kind.terms, kind.question()) for _ in range(100 if kind.at_hospitals else 2)]
     noise = (np.array(vectors) - exact).astype(float)
-    if kind.at_hospitals:  # 320 draws at least: their mean square is within a third of what is charged
+    if kind.at_hospitals:  # 800 draws at least: their mean square is within a third of what is charged
         assert (noise**2).mean() == pytest.approx(kind.terms.sigma_party**2, rel=0.33)
-        assert len(np.unique(noise, axis=0)) == len(noise)
+        assert len(np.unique(noise, axis=0)) >= len(noise) - 1  # two small vectors may be alike
     else:
         assert not noise.any()
     assert hospital.journal.claim(kind.question())

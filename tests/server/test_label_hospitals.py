@@ -163,7 +163,7 @@ def test_noise_is_the_systems_without_a_seed() -> None:
     assert one.private and "CSPRNG" in one.noise
     assert (one.label != two.label).any()
     kept = (one.label == LABEL).mean()
-    assert kept == pytest.approx(RandRes(num_classes=CLASSES, epsilon=1.0).probability, abs=0.08)
+    assert kept == pytest.approx(RandRes(num_classes=CLASSES, epsilon=1.0).probability, abs=0.13)
 
 
 # Hospitals that fail.
@@ -482,7 +482,7 @@ def test_methods_learn_from_labels_at_hospitals(public: PublicInputs) -> None:
     local = run_method("lp-1st", public, _hospitals(), epsilon=3.0, settings=QUICK, seed=0)
     assert local.labels.private and "5 hospitals" in local.labels.how
     right = label_accuracy(local.labels.label, LABEL)
-    assert right == pytest.approx(RandRes(num_classes=4, epsilon=3.0).probability, abs=0.06)
+    assert right == pytest.approx(RandRes(num_classes=4, epsilon=3.0).probability, abs=0.09)
     seeded = _hospitals(seed=0)
     summed = run_method("noise-cluster", public, seeded, epsilon=3.0, settings=QUICK, seed=0)
     assert label_accuracy(summed.labels.label, LABEL) > 0.9  # type: ignore[operator]

@@ -22,8 +22,8 @@ from pate_fed.structure.parts import (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A user's folder with a module and a package of parts; nothing of it stays imported."""
-    before, path = set(sys.modules), list(sys.path)
+    """A user's folder with a module and a package of parts; nothing of it stays imported, all else does."""
+    path = list(sys.path)
     (tmp_path / "own_part.py").write_text("def make(shape, classes):\n    return shape, classes\n")
     package = tmp_path / "own_package"
     (package / "deep").mkdir(parents=True)
@@ -36,8 +36,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     search_folder(None)
     sys.path[:] = path
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def test_a_part_of_the_user_s_folder_is_found_when_it_is_named(folder: Path) -> None:
