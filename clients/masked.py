@@ -163,5 +163,8 @@ class SummingHospital(BaseHospital[T]):
         counts = self._count(terms, question)
         if not terms.adds_noise:
             return counts
-        source = self._noise(terms, question.batch)
+        return self._with_share(terms, counts, self._noise(terms, question.batch))
+
+    def _with_share(self, terms: T, counts: Ints, source: NoiseSource) -> Ints:
+        """What is said with this hospital's share of the noise."""
         return add_noise_share(counts, source.discrete_gaussian, sigma_party=terms.sigma_party or 0.0)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from clients.kinds.base import HospitalSide
+from clients.kinds.own import OwnSide
 from clients.kinds.sums import SumSide
 from clients.kinds.votes import VoteSide
 from clients.log import HospitalLog
@@ -14,7 +15,7 @@ from pate_fed.kinds.terms import Terms
 
 __all__ = ["HospitalSide", "side_of"]
 
-_SIDES: dict[str, type[HospitalSide]] = {"votes": VoteSide, "class-sums": SumSide}
+_SIDES: dict[str, type[HospitalSide]] = {"votes": VoteSide, "class-sums": SumSide, "own": OwnSide}
 
 
 def side_of(site: Site, terms: Terms, log: HospitalLog) -> HospitalSide:

@@ -13,6 +13,7 @@ from pate_fed.config.trust import MOST_PARTIES, TrustModel
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.kinds.base import SHA256, Bounds, KindTerms
+from pate_fed.kinds.own import OwnTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.votes import VoteTerms
 from pate_fed.kinds.words import Words
@@ -21,8 +22,8 @@ from pate_fed.privacy.protection import Assumptions
 from pate_fed.protocol.agreed import Agreed
 from pate_fed.structure import check, from_plain, nearest, refusal, same_as, setting
 
-KINDS: dict[str, type[KindTerms]] = {"votes": VoteTerms, "class-sums": SumTerms}
-"""The kinds of question that are built in, by name."""
+KINDS: dict[str, type[KindTerms]] = {"votes": VoteTerms, "class-sums": SumTerms, "own": OwnTerms}
+"""The kinds of question by name; "own" are those of the user's code, which their section names."""
 
 _MOST_LENGTH = 10_000_000  # numbers that an input has
 
