@@ -274,7 +274,9 @@ class Policy:
 
     def _demands_on_method(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
         sums = isinstance(terms, Terms) and isinstance(terms.asks, SumTerms)
-        exact = isinstance(terms, Terms) and isinstance(terms.asks, SumTerms | OwnTerms) and not terms.adds_noise
+        exact = (
+            isinstance(terms, Terms) and isinstance(terms.asks, SumTerms | OwnTerms) and not terms.adds_noise
+        )
         votes = isinstance(terms, Terms) and isinstance(terms.asks, VoteTerms)
         return [
             (

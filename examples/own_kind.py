@@ -1,12 +1,12 @@
-"""A kind of question of one's own: the median of one number over all hospitals' patients, in two questions.
+"""A kind of question of one's own: the median of one number over all hospitals' records, in two questions.
 
-Each hospital counts its patients in bins, under masks and with noise. The first question has equal bins over
+Each hospital counts its records in bins, under masks and with noise. The first question has equal bins over
 the range that is known beforehand. The second has finer ones inside the bin in which the noisy median lay.
 Released are the two bins.
 
-Cost. A patient counts once, with the mean of their records, so one who is another, or comes or goes, moves at
-most two counts of a question by 1 each: the L1 sensitivity is 2. Noise on a count is discrete Laplace with
-Pr[x] ~ exp(-|x| / scale), so a question's noisy counts are 2/scale-DP, and two questions cost twice that.
+Cost. A record is in one bin of a question, so one that is another, or comes or goes, moves at most two counts by
+1 each: the L1 sensitivity is 2. Noise on a count is discrete Laplace with Pr[x] ~ exp(-|x| / scale), so a
+question's noisy counts are 2/scale-DP, and two questions cost twice that. (A patient with k records: k times.)
 
 Shares. Discrete Laplace noise is the difference of two geometric numbers, and a geometric number is the sum of
 m independent ones with Pr[k] ~ C(k - 1 + 1/m, k) a^k, a = exp(-1/scale): their generating functions are
@@ -54,7 +54,7 @@ class Median:
     def says(self) -> str:
         """What is asked."""
         span = f"{self.low:g} to {self.high:g}"
-        return f"how many patients have number {self.column} in each of {self.bins} bins of {span}"
+        return f"how many records have number {self.column} in each of {self.bins} bins of {span}"
 
     def rdp(self, order: float, sensitivity: Sensitivity) -> float:
         """RDP of one question in nats, as it is 2/scale-DP; Bun and Steinke (2016), Proposition 3.3."""
@@ -66,11 +66,8 @@ class Median:
     # At a hospital.
 
     def answer(self, inputs: NDArray[np.generic], labels: Ints, patients: Ints | None, places: Ints) -> Ints:
-        """How many patients are in each bin of a question."""
+        """How many records are in each bin of a question."""
         numbers = inputs.reshape(len(inputs), -1)[:, self.column].astype(np.float64)
-        if patients is not None:
-            _, of = np.unique(patients, return_inverse=True)
-            numbers = np.bincount(of, weights=numbers) / np.bincount(of)
         bins = np.searchsorted(self.edges(int(places[0]) // self.bins), numbers, side="right")
         return np.bincount(bins, minlength=self.bins).astype(np.int64)[:, None]
 
@@ -122,7 +119,11 @@ class Median:
     def edges(self, question: int) -> NDArray[np.float64]:
         """The inner edges of a question's bins; the first and the last bin have all that lies beyond."""
         coarse = np.linspace(self.low, self.high, self.bins + 1)
-        return coarse[1:-1] if question == 0 else np.linspace(*coarse[question - 1 : question + 1], self.bins - 1)
+        return (
+            coarse[1:-1]
+            if question == 0
+            else np.linspace(*coarse[question - 1 : question + 1], self.bins - 1)
+        )
 
 
 def _below(most: int, count: int, source: NoiseSource) -> Ints:
@@ -135,7 +136,11 @@ def _below(most: int, count: int, source: NoiseSource) -> Ints:
 
 if __name__ == "__main__":
     rows = np.random.default_rng(0).normal(50, 10, size=(3000, 1))
-    data = {"private_images": rows[:2900], "private_labels": np.arange(2900) % 2, "public_images": rows[2900:]}
+    data = {
+        "private_images": rows[:2900],
+        "private_labels": np.arange(2900) % 2,
+        "public_images": rows[2900:],
+    }
     study = {"parties": {"num_clients": 10}, "secrecy": {"secure_sum": True, "noise_at": "hospitals"}}
     run = simulate(study, dataset=data, kind=Median(low=0, high=100))
     print(run)

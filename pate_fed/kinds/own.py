@@ -113,7 +113,7 @@ class OwnTerms(KindTerms):
     @property
     def release(self) -> OwnMechanism:
         """The mechanism of each question, as the ledger has it."""
-        return OwnMechanism(num_classes=self.rows * self.columns, claim=self.claim)
+        return OwnMechanism(num_teachers=0, num_classes=self.rows * self.columns, claim=self.claim)
 
     def ledger_terms(self, terms: Terms, *, noise: str, private: bool, together: bool = False) -> LedgerTerms:
         """So many questions, each at what its noisy answer costs by the claim.
@@ -237,6 +237,7 @@ def own_terms(name: str, parameters: Mapping[str, Plain], privacy: Privacy) -> t
     mechanism = own_mechanism(
         part,
         classes=rows * columns,
+        num_teachers=0,
         protection=protection_by(privacy),
         parameters=dict(parameters),
         identity=part_identity(name, KIND),

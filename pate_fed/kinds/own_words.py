@@ -66,7 +66,9 @@ class OwnWords(Words):
     def caps(self) -> Facts:
         """Questions."""
         asked = counted(self.own.questions, "question")
-        return (("questions", f"At most {asked} of {self.own.rows:,} places. No place is asked about twice."),)
+        return (
+            ("questions", f"At most {asked} of {self.own.rows:,} places. No place is asked about twice."),
+        )
 
     @property
     def asked(self) -> str:
@@ -97,6 +99,11 @@ class OwnWords(Words):
 
     # After it.
 
+    @property
+    def records_apart(self) -> bool:
+        """Whether its code takes a patient's records together nobody else can tell."""
+        return True
+
     def done(self, inputs: str, *, asked: int, answered: int) -> str:
         """Questions, noise, numbers."""
         return (
@@ -118,7 +125,10 @@ class OwnWords(Words):
             ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in every total"),
             ("Private records", records),
             ("Mechanism", f"{own.claim.part.text}{': ' if given else ''}{given}"),
-            ("Asked", f"{own.says}; {counted(own.questions, 'answer')} of {own.rows:,} × {own.columns:,} numbers"),
+            (
+                "Asked",
+                f"{own.says}; {counted(own.questions, 'answer')} of {own.rows:,} × {own.columns:,} numbers",
+            ),
         )
 
     def _public(self, noise: str) -> Against:

@@ -65,7 +65,9 @@ class OwnCourse(Course):
         """One number of the noisy totals."""
         with self._progress.phase("releasing", 1) as bar:
             try:
-                noisy = totals.value if self._terms.adds_noise else totals.value + self._noise_on(totals.value)
+                noisy = (
+                    totals.value if self._terms.adds_noise else totals.value + self._noise_on(totals.value)
+                )
                 number = self._mechanism.label(self._code, noisy.reshape(-1), self._noise)
             except IntegrityError as error:
                 raise ReleaseFailedError(str(error)) from None
