@@ -177,7 +177,7 @@ class Hospital(SummingHospital[Terms]):
             return Refusal.NOT_READY
         if question.terms_digest != terms.digest:
             return Refusal.TERMS
-        # The policy may be another one than when the hospital agreed: it is asked before any code of others runs.
+        # The policy may be another one than when the hospital agreed: it comes before any code of others.
         found, side = self._site.objection(terms), self._side(terms)
         if found is None and not self._has_parts(side):
             return Refusal.PART

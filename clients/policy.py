@@ -58,12 +58,12 @@ class Policy:
     """What a hospital allows; None and empty lists, but of code, allow everything, other defaults protect.
 
     `studies` are names or digests of terms, `pools` digests, `classes` names. `teachers` names code that is
-    none of ours and may run beside the records, as module:attribute, `feature_maps` such maps of records, `kinds`
-    such kinds of question, and `aggregators` mechanisms whose word for ε this hospital takes, as it does of
-    kinds; without a line here, none may. ε rests on the word of maps, too, and of teachers where a hospital has several (`Terms.assumptions`). ε are at the
-    study's own δ, and the most that the study can cost; where one is limited, so is δ, by `delta`: the
-    coordinator names it, and at a large one any ε is small. The totals limit what all of this hospital's
-    studies can cost together, at `delta`.
+    none of ours and may run beside the records, as module:attribute, `feature_maps` such maps of records,
+    `kinds` such kinds of question, and `aggregators` mechanisms whose word for ε this hospital takes, as it
+    does of kinds; without a line here, none may. ε rests on the word of maps, too, and of teachers where a
+    hospital has several (`Terms.assumptions`). ε are at the study's own δ, and the most that the
+    study can cost; where one is limited, so is δ, by `delta`: the coordinator names it, and at a large one
+    any ε is small. The totals limit what all of this hospital's studies can cost together, at `delta`.
 
     What an ε means is the coordinator's choice, too: with the same noise it is another for other neighbours.
     `units` and `adjacencies` are those that a study may state it for. Where hospitals add the noise, ε must
@@ -134,7 +134,7 @@ class Policy:
     class_sums: str = setting(
         NOISY_SUMS,
         choices=(NO_SUMS, NOISY_SUMS, EXACT_SUMS),
-        help="class sums leave never, with this hospital's noise, or also without, as answers to kinds may then",
+        help="class sums leave never, with this hospital's noise, or also without; so do kinds of others",
     )
     every_signature: bool = setting(False, help="all hospitals of a masked sum sign who is in it")
     trusted: Mapping[str, str] = setting(
@@ -257,7 +257,8 @@ class Policy:
             (
                 Refusal.POLICY_KIND,
                 own is None or listed,
-                f"{_word(terms, MECHANISM)}the line kinds = {[own] if own else []} in {POLICY_FILE} would allow it",
+                f"{_word(terms, MECHANISM)}the line kinds = {[own] if own else []} in {POLICY_FILE} would "
+                "allow it",
             ),
             (
                 Refusal.POLICY_CLASSES,
@@ -273,11 +274,9 @@ class Policy:
         ]
 
     def _demands_on_method(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
-        sums = isinstance(terms, Terms) and isinstance(terms.asks, SumTerms)
-        exact = (
-            isinstance(terms, Terms) and isinstance(terms.asks, SumTerms | OwnTerms) and not terms.adds_noise
-        )
-        votes = isinstance(terms, Terms) and isinstance(terms.asks, VoteTerms)
+        asks = terms.asks if isinstance(terms, Terms) else None
+        sums, votes = isinstance(asks, SumTerms), isinstance(asks, VoteTerms)
+        exact = isinstance(asks, SumTerms | OwnTerms) and not terms.adds_noise
         return [
             (
                 Refusal.POLICY_SECURE_SUM,

@@ -4,14 +4,14 @@ Each hospital counts its records in bins, under masks and with noise. The first 
 the range that is known beforehand. The second has finer ones inside the bin in which the noisy median lay.
 Released are the two bins.
 
-Cost. A record is in one bin of a question, so one that is another, or comes or goes, moves at most two counts by
-1 each: the L1 sensitivity is 2. Noise on a count is discrete Laplace with Pr[x] ~ exp(-|x| / scale), so a
-question's noisy counts are 2/scale-DP, and two questions cost twice that. (A patient with k records: k times.)
+Cost. A record is in one bin of a question, so one that is another, or comes or goes, moves at most two counts
+by 1 each: the L1 sensitivity is 2. Noise on a count is discrete Laplace, Pr[x] ~ exp(-|x| / scale), so a
+question's noisy counts are 2/scale-DP, and two questions cost twice that. (A patient's k records: k times.)
 
-Shares. Discrete Laplace noise is the difference of two geometric numbers, and a geometric number is the sum of
-m independent ones with Pr[k] ~ C(k - 1 + 1/m, k) a^k, a = exp(-1/scale): their generating functions are
-((1 - a) / (1 - a z))^(1/m). So m hospitals add exactly the noise of one. More hospitals than are counted on add
-noise that is independent of it, which is post-processing.
+Shares. Discrete Laplace noise is the difference of two geometric numbers, and a geometric number is the sum
+of m independent ones with Pr[k] ~ C(k - 1 + 1/m, k) a^k, a = exp(-1/scale): their generating functions are
+((1 - a) / (1 - a z))^(1/m). So m hospitals add exactly the noise of one. More hospitals than are counted on
+add noise that is independent of it, which is post-processing.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Median:
 
     @property
     def places(self) -> int:
-        """Question q is about the places from q * bins on: q = 0 first, then 1 + the bin that was released."""
+        """Question q has the places from q * bins on: q = 0 first, then 1 + the bin that was released."""
         return self.bins * (1 + self.bins)
 
     @property
@@ -113,8 +113,10 @@ class Median:
     def tell(self, released: list[int]) -> str:
         """Where the median is, by the last bin."""
         edges = self.edges(1 + released[0])
-        ends = np.concatenate([[self.low], edges, [self.high]])[released[1] :]
-        return f"The median of number {self.column} is about {ends[:2].mean():.4g}: {ends[0]:.4g} to {ends[1]:.4g}."
+        low, high = np.concatenate([[self.low], edges, [self.high]])[released[1] : released[1] + 2]
+        return (
+            f"The median of number {self.column} lies between {low:.4g} and {high:.4g}, as far as noise lets."
+        )
 
     def edges(self, question: int) -> NDArray[np.float64]:
         """The inner edges of a question's bins; the first and the last bin have all that lies beyond."""

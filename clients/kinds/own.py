@@ -1,7 +1,7 @@
 """A kind of question of somebody's own at a hospital: its code reads the records once the policy lists it.
 
-What it gives is held to the shape in the terms, and a question to that of all questions: as many places as the
-terms say, each once in a study, so that no more are answered than were agreed to.
+What it gives is held to the shape in the terms, and a question to that of all questions: as many places as
+the terms say, each once in a study, so that no more are answered than were agreed to.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def simulate(
     (`pate_fed.data.own`: arrays, or a function that loads them), a `partitioner(labels, num_parties, seed)`
     that gives one index array a party, an `aggregator` (`pate_fed.privacy.mechanisms.own`), a
     `query_strategy` (`pate_fed.learning.students.own_strategy`), a `feature_map` of class sums
-    (`pate_fed.learning.features.own`), a `kind` of question (`pate_fed.kinds.own`). With one that no module has under its own name all parties run in this
-    process.
+    (`pate_fed.learning.features.own`), a `kind` of question (`pate_fed.kinds.own`). With one that no module
+    has under its own name all parties run in this process.
 
     Raises:
         InputError: settings that are wrong or do not go together; nothing was asked.
@@ -123,9 +123,10 @@ def simulate(
     run = Run.load(folder)
     if resolved.student.code or resolved.own_features:  # no file of it is safe to read
         vars(run)["student"] = coordinator.student
-    if resolved.aggregation.own:  # whose code the caller has named
-        name = resolved.aggregation.aggregator
-        given = parts.get("aggregator") if name.startswith(IN_MEMORY) else None
+    own = resolved.aggregation
+    if own.own or own.kind:  # whose code the caller has named
+        name = own.kind or own.aggregator
+        given = parts.get("kind" if own.kind else "aggregator") if name.startswith(IN_MEMORY) else None
         vars(run)["ledger"] = verify(folder / "ledger.sqlite", aggregators={name: given})
     return run
 

@@ -124,8 +124,8 @@ class Study:
         name = self.aggregation.kind
         if not self.secrecy.secure_sum:
             raise InputError(
-                f"--kind {name} without --secure-sum: a hospital's own answer is exact; under masks only the total "
-                "over all hospitals can be read; give --secure-sum (secrecy.secure_sum = true) too"
+                f"--kind {name} without --secure-sum: a hospital's own answer is exact; under masks only the "
+                "total over all hospitals can be read; give --secure-sum (secrecy.secure_sum = true) too"
             )
         if self.privacy.sanitise:
             raise InputError(

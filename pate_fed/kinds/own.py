@@ -1,9 +1,9 @@
 """A kind of question of one's own: its terms say all that can be said of it without running its code.
 
 A part is an object, or a class or factory `make(**parameters)` that gives one. The object has
-- `questions`, `shape` and `places`: the most questions, the (rows, columns) of a hospital's answer to each, and
-  how many places there are. A question names `rows` places, rising; none is asked about twice. `says` is what
-  is asked, in a few words for people.
+- `questions`, `shape` and `places`: the most questions, the (rows, columns) of a hospital's answer to each,
+  and how many places there are. A question names `rows` places, rising; none is asked about twice. `says` is
+  what is asked, in a few words for people.
 - `answer(inputs, labels, patients, places)`: a hospital's exact answer, int64 (rows, columns). Inputs are
   (n, ...), labels int64 (n,), patients int64 (n,) or None.
 - `noise(shape, source, shares)`: one of `shares` independent shares of the noise on an answer, int64 (rows,
@@ -58,8 +58,8 @@ _CALLS = ("answer", "noise", "sigma", "ask", "tell")
 class OwnTerms(KindTerms):
     """A kind of somebody's own: its code, what that claims of its cost, and the size of what it asks.
 
-    `claim` has the code, its parameters and its curve. At most `questions` are asked, each about `rows` of the
-    `places` there are; an answer has `columns` numbers a row. `says` is its author's word on what is asked.
+    `claim` has the code, its parameters and its curve. At most `questions` are asked, each about `rows` of
+    the `places` there are; an answer has `columns` numbers a row. `says` is its author's word on it.
 
     Raises:
         InputError: a value of the wrong type or out of range.
@@ -142,8 +142,8 @@ class OwnTerms(KindTerms):
         if privacy.epsilon is not None and not (epsilon is not None and epsilon <= privacy.epsilon):
             raise InputError(
                 f"--epsilon {privacy.epsilon:g} at --delta {delta_text(privacy.delta)}: {self.questions} "
-                f"questions of {self.mechanism} cost ε={epsilon_text(epsilon)} by its own claim; give it other "
-                "[aggregation.parameters], or a larger budget"
+                f"questions of {self.mechanism} cost ε={epsilon_text(epsilon)} by its own claim; give it "
+                "other [aggregation.parameters], or a larger budget"
             )
         return made
 
@@ -242,5 +242,7 @@ def own_terms(name: str, parameters: Mapping[str, Plain], privacy: Privacy) -> t
         parameters=dict(parameters),
         identity=part_identity(name, KIND),
     )
-    sizes = {"questions": questions, "rows": rows, "columns": columns, "places": places, "says": says}
-    return OwnTerms(claim=mechanism.claim, **sizes), code
+    terms = OwnTerms(
+        claim=mechanism.claim, questions=questions, rows=rows, columns=columns, places=places, says=says
+    )
+    return terms, code

@@ -42,11 +42,11 @@ class OwnWords(Words):
         """So many tables of numbers."""
         own = self.own
         what = (
-            f"Up to {counted(own.questions, 'time')} one table of {own.rows:,} rows and {own.columns:,} columns of "
-            f"whole numbers. What they are is the code's own word: {own.says}."
+            f"Up to {counted(own.questions, 'time')} one table of {own.rows:,} rows and {own.columns:,} "
+            f"columns of whole numbers. What they are is the code's own word: {own.says}."
         )
         if self.terms.adds_noise:
-            how = "The code adds noise on your machine. The table then leaves under masks: each is random numbers."
+            how = "The code adds noise first. The table then leaves under masks: each is random numbers."
         else:
             how = "The table leaves under masks: each is random numbers. The coordinator adds the noise."
         return (("answers", what), ("how", how), ("also", ALSO))
@@ -107,9 +107,9 @@ class OwnWords(Words):
     def done(self, inputs: str, *, asked: int, answered: int) -> str:
         """Questions, noise, numbers."""
         return (
-            f"{counted(self.terms.num_clients, 'hospital')} took part. They were asked {counted(asked, 'question')} "
-            f"by code of somebody's own ({self.own.says}). Their answers were put together, noise was added, and "
-            f"{counted(answered, 'number')} came out of it."
+            f"{counted(self.terms.num_clients, 'hospital')} took part. Code of somebody's own asked them "
+            f"{counted(asked, 'question')}: {self.own.says}. Their answers were put together, noise was "
+            f"added, and {counted(answered, 'number')} came out of it."
         )
 
     def left(self, inputs: str) -> str:

@@ -1,4 +1,4 @@
-"""A kind of question of somebody's own at the coordinator: its questions, one released number each, and a sentence.
+"""A kind of question of somebody's own at the coordinator: questions, a released number each, a sentence.
 
 What an auditor should find: the next question follows from the numbers that are on the ledger, and noise is
 added here before its code releases anything, or was added at the hospitals. A question that was asked and did

@@ -71,8 +71,8 @@ class CoordinatorView:
     every hospital adds discrete Gaussian noise of `sigma_party` votes, at least `survivors` hospitals are in
     the sum and at most `colluders` of them tell the coordinator their noise). Where labels are what is
     private: "labels" (they lie with it), "noisy-labels" and "noisy-counts" (what is released, and no more).
-    Of class sums: "exact-sums" and "noisy-sums" (what is released, and no more). "noisy-totals" are those that a
-    mechanism of somebody's own claims its curve for.
+    Of class sums: "exact-sums" and "noisy-sums" (what is released, and no more). "noisy-totals": those for
+    which a mechanism of somebody's own claims its curve.
 
     Raises:
         InputError: an unknown kind, or parameters that do not go with it.

@@ -96,7 +96,7 @@ class Aggregator(Protocol):
 class OwnMechanism(Mechanism):
     """A claimed mechanism as events and ledgers hold it; its code is loaded when it releases.
 
-    Without teachers it is of a kind of question of one's own: `num_classes` are the numbers that it may release.
+    Without teachers it is of a kind of question of one's own, which releases a number below `num_classes`.
     """
 
     num_teachers: int = MOST_TEACHERS
