@@ -34,7 +34,11 @@ class OwnWords(Words):
         part = self.own.claim.part
         return (
             ("none", "Nothing is trained at your hospital."),
-            ("code", f"Code that is not ours reads your records: {part.text}. Your policy must list it."),
+            (
+                "code",
+                f"{part.name}, which is not ours, reads your records. Your policy must list it. What is "
+                f"installed with you must have this SHA-256:\n{part.digest}",
+            ),
         )
 
     @property

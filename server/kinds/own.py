@@ -103,4 +103,3 @@ class OwnCourse(Course):
         with telling(f"{KIND} {self._asks.mechanism!r}: tell fails"):
             told = str(self._code.tell(label[answered].tolist()))
         self.figures.cautions = (*self.figures.cautions, told)
-        self._progress.log(told)
