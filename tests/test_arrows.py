@@ -180,14 +180,14 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (4_500, 25),
+    "clients": (4_640, 26),
     "pate_fed": (750, 7),
     "pate_fed/cli": (7_250, 49),
-    "pate_fed/config": (2_300, 16),
+    "pate_fed/config": (2_340, 16),
     "pate_fed/data": (3_500, 21),
     "pate_fed/flower": (3_150, 14),
     "pate_fed/identity": (1_150, 8),
-    "pate_fed/kinds": (5_500, 33),
+    "pate_fed/kinds": (5_900, 35),
     "pate_fed/learning": (6_850, 46),
     "pate_fed/privacy": (10_200, 43),
     "pate_fed/protocol": (500, 4),
@@ -196,7 +196,7 @@ BUDGET = {
     "pate_fed/runtime": (1_600, 14),
     "pate_fed/secure_sum": (2_850, 13),
     "pate_fed/structure": (1_100, 7),
-    "server": (5_000, 26),
+    "server": (5_110, 27),
 }
 
 

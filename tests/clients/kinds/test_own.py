@@ -90,12 +90,9 @@ def test_no_more_questions_are_answered_than_were_agreed_to(own: Own) -> None:
         assert own.total(own.question(batch, places)).shape == (BINS, 1)
     third = own.question(2, np.arange(BINS) + 9 * BINS)
     assert _code(own.send(0, third, own.open(third).opening)) == "CAPS"
-    for places in (
-        np.arange(BINS - 1),
-        np.arange(BINS) + BINS * BINS + 1,
-        np.repeat(np.arange(BINS // 2), 2),
-    ):
-        asked = own.question(3, places)
+    few, beyond, twice = np.arange(BINS - 1), np.arange(BINS) + BINS * BINS + 1, np.repeat(np.arange(64), 2)
+    for batch, places in enumerate((few, beyond, twice), 3):
+        asked = own.question(batch, places)
         assert _code(own.send(0, asked, own.open(asked).opening)) == "MALFORMED"
     assert own.answers() == 2
 
