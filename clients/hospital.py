@@ -184,13 +184,12 @@ class Hospital(SummingHospital):
             return Refusal.NOT_READY
         if question.terms_digest != terms.digest:
             return Refusal.TERMS
-        side = self._side(terms)
-        if not self._has_parts(side):
+        # The policy may be another one than when the hospital agreed: it comes before any code of others.
+        found, side = self._site.objection(terms), self._side(terms)
+        if found is None and not self._has_parts(side):
             return Refusal.PART
         if (reason := side.refusal(question)) is not None:
             return reason
-        # The policy may be another one than when the hospital agreed, if it was started again.
-        found = self._site.objection(terms)
         asked = side.counted(question)
         if asked and not self.journal.claimed(question.content_digest):  # else it is counted already
             answered = self.journal.answered()
@@ -202,6 +201,9 @@ class Hospital(SummingHospital):
 
     def _noise(self, terms: Terms, batch: int) -> NoiseSource:
         return self._site.noise(batch)
+
+    def _with_share(self, terms: Terms, counts: NDArray[np.int64], source: NoiseSource) -> NDArray[np.int64]:
+        return self._side(terms).add_noise(counts, source)
 
     def _count(self, terms: Terms, question: Question) -> NDArray[np.int64]:
         answer = self._side(terms).answer(question)

@@ -6,7 +6,7 @@ agreed to answer: a masked vector is the answer to one question, named by its di
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,6 @@ from pate_fed.secure_sum import (
     SumRange,
     SumRefusal,
     SumStore,
-    add_noise_share,
     read_request,
     threshold_for,
 )
@@ -67,7 +66,7 @@ def forget_replies(site: BaseSite, folder: Path) -> None:
     SumStore(folder / SUM_FOLDER, durable=site.durable, key=site.sum_key).forget_replies()
 
 
-class SummingHospital(BaseHospital):
+class SummingHospital(BaseHospital, ABC):
     """A hospital whose votes, counts or sums leave it under masks, where the terms say so."""
 
     @abstractmethod
@@ -77,6 +76,10 @@ class SummingHospital(BaseHospital):
     @abstractmethod
     def _count(self, terms: Terms, question: Question) -> Ints:
         """What this hospital says of the places that a question names: int64 (queries, classes)."""
+
+    @abstractmethod
+    def _with_share(self, terms: Terms, counts: Ints, source: NoiseSource) -> Ints:
+        """What is said with this hospital's share of the noise."""
 
     @abstractmethod
     def _noise(self, terms: Terms, batch: int) -> NoiseSource:
@@ -163,5 +166,4 @@ class SummingHospital(BaseHospital):
         counts = self._count(terms, question)
         if not terms.adds_noise:
             return counts
-        source = self._noise(terms, question.batch)
-        return add_noise_share(counts, source.discrete_gaussian, sigma_party=terms.sigma_party or 0.0)
+        return self._with_share(terms, counts, self._noise(terms, question.batch))

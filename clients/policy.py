@@ -53,12 +53,12 @@ class Policy:
     """What a hospital allows; None and empty lists, but of code, allow everything, other defaults protect.
 
     `studies` are names or digests of terms, `pools` digests, `classes` names. `teachers` names code that is
-    none of ours and may run beside the records, as module:attribute, `feature_maps` such maps of records, and
-    `aggregators` mechanisms whose word for ε this hospital takes; without a line here, none may. ε rests on
-    the word of maps, too, and of teachers where a hospital has several (`Terms.assumptions`). ε are at the
-    study's own δ, and the most that the study can cost; where one is limited, so is δ, by `delta`: the
-    coordinator names it, and at a large one any ε is small. The totals limit what all of this hospital's
-    studies can cost together, at `delta`.
+    none of ours and may run beside the records, as module:attribute, `feature_maps` such maps of records,
+    `kinds` such kinds of question, and `aggregators` mechanisms whose word for ε this hospital takes, as it
+    does of kinds; without a line here, none may. ε rests on the word of maps, too, and of teachers where a
+    hospital has several (`Terms.assumptions`). ε are at the study's own δ, and the most that the
+    study can cost; where one is limited, so is δ, by `delta`: the coordinator names it, and at a large one
+    any ε is small. The totals limit what all of this hospital's studies can cost together, at `delta`.
 
     What an ε means is the coordinator's choice, too: with the same noise it is another for other neighbours.
     `units` and `adjacencies` are those that a study may state it for. Where hospitals add the noise, ε must
@@ -88,6 +88,10 @@ class Policy:
     feature_maps: tuple[str, ...] = setting(
         (),
         help="the same, for features of class sums; ε takes its word that they follow from one input alone",
+    )
+    kinds: tuple[str, ...] = setting(
+        (),
+        help="kinds of question of others, by name or SHA-256, that may read records; ε takes their word",
     )
     aggregators: tuple[str, ...] = setting((), help="mechanisms of others whose word for ε is taken")
     most_queries: int | None = setting(None, low=0, help="public inputs answered in one study")
@@ -125,7 +129,7 @@ class Policy:
     class_sums: str = setting(
         NOISY_SUMS,
         choices=(NO_SUMS, NOISY_SUMS, EXACT_SUMS),
-        help="class sums leave never, with this hospital's noise, or also without",
+        help="class sums leave never, with this hospital's noise, or also without; so do kinds of others",
     )
     every_signature: bool = setting(False, help="all hospitals of a masked sum sign who is in it")
     trusted: Mapping[str, str] = setting(
@@ -168,7 +172,7 @@ class Policy:
 
     def refuses_code(self, terms: Terms) -> tuple[Refusal, str] | None:
         """Why code that would run beside the records is not listed, with a sentence; None where all is."""
-        reasons = (Refusal.POLICY_TEACHER, Refusal.POLICY_FEATURE_MAP)
+        reasons = (Refusal.POLICY_TEACHER, Refusal.POLICY_FEATURE_MAP, Refusal.POLICY_KIND)
         refused = (each for each in self._demands(terms) if each[0] in reasons and not each[1])
         return next(((reason, sentence) for reason, _, sentence in refused), None)
 
@@ -210,7 +214,12 @@ class Policy:
         names = terms.classes or ("without names",)
         foreign = sorted(set(names) - set(self.classes)) if self.classes else []
         few = terms.least_clients < self.least_hospitals
-        part, claim, features = (_code_of(terms, kind) for kind in ("teacher", "aggregator", "feature map"))
+        part, claim, features, own = (
+            _code_of(terms, kind) for kind in ("teacher", "aggregator", "feature map", "kind")
+        )
+        listed = all(
+            {code.name, code.digest} & set(self.kinds) for kind, code in terms.asks.parts if kind == "kind"
+        )
         return [
             (
                 Refusal.POLICY_STUDY,
@@ -241,6 +250,12 @@ class Policy:
                 f"{POLICY_FILE} would allow it",
             ),
             (
+                Refusal.POLICY_KIND,
+                own is None or listed,
+                f"{_word(terms, MECHANISM)}the line kinds = {[own] if own else []} in {POLICY_FILE} would "
+                "allow it",
+            ),
+            (
                 Refusal.POLICY_CLASSES,
                 not foreign,
                 f"the classes {', '.join(foreign)} are not in {_list('classes')}",
@@ -255,6 +270,7 @@ class Policy:
 
     def _demands_on_method(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
         asks, sums = terms.asks, terms.asks.kind == CLASS_SUMS
+        exact = asks.totals_tell and not terms.adds_noise
         return [
             (
                 Refusal.POLICY_SECURE_SUM,
@@ -268,7 +284,7 @@ class Policy:
             ),
             (
                 Refusal.POLICY_EXACT_SUMS,
-                not sums or terms.adds_noise or self.class_sums == EXACT_SUMS,
+                not exact or self.class_sums == EXACT_SUMS,
                 f'the line class_sums = "{EXACT_SUMS}" in {POLICY_FILE} would allow it',
             ),
             (
@@ -284,7 +300,7 @@ class Policy:
             ),
             (
                 Refusal.POLICY_QUERIES,
-                not asks.counts_inputs or self.most_queries is None or terms.max_queries <= self.most_queries,
+                sums or self.most_queries is None or terms.max_queries <= self.most_queries,
                 f"up to {terms.max_queries} queries would be asked, "
                 f"{_limit(f'most_queries = {self.most_queries}')}",
             ),

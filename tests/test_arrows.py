@@ -181,14 +181,14 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (4_400, 24),
+    "clients": (4_530, 25),
     "pate_fed": (750, 7),
     "pate_fed/cli": (7_200, 49),
-    "pate_fed/config": (2_300, 16),
+    "pate_fed/config": (2_340, 16),
     "pate_fed/data": (3_550, 21),
     "pate_fed/flower": (3_620, 17),
     "pate_fed/identity": (1_130, 7),
-    "pate_fed/kinds": (5_400, 32),
+    "pate_fed/kinds": (5_800, 34),
     "pate_fed/learning": (6_980, 46),
     "pate_fed/privacy": (10_200, 43),
     "pate_fed/protocol": (450, 4),
@@ -197,7 +197,7 @@ BUDGET = {
     "pate_fed/runtime": (1_120, 11),
     "pate_fed/secure_sum": (2_850, 13),
     "pate_fed/structure": (1_100, 7),
-    "server": (5_000, 26),
+    "server": (5_110, 27),
 }
 
 

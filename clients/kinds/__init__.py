@@ -9,6 +9,7 @@ from pathlib import Path
 
 from clients.kinds.base import HospitalSide
 from clients.kinds.labels import LabelSide
+from clients.kinds.own import OwnSide
 from clients.kinds.sums import SumSide
 from clients.kinds.votes import VoteSide
 from clients.log import HospitalLog
@@ -21,6 +22,7 @@ _SIDES: dict[str, type[HospitalSide]] = {
     "votes": VoteSide,
     "class-sums": SumSide,
     "private-labels": LabelSide,
+    "own": OwnSide,
 }
 
 

@@ -15,8 +15,10 @@ from clients.site import Objection, Site
 from pate_fed.format import counted
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.words import Facts
+from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.messages import Question
 from pate_fed.protocol.refusals import Refusal
+from pate_fed.secure_sum import add_noise_share
 from pate_fed.structure.parts import part_identity, require_same_part
 
 Ints = NDArray[np.int64]
@@ -103,6 +105,11 @@ class HospitalSide(ABC):
             IntegrityError: it is damaged.
         """
         return None
+
+    def add_noise(self, answer: Ints, source: NoiseSource) -> Ints:
+        """The answer with this hospital's share of the noise, where the terms want one; once a question."""
+        share = self.terms.sigma_party or 0.0
+        return add_noise_share(answer, source.discrete_gaussian, sigma_party=share)
 
     def counted(self, question: Question) -> int:
         """Public inputs that an answer is about, as caps and policies count them."""

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from pate_fed.flower.records import wire_parts
 from pate_fed.format import printable
 from pate_fed.kinds.terms import Terms
-from pate_fed.privacy import SystemNoise
 from pate_fed.protocol.messages import AnswerReply, Question, Record, SumReply
-from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange, add_noise_share
+from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
 from pate_fed.secure_sum.batch import BatchReply
 from pate_fed.secure_sum.messages import MaskedVector
 
@@ -34,15 +33,11 @@ def plain_lines(terms: Terms, party: str, question: Question, votes: Ints) -> It
     yield from _matrix(terms, votes)
 
 
-def masked_lines(terms: Terms, party: str, question: Question, votes: Ints) -> Iterator[str]:
-    """The same where votes, or sums int64 (features, classes), leave under masks.
+def masked_lines(terms: Terms, party: str, question: Question, votes: Ints, counts: Ints) -> Iterator[str]:
+    """The same where votes, or other answers int64 (rows, columns), leave under masks.
 
-    Made with hospitals that do not exist.
+    `counts` are they with this hospital's share of the noise. Made with hospitals that do not exist.
     """
-    counts = votes
-    if terms.adds_noise:
-        draw = SystemNoise().discrete_gaussian
-        counts = add_noise_share(votes, draw, sigma_party=terms.sigma_party or 0.0)
     masked, total = mask_once(terms, party, question, counts)
     yield from _dump(SumReply(party=party, step=masked.to_bytes()).to_record(), _packed(masked))
     yield ""
@@ -118,9 +113,10 @@ def hexdump(content: bytes, *, start: int = 0) -> Iterator[str]:
 
 
 def _matrix(terms: Terms, values: Ints) -> Iterator[str]:
-    """The first rows and columns of (queries, classes) under the classes' names."""
+    """The first rows and columns of (rows, columns), under the classes' names where there is one for each."""
     shown = min(values.shape[1], _MOST_COLUMNS)
-    names = [terms.classes[place] if terms.classes else str(place) for place in range(shown)]
+    named = len(terms.classes) == values.shape[1]
+    names = [terms.classes[place] if named else str(place) for place in range(shown)]
     more = "  …" if shown < values.shape[1] else ""
     heads = "  ".join(f"{printable(name)[:_WIDTH]:>{_WIDTH}}" for name in names)
     yield f"    {'':>5}  {heads}{more}"

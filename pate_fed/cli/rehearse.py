@@ -105,8 +105,11 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
         _show(("withheld", _WITHHELD))
         return
     parts = site.teacher_parts() if terms.asks.trains else []
-    leaving = masked_lines if terms.secure_sum else plain_lines
-    print_lines(["", "WHAT WOULD LEAVE", *leaving(terms, name, question, answer)], indent=2)
+    leaving = plain_lines(terms, name, question, answer)
+    if terms.secure_sum:
+        noisy = side.add_noise(answer, site.noise(0)) if terms.adds_noise else answer
+        leaving = masked_lines(terms, name, question, answer, noisy)
+    print_lines(["", "WHAT WOULD LEAVE", *leaving], indent=2)
     print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, parts)], indent=14)
     print()
 

@@ -54,6 +54,7 @@ class Parts(TypedDict, total=False):
     aggregator: Any
     query_strategy: Any
     feature_map: Any
+    kind: Any
 
 
 def simulate(
@@ -76,8 +77,8 @@ def simulate(
     (`pate_fed.data.own`: arrays, or a function that loads them), a `partitioner(labels, num_parties, seed)`
     that gives one index array a party, an `aggregator` (`pate_fed.privacy.mechanisms.own`), a
     `query_strategy` (`pate_fed.learning.students.own_strategy`), a `feature_map` of class sums
-    (`pate_fed.learning.features.own`). With one that no module has under its own name all parties run in this
-    process.
+    (`pate_fed.learning.features.own`), a `kind` of question (`pate_fed.kinds.own`). With one that no module
+    has under its own name all parties run in this process.
 
     Raises:
         InputError: settings that are wrong or do not go together; nothing was asked.
@@ -122,9 +123,10 @@ def simulate(
     run = Run.load(folder)
     if resolved.student.code or resolved.own_features:  # no file of it is safe to read
         vars(run)["student"] = coordinator.student
-    if resolved.aggregation.own:  # whose code the caller has named
-        name = resolved.aggregation.aggregator
-        given = parts.get("aggregator") if name.startswith(IN_MEMORY) else None
+    own = resolved.aggregation
+    if own.own or own.kind:  # whose code the caller has named
+        name = own.kind or own.aggregator
+        given = parts.get("kind" if own.kind else "aggregator") if name.startswith(IN_MEMORY) else None
         vars(run)["ledger"] = verify(folder / "ledger.sqlite", aggregators={name: given})
     return run
 
@@ -169,7 +171,7 @@ def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Par
             continue
         name, known = hold_part(part, kind)
         section, key = _PLACES[kind]
-        if kind == "aggregator" and not known and not isinstance(part, type):
+        if kind in ("aggregator", "kind") and not known and not isinstance(part, type):
             # An object is its class and parameters, where others find that class.
             of_class, known = hold_part(type(part), kind)
             if known:

@@ -220,6 +220,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "query strategy": Kind("queries", "strategy", _each(STRATEGIES, _strategy)),
     "feature map": Kind("sums", "features", _all(FEATURE_MAPS, _features)),
+    "kind": Kind("aggregation", "kind", {}),
 }
 
 

@@ -186,7 +186,8 @@ class Aggregation:
     `sigma2` is the noise of these sums in records.
 
     module:attribute is a mechanism of the user's own (`pate_fed.privacy.mechanisms.own`), made of
-    `parameters`; it has none of the values below.
+    `parameters`; it has none of the values below. `kind` is a kind of question of the user's own
+    (`pate_fed.kinds.own`), made of them too, in place of votes and sums.
     """
 
     aggregator: str = setting(
@@ -198,9 +199,16 @@ class Aggregation:
     )
     parameters: tuple[tuple[str, bool | int | float | str], ...] = setting(
         (),
-        help="of a mechanism of your own, by name",
+        help="of a mechanism or kind of your own, by name",
         read=_by_name,
         allowed="a table of numbers, truth values and texts",
+    )
+    kind: str | None = setting(
+        None,
+        flags=("--kind",),
+        help="a kind of question of your own in place of votes and sums, as module:attribute",
+        pattern=PART_NAME,
+        allowed="module:attribute",
     )
     threshold: float | None = setting(
         None,
@@ -232,8 +240,10 @@ class Aggregation:
         check(self)
         if self.parameters and not (self.own or self.aggregator == AUTO):
             raise refusal(self, "parameters", f"none: {self.aggregator} has threshold, sigma1 and sigma2;")
+        if self.kind is not None and self.aggregator != AUTO:
+            raise refusal(self, "kind", "either a kind of your own or an aggregator")
         for name in ("threshold", "sigma1", "sigma2"):
-            if self.own and getattr(self, name) is not None:
+            if (self.own or self.kind) and getattr(self, name) is not None:
                 raise refusal(self, name, "nothing: a mechanism of your own has [aggregation.parameters];")
 
     @property
@@ -245,6 +255,16 @@ class Aggregation:
     def sums(self) -> bool:
         """Whether features are summed by class, once, and nothing is voted on."""
         return self.aggregator == CLASS_SUMS
+
+    @property
+    def votes(self) -> bool:
+        """Whether teachers vote."""
+        return not self.sums and self.kind is None
+
+    @property
+    def open(self) -> bool:
+        """Whether the way is still to be chosen."""
+        return self.aggregator == AUTO and self.kind is None
 
     @property
     def has_threshold(self) -> bool:

@@ -86,6 +86,8 @@ class Study:
             self._check_sums()
         if self.aggregation.own:
             self._check_own_aggregator()
+        if self.aggregation.kind is not None:
+            self._check_own_kind()
         if self.privacy.sanitise and self.seed is not None:
             raise InputError(
                 "--sanitise with --seed: seeded noise protects nobody, so nothing of it may be published; "
@@ -119,6 +121,20 @@ class Study:
             raise InputError(
                 f"--sanitise with --aggregator {name}: of a mechanism of your own no data-dependent ε is "
                 "known; the data-independent one may be published as it is"
+            )
+
+    def _check_own_kind(self) -> None:
+        """Answers leave hospitals under masks only, and what they cost is the code's own claim."""
+        name = self.aggregation.kind
+        if not self.secrecy.secure_sum:
+            raise InputError(
+                f"--kind {name} without --secure-sum: a hospital's own answer is exact; under masks only the "
+                "total over all hospitals can be read; give --secure-sum (secrecy.secure_sum = true) too"
+            )
+        if self.privacy.sanitise:
+            raise InputError(
+                f"--sanitise with --kind {name}: nothing is voted on, so there is no data-dependent ε; the "
+                "data-independent one may be published as it is"
             )
 
     def _check_models(self) -> None:
@@ -186,19 +202,19 @@ class Study:
             InputError: neither votes nor class sums serve where the study leaves it open, noise that so many
                 parties cannot add in shares, or rounds that nothing is learnt for.
         """
-        if self.aggregation.aggregator == AUTO:
+        if self.aggregation.open:
             return fixed_way(self).resolve()
         clients, secrecy, shares = self.parties.num_clients, self.secrecy, None
         if secrecy.at_hospitals:
             shares = secrecy.shares(clients, self.least_clients)
             secrecy = replace(secrecy, colluders=shares.colluders)
         name = self.name or f"{self.data.dataset.partition(':')[0]}-{clients}"
-        if self.aggregation.sums:
-            # The noise follows from the budget once the feature map is there, and nothing is trained.
+        if not self.aggregation.votes:
+            # Nothing is trained. The noise of sums follows from the budget once the feature map is there.
             parties = replace(self.parties, teachers_per_client=1, records_per_teacher=None)
             teacher = TeacherSettings(name=TABLE_TEACHERS[0]) if self.data.table else TeacherSettings()
             privacy = self.privacy
-            if privacy.epsilon is None and self.aggregation.sigma2 is None:
+            if self.aggregation.sums and privacy.epsilon is None and self.aggregation.sigma2 is None:
                 privacy = replace(privacy, epsilon=SUMS_EPSILON)
             summing = replace(self, parties=parties, teacher=teacher, privacy=privacy, secrecy=secrecy)
             return replace(summing, name=name, engine=self._engine())
@@ -227,7 +243,7 @@ class Study:
             )
         if engine.backend != AUTO:
             return engine
-        if self.aggregation.sums:  # nothing is trained
+        if not self.aggregation.votes:  # nothing is trained
             return replace(engine, backend=INLINE)
         backend = cheaper_backend(
             self.teacher.name,
@@ -240,7 +256,7 @@ class Study:
     @property
     def is_planned(self) -> bool:
         """Whether noise and counts are the planner's, which knows of no pool; asks no more than there is."""
-        if self.aggregation.sums:
+        if not self.aggregation.votes:
             return False
         left_open = Aggregation(aggregator=self.aggregation.aggregator)
         _, queries = with_defaults(self.ensemble(), left_open, Queries())
@@ -348,7 +364,7 @@ def study_from_dict(values: Mapping[str, Any], *, where: str = "study.toml") -> 
     except SettingError as error:
         raise (error.placed(path=f"study.{error.path}") if error.path in _TOP else error) from error
     student = values.get("student")
-    if study.aggregation.aggregator == AUTO and isinstance(student, Mapping) and "name" in student:
+    if study.aggregation.open and isinstance(student, Mapping) and "name" in student:
         fixed = fixed_way(study, keep_student=True)  # the default student too, where it is named
         return fixed if fixed.aggregation.sums else study
     return study

@@ -20,6 +20,7 @@ from pate_fed.errors import InputError
 from pate_fed.kinds.label_dp.federation import least_share
 from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster
 from pate_fed.kinds.labels import COUNTS_UNDER_MASKS, RANDRES, LabelTerms, clusters_digest
+from pate_fed.kinds.own import OwnTerms, own_terms, sigma_of
 from pate_fed.kinds.sums import SumTerms, protection_by, sum_noise
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import VoteTerms, noise_share
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 def make_terms(study: Study, dataset: Dataset) -> Terms:
     """The terms of a study over this pool."""
     study = study.resolve()
-    asks, sigma_party = (_sums_of if study.aggregation.sums else _votes_of)(study, dataset)
+    made = _votes_of if study.aggregation.votes else _sums_of if study.aggregation.sums else _own_of
+    asks, sigma_party = made(study, dataset)
     return Terms(
         study=study.name,
         asks=asks,
@@ -114,6 +116,15 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
     return sums, None if shares is None else sigma
 
 
+def _own_of(study: Study, dataset: Dataset) -> tuple[OwnTerms, float | None]:
+    """The terms of a kind of the user's own, and the noise of each hospital, where they add it."""
+    given, secrecy, least = study.aggregation, study.secrecy, study.least_clients
+    terms, code = own_terms(given.kind or "", dict(given.parameters), study.privacy)
+    if not secrecy.at_hospitals:
+        return terms, None
+    return terms, sigma_of(code, secrecy.shares(study.parties.num_clients, least).honest)
+
+
 @lru_cache(maxsize=1)
 def public_features(study: Study, dataset: Dataset) -> FeatureMap:
     """The feature map of a study of class sums, from its schema and the public inputs that get labels."""
@@ -176,7 +187,7 @@ def public_encoder(study: Study, dataset: Dataset) -> Encoder | None:
 
     The student of such teachers starts from it too.
     """
-    if study.aggregation.sums or not study.teacher.needs_encoder:
+    if not study.aggregation.votes or not study.teacher.needs_encoder:
         return None
     from pate_fed.learning.networks.encoder import encoder_for  # late: tables need no torch
 
@@ -239,7 +250,7 @@ def _check_models(study: Study, dataset: Dataset) -> None:
     students = (RIDGE,) * sums + (TABLE_STUDENTS if rows else STUDENTS)
     teachers = TABLE_TEACHERS if rows else TEACHERS
     for kind, name, choices in (
-        *(() if sums else (("teacher", study.teacher.name, teachers),)),  # sums need none
+        *((("teacher", study.teacher.name, teachers),) if study.aggregation.votes else ()),
         ("student", study.student.name, students),
     ):
         if name not in choices and not is_part_name(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS, Privacy, Queries
@@ -57,6 +57,7 @@ class SumTerms(KindTerms):
         InputError: a value of the wrong type or out of range.
     """
 
+    totals_tell: ClassVar[bool] = True
     kind: str = setting(CLASS_SUMS, choices=(CLASS_SUMS,))
     settings: FeatureSettings
     features: str = setting(**SHA256)

@@ -14,6 +14,7 @@ from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.kinds.base import SHA256, Bounds, KindTerms
 from pate_fed.kinds.labels import LabelTerms
+from pate_fed.kinds.own import OwnTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.votes import VoteTerms
 from pate_fed.kinds.words import Words
@@ -26,8 +27,9 @@ KINDS: dict[str, type[KindTerms]] = {
     "votes": VoteTerms,
     "class-sums": SumTerms,
     "private-labels": LabelTerms,
+    "own": OwnTerms,
 }
-"""The kinds of question that are built in, by name."""
+"""The kinds of question by name; "own" are those of the user's code, which their section names."""
 
 _MOST_LENGTH = 10_000_000  # numbers that an input has
 

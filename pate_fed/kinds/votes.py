@@ -82,7 +82,7 @@ class VoteTerms(KindTerms):
         part = None if self.teacher_part is None else self.teacher_part.name
         for name, fits, wanted in (
             ("aggregation.aggregator", self.aggregation.aggregator != AUTO, "one that is fixed"),
-            ("aggregation.aggregator", not self.aggregation.sums, "a vote"),
+            ("aggregation.aggregator", self.aggregation.votes, "a vote"),
             ("teacher_part", own == part, "the code of the very teacher, where it is none of ours,"),
             ("claim", self._claim_fits(), "what the very mechanism claims, where it is none of ours,"),
         ):

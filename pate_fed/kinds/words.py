@@ -166,6 +166,11 @@ class Words(ABC):
         """What a hospital gave that leaves the study after so many `rows`; `left`: anything left it."""
         return f"answers to {counted(rows, 'query')}"
 
+    def so_far(self, *, asked: int, answered: int) -> str:
+        """How much was asked and released, and how much may be."""
+        terms = self.terms
+        return f"{answered:,} of {terms.labels:,} after {asked:,} of {terms.max_queries:,} queries"
+
     # After it: the report, the terminal, and whoever watches.
 
     @property

@@ -38,6 +38,7 @@ class Refusal(Enum):
         "refused by the hospital's policy: ε is claimed by a mechanism that is not on its list of aggregators"
     )
     POLICY_FEATURE_MAP = "refused by the hospital's policy: the feature map's code is not on its list"
+    POLICY_KIND = "refused by the hospital's policy: the code of this kind of question is not on its list"
     POLICY_SEED = "refused by the hospital's policy: seeded noise protects nobody"
     POLICY_PUBLIC = "refused by the hospital's policy: too large an ε against the public"
     POLICY_COORDINATOR = "refused by the hospital's policy: too large an ε against the coordinator"

@@ -236,11 +236,11 @@ def _bar(share: float) -> str:
 
 
 def _labels(now: Snapshot) -> Iterator[tuple[str, str]]:
-    result, terms = now.result, now.result.study.terms
+    result = now.result
     if not result.releases:
         return
     asked, answered = result.queries_asked, result.queries_answered
-    yield "labels", f"{answered:,} of {terms.labels:,} after {asked:,} of {terms.max_queries:,} queries"
+    yield "labels", result.study.words.so_far(asked=asked, answered=answered)
     counts = labels_by_class(now)
     if counts and len(counts) <= _MOST_CLASSES:
         name = result.study.class_name

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
-from pate_fed.kinds.label_dp.class_sums import fit_sums_student, noisy_sums
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import FeatureMap
 from pate_fed.learning.features.settings import BINS, HOG, KERNEL, RANDOM, FeatureSettings
+from pate_fed.learning.students.class_sums import fit_sums_student
 from pate_fed.privacy import SeededNoise
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SumShape, least_sigma
 from pate_fed.reproduce.columns import ACCURACY, Column, cells_of, text_table
@@ -206,7 +206,7 @@ def _measured(
     shape = SumShape(**size, squared_norm=feature_map.squared_norm)
     sigma = least_sigma(epsilon, DELTAS[data], shape)
     mechanism = ClassSums(**size, squared_norm=feature_map.squared_norm, sigma=sigma)
-    noisy = noisy_sums(mechanism, total, SeededNoise(seed))
+    noisy = mechanism.noisy(total, SeededNoise(seed))
     student = fit_sums_student(noisy, feature_map, parts.pool, sigma=sigma)
     spent = time.perf_counter() - started
     unit = float(np.sqrt(feature_map.squared_norm))

@@ -39,6 +39,7 @@ GROUPS: Mapping[str, str] = {
     "partitioner": "pate_fed.partitioners",
     "feature map": "pate_fed.feature_maps",
     "query strategy": "pate_fed.query_strategies",
+    "kind": "pate_fed.kinds",
 }
 
 IN_MEMORY = "in_memory:"

@@ -7,10 +7,11 @@ it. `rounds.py` is of votes: rounds of questions that a student of the labels so
 from __future__ import annotations
 
 from server.kinds.base import Course, Figures, RunContext, StudySetup
+from server.kinds.own import OwnCourse
 from server.kinds.sums import SumCourse
 from server.kinds.votes import VoteCourse
 
 __all__ = ["COURSES", "Course", "Figures", "RunContext", "StudySetup"]
 
-COURSES: dict[str, type[Course]] = {"votes": VoteCourse, "class-sums": SumCourse}
+COURSES: dict[str, type[Course]] = {"votes": VoteCourse, "class-sums": SumCourse, "own": OwnCourse}
 """The courses of the kinds, by their names."""

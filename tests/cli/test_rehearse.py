@@ -191,3 +191,31 @@ def test_class_sums_are_shown_as_they_would_leave(
     )
     code, _, err = run(*command, "--pool", "pool.csv")
     assert code == 2 and "pool" in err
+
+
+def test_a_kind_of_ones_own_is_shown_with_its_own_noise_once_the_policy_lists_it(
+    demo: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = read_study(demo / "study.toml")
+    bins = (("bins", 4), ("high", 100.0))
+    changed = replace(
+        study,
+        aggregation=Aggregation(kind="own_kind:Median", parameters=bins),
+        secrecy=TrustModel(secure_sum=True, noise_at="hospitals"),
+        privacy=replace(study.privacy, epsilon=None),
+    )
+    (demo / "own.toml").write_text(changed.to_toml(), encoding="utf-8")
+    (demo / "terms.json").write_text(make_terms_of(demo / "own.toml"), encoding="utf-8")
+    command = ("hospital", "rehearse", "terms.json", "--data", "north.csv", "--policy", "policy.toml")
+    (demo / "policy.toml").write_text("", encoding="utf-8")
+    code, out, err = run(*command)
+    assert code == 2 and "kinds = ['own_kind:Median']" in err and "records" not in out
+    (demo / "policy.toml").write_text('kinds = ["own_kind:Median"]\n', encoding="utf-8")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    code, out, err = run(*command)
+    assert code == 0, err
+    assert "allows the study" in out and "Your answer, its first rows. These stay here:" in out
+    assert "with this hospital's share of the noise they are" in out and "the same as above" in out
+    rows = [line.split() for line in out.splitlines() if line.split()[:1] in (["0"], ["1"], ["2"], ["3"])]
+    exact = [int(row[1]) for row in rows if len(row) == 2][:4]
+    assert sum(exact) == len((demo / "north.csv").read_text(encoding="utf-8").splitlines()) - 1

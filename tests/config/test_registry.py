@@ -73,6 +73,8 @@ def test_what_is_built_in_is_found_as_what_is_one_s_own(kind: str) -> None:
         InputError, match="an installed entry point, or module:attribute of your own is meant"
     ):
         find_part("nothing-of-that-name", kind)
+    if not KINDS[kind].built_in:
+        return
     near = next(iter(KINDS[kind].built_in))
     with pytest.raises(InputError, match=f"did you mean {near}"):
         find_part(near + "x", kind)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dying import Writes
-from kinds import CLASSES, HOSPITAL_KINDS, HOSPITALS, HospitalKind
+from kinds import HOSPITAL_KINDS, HOSPITALS, HospitalKind
 
 from clients.account import Account
 from clients.masked import SummingHospital
@@ -170,7 +170,7 @@ def test_the_sum_of_all_is_what_their_records_say_and_the_noise_that_was_agreed(
     kind.close()
     exact = sum(kind.exact(number) for number in range(HOSPITALS))
     total = kind.total(kind.question())
-    assert total.shape == (len(kind.places()), CLASSES)
+    assert total.shape == (len(kind.places()), kind.columns)
     noise, share = (total - exact).astype(float), kind.terms.sigma_party
     if not kind.at_hospitals:
         assert share is None and not noise.any()
@@ -243,7 +243,7 @@ def test_a_batch_is_tied_to_its_question(kind: HospitalKind) -> None:
 
 def test_a_batch_of_another_shape_is_refused(kind: HospitalKind) -> None:
     kind.close()
-    length = len(kind.places()) * CLASSES
+    length = len(kind.places()) * kind.columns
     wrong = SumRange.votes(9) if kind.at_hospitals or not kind.in_parts else SumRange.noisy()
     for batch, change in enumerate(({"length": length - 1}, {"length": length + 1}, {"sum_range": wrong})):
         question = kind.question(batch)

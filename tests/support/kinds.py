@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from own_kind import Median
 
 from pate_fed.flower import prepare_environment
 
@@ -37,6 +38,7 @@ from pate_fed.config.study import Study, study_from_dict
 from pate_fed.flower.inline import run_inline
 from pate_fed.kinds.labels import clusters_file
 from pate_fed.kinds.make import PublicClusters, PublicPool, label_terms, make_terms, public_file
+from pate_fed.kinds.own import shares_of
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import Ledger
 from pate_fed.privacy.ledger.report import verify_run
@@ -47,6 +49,7 @@ from server.app import Coordinator
 from server.label_hospitals import SimulatedHospitals
 
 HOSPITALS, POOL, RECORDS, CLUSTERS, CLASSES = 5, 60, 40, 4, 2
+BINS = 128  # of the example of a kind of one's own: enough draws for a check of their mean square
 
 Ints = np.ndarray
 
@@ -64,19 +67,22 @@ def write_tables(folder: Path) -> None:
         (folder / f"{name}.csv").write_text("x,sex,y,who\n" + "".join(lines), encoding="utf-8")
 
 
-def table_study(folder: Path, *, sums: bool, at_hospitals: bool, seed: int | None = None) -> Study:
-    """Votes of small forests on one batch, or class sums, of those tables."""
+def table_study(folder: Path, *, asks: str, at_hospitals: bool, seed: int | None = None) -> Study:
+    """Of those tables votes of small forests on one batch, class sums, or a kind of somebody's own."""
     files = [str(folder / f"h{place}.csv") for place in range(HOSPITALS)]
     table = {"label": "y", "patient": "who", "classes": ["no", "yes"]}
-    votes: dict[str, Any] = {
-        "teacher": {"name": "random-forest", "trees": 2},
-        "aggregation": {"aggregator": "gnmax", "sigma2": 4.0},
-        "queries": {"labels": 30, "max_queries": 30, "evaluate": False},
-        "student": {"name": "forest", "trees": 2},
-    }
-    summed = {
-        "aggregation": {"aggregator": "class-sums"},
-        "sums": {"features": "bins", "cuts": {"x": [0.0, 1.0]}},
+    sections: dict[str, dict[str, Any]] = {
+        "votes": {
+            "teacher": {"name": "random-forest", "trees": 2},
+            "aggregation": {"aggregator": "gnmax", "sigma2": 4.0},
+            "queries": {"labels": 30, "max_queries": 30, "evaluate": False},
+            "student": {"name": "forest", "trees": 2},
+        },
+        "sums": {
+            "aggregation": {"aggregator": "class-sums"},
+            "sums": {"features": "bins", "cuts": {"x": [0.0, 1.0]}},
+        },
+        "own": {"aggregation": {"kind": "own_kind:Median", "parameters": {"bins": BINS, "scale": 4.0}}},
     }
     return study_from_dict(
         {
@@ -91,7 +97,7 @@ def table_study(folder: Path, *, sums: bool, at_hospitals: bool, seed: int | Non
             },
             "secrecy": {"secure_sum": True} | ({"noise_at": "hospitals"} if at_hospitals else {}),
             "engine": {"backend": "grpc"},
-            **(summed if sums else votes),
+            **sections[asks],
         }
     ).resolve()
 
@@ -109,6 +115,7 @@ class HospitalKind(ABC):
     file: bytes  # what comes with the terms
     at_hospitals = True  # who adds the noise
     in_parts = False  # whether less than all may be asked about
+    columns = CLASSES  # numbers of an answer for each place
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -184,7 +191,7 @@ class HospitalKind(ABC):
         """The coordinator's rounds about a question; `changes` to what it says of them."""
         most = self.terms.bounds.largest(HOSPITALS)
         totals = SumRange.noisy() if most is None else SumRange.votes(most)
-        usual = {"length": len(question.index) * CLASSES, "sum_range": totals}
+        usual = {"length": len(question.index) * self.columns, "sum_range": totals}
         return self.sum.open_batch(
             batch=question.batch, batch_digest=question.digest, roster_rides=True, **{**usual, **changes}
         )
@@ -208,7 +215,7 @@ class HospitalKind(ABC):
         for requests in batch.rounds():
             for party, step in requests.items():
                 batch.take(self.send(int(party[-1]), question, step))
-        return batch.total().reshape(-1, CLASSES)
+        return batch.total().reshape(-1, self.columns)
 
     def exact(self, number: int) -> Ints:
         """What a hospital's records say, without noise and masks."""
@@ -228,14 +235,14 @@ class HospitalKind(ABC):
 
 
 class _Tables(HospitalKind):
-    """Votes and class sums: a hospital with a table."""
+    """A hospital with a table."""
 
-    sums = False
+    asks = "votes"
 
     def make_terms(self, *, seed: int | None = None) -> Terms:
         if not (self.folder / "pool.csv").exists():
             write_tables(self.folder)
-        study = table_study(self.folder, sums=self.sums, at_hospitals=self.at_hospitals, seed=seed)
+        study = table_study(self.folder, asks=self.asks, at_hospitals=self.at_hospitals, seed=seed)
         dataset = load_study_data(study)
         self.file = public_file(study, dataset)
         return make_terms(study, dataset)
@@ -262,7 +269,7 @@ class NoisyVotes(Votes):
 class ClassSums(_Tables):
     """Sums of features by class, with noise at the hospitals."""
 
-    sums = True
+    asks = "sums"
 
     def places(self) -> Ints:
         return np.arange(self.terms.bounds.rows, dtype=np.int64)
@@ -272,6 +279,26 @@ class ExactClassSums(ClassSums):
     """The same with noise at the coordinator."""
 
     at_hospitals, permits = False, 'class_sums = "exact"\n'
+
+
+class Own(_Tables):
+    """The example of a kind of one's own, with its own noise at the hospitals."""
+
+    given, asks, columns, permits = "answered", "own", 1, 'kinds = ["own_kind:Median"]\n'
+
+    def other_terms(self) -> Any:
+        """With shares of more hospitals, which are smaller."""
+        share = Median(bins=BINS, scale=4.0).sigma(shares_of(self.terms) + 1)
+        return replace(self.terms, least_clients=HOSPITALS, sigma_party=share if self.at_hospitals else None)
+
+    def places(self) -> Ints:
+        return np.arange(BINS, dtype=np.int64)
+
+
+class ExactOwn(Own):
+    """The same with noise at the coordinator."""
+
+    at_hospitals, permits = False, f'{Own.permits}class_sums = "exact"\n'
 
 
 class LabelCounts(HospitalKind):
@@ -300,7 +327,10 @@ class LabelCounts(HospitalKind):
         return np.arange(CLUSTERS, dtype=np.int64)
 
 
-HOSPITAL_KINDS: tuple[type[HospitalKind], ...] = (Votes, NoisyVotes, ClassSums, ExactClassSums, LabelCounts)
+HOSPITAL_KINDS: tuple[type[HospitalKind], ...] = (
+    *(Votes, NoisyVotes, ClassSums, ExactClassSums, LabelCounts),
+    *(Own, ExactOwn),
+)
 
 
 # A whole study of one kind.
@@ -309,12 +339,14 @@ HOSPITAL_KINDS: tuple[type[HospitalKind], ...] = (Votes, NoisyVotes, ClassSums, 
 class StudyKind(ABC):
     """A study in this process: its run directory and its hospitals' disks outlive every coordinator.
 
-    It asks one question under masks. `asks` is what its row on the ledger counts, `void` the exit code of the
-    command that is repeated once hospitals were asked for what never came.
+    It asks `questions` under masks. `asks` is what their rows on the ledger count, `void` the exit code of
+    the command that is repeated once hospitals were asked for what never came.
     """
 
     asks: int
+    questions = 1
     void = 3
+    verify: tuple[str, ...] = ()  # options without which the verification finds something left to check
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.run_dir, self.parties, self.patch = folder / "run", folder / "parties", patch
@@ -355,10 +387,12 @@ class StudyKind(ABC):
         return json.loads((self.run_dir / "metrics.json").read_text(encoding="utf-8"))
 
     def check(self, *, given: int = HOSPITALS, refused: int = 0) -> None:
-        """What holds after every end that is a success: one row, one answer of each, all verified."""
-        [entry] = self.entries()
-        assert (entry.event.asked, entry.event.answered) == (self.asks, self.asks)
-        assert len(self.events("answered")) == given and len(self.events("refused")) == refused
+        """What holds after every end that is a success: a row and all answers a question, verified."""
+        events = [entry.event for entry in self.entries()]
+        counts = [(event.asked, event.answered) for event in events]
+        assert counts == [(self.asks // self.questions,) * 2] * self.questions
+        assert len(self.events("answered")) == given * self.questions
+        assert len(self.events("refused")) == refused
         verify_run(self.run_dir)
         metrics = self.metrics()
         assert metrics["status"] == "success" and metrics["queries_answered"] == self.asks
@@ -367,12 +401,12 @@ class StudyKind(ABC):
 
 
 class _TableStudy(StudyKind):
-    sums = at_hospitals = False
+    kind, at_hospitals = "votes", False
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         super().__init__(folder, patch)
         write_tables(folder)
-        self.study = table_study(folder, sums=self.sums, at_hospitals=self.at_hospitals)
+        self.study = table_study(folder, asks=self.kind, at_hospitals=self.at_hospitals)
         (self.parties / "study.toml").write_text(self.study.to_toml(), encoding="utf-8")
         site = {"study": str(self.parties / "study.toml"), "state_dir": str(self.parties)}
         (self.parties / "site.json").write_text(json.dumps(site), encoding="utf-8")
@@ -414,10 +448,23 @@ class NoisyVoteStudy(VoteStudy):
 class SumStudy(_TableStudy):
     """Class sums with noise at the hospitals."""
 
-    asks, sums, at_hospitals = RECORDS, True, True
+    asks, kind, at_hospitals = RECORDS, "sums", True
 
 
 class ExactSumStudy(SumStudy):
+    """The same with noise at the coordinator."""
+
+    at_hospitals = False
+
+
+class OwnStudy(_TableStudy):
+    """The example of a kind of one's own: two questions, with noise at the hospitals."""
+
+    given, asks, questions, kind, at_hospitals = "answered", 2, 2, "own", True
+    verify = ("--aggregator", "own_kind:Median")
+
+
+class ExactOwnStudy(OwnStudy):
     """The same with noise at the coordinator."""
 
     at_hospitals = False
@@ -467,4 +514,7 @@ def by_place(inputs: Ints, num_clusters: int, *, seed: int) -> Ints:
     return np.arange(len(inputs), dtype=np.int64) % num_clusters
 
 
-STUDY_KINDS: tuple[type[StudyKind], ...] = (VoteStudy, NoisyVoteStudy, SumStudy, ExactSumStudy, CountStudy)
+STUDY_KINDS: tuple[type[StudyKind], ...] = (
+    *(VoteStudy, NoisyVoteStudy, SumStudy, ExactSumStudy, CountStudy),
+    *(OwnStudy, ExactOwnStudy),
+)

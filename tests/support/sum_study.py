@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from watched import WATCHED, kill
@@ -45,27 +46,35 @@ ASKED = 60
 
 
 class SumStudy:
-    """Four admitted hospitals with the default policy, and their coordinator."""
+    """Four admitted hospitals with the default policy, and their coordinator.
+
+    `policy` is what each hospital's policy says beside the default, `environment` all processes' own.
+    """
+
+    text, policy = STUDY, ""
+    environment: Mapping[str, str] = {}
 
     def __init__(self, rehearsal: Any, *, joined: int = len(HOSPITALS)) -> None:
         self.rehearsal, self.folder = rehearsal, rehearsal.folder
         rehearsal.write_tables(private=False, names=HOSPITALS)
-        (self.folder / "study.toml").write_text(STUDY, encoding="utf-8")
+        (self.folder / "study.toml").write_text(self.text, encoding="utf-8")
         make_identities(self.folder)
+        for name in HOSPITALS:
+            (self.folder / f"identity-{name}" / "policy.toml").write_text(self.policy, encoding="utf-8")
         self.hospitals = [self.join(name) for name in HOSPITALS[:joined]]
 
     def join(self, name: str, *more: str) -> Any:
         """Start a hospital."""
         options = ("--hospital", name, "--data", f"{name}.csv", "--tls-dir", f"identity-{name}", *more)
-        return self.rehearsal.start(name, "-m", "pate_fed.client", *options)
+        return self.rehearsal.start(name, "-m", "pate_fed.client", *options, **self.environment)
 
     def coordinator(self, *, hold: str | None = None) -> Any:
         """Start it; with `hold` it stays at that moment until it is killed."""
         options = ("--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run")
         if hold is None:
-            return self.rehearsal.start("server", "-m", "pate_fed.server", *options)
+            return self.rehearsal.start("server", "-m", "pate_fed.server", *options, **self.environment)
         moments = str(self.folder / "moments")
-        return self.rehearsal.start("server", "-c", WATCHED, *options, hold, moments)
+        return self.rehearsal.start("server", "-c", WATCHED, *options, hold, moments, **self.environment)
 
     def kill_at(self, moment: str) -> None:
         """Start a coordinator, and kill it there."""

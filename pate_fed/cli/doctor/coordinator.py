@@ -76,7 +76,7 @@ class CoordinatorSide:
         parties = study.parties
         teachers = f"{parties.teachers_per_client} teachers each, "
         text = (
-            f"{study.name!r}: {parties.num_clients} hospitals, {'' if study.aggregation.sums else teachers}"
+            f"{study.name!r}: {parties.num_clients} hospitals, {teachers if study.aggregation.votes else ''}"
             f"{study.aggregation.aggregator}, student {study.student.name}"
         )
         seeded = "study.seed repeats the noise, so it protects nobody: take it out of study.toml"

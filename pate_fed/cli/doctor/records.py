@@ -61,7 +61,7 @@ class WantedRecords:
             InputError: it cannot be read.
         """
         study = read_study(config).resolve()
-        trains = not study.aggregation.sums
+        trains = study.aggregation.votes
         return cls(spec=study.data.kind(), parties=study.parties, teacher=study.teacher, trains=trains)
 
     def written(self, decimal: str | None) -> WantedRecords:

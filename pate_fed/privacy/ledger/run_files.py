@@ -23,6 +23,7 @@ from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_coordinator_ep
 from pate_fed.privacy.mechanisms.class_sums import SharedClassSums
 from pate_fed.privacy.mechanisms.data_dependent import public_part
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
+from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.structure import setting
 
 STATUSES = ("success", "failed", "aborted")
@@ -175,6 +176,9 @@ def _stated(path: Path, metrics: _Metrics, terms: LedgerTerms) -> list[float | N
 def _check_facts(path: Path, metrics: _Metrics, terms: LedgerTerms) -> None:
     """What the terms fix must be what they fix."""
     privacy, [first, *_] = metrics.privacy, terms.mechanisms
+    classes = first.num_teachers or not isinstance(
+        first, OwnMechanism
+    )  # what a kind of one's own releases is none
     facts = {
         "δ": (privacy.delta, terms.delta),
         "unit and adjacency": (
@@ -182,7 +186,7 @@ def _check_facts(path: Path, metrics: _Metrics, terms: LedgerTerms) -> None:
             (terms.protection.unit, terms.protection.adjacency),
         ),
         "teachers": (metrics.num_teachers, first.num_teachers),
-        "classes": (metrics.num_classes, first.num_classes),
+        "classes": (metrics.num_classes, first.num_classes) if classes else (0, 0),
         "whether the noise protects": (metrics.seed is None, terms.private),
     }
     for name, (given, meant) in facts.items():

@@ -129,10 +129,12 @@ class LedgerTerms:
         Where no patient is named each record is cut by itself, so k records of one patient move the sums k
         times as far: group privacy, which for this noise is that of noise k times smaller.
         """
-        if not self.sums:
-            return self.protection.text()
         protection = self.protection
         verb = "replaced" if protection.adjacency == "replace-one" else "added or removed"
+        if isinstance(first := self.mechanisms[0], OwnMechanism) and not first.num_teachers:
+            return f"one {protection.unit} {verb}"
+        if not self.sums:
+            return protection.text()
         if protection.unit != "record":
             cut = f"cut to {protection.votes_moved:,} records' length"
         elif self.by_patient:

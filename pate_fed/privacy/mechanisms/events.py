@@ -71,7 +71,8 @@ class CoordinatorView:
     every hospital adds discrete Gaussian noise of `sigma_party` votes, at least `survivors` hospitals are in
     the sum and at most `colluders` of them tell the coordinator their noise). Where labels are what is
     private: "labels" (they lie with it), "noisy-labels" and "noisy-counts" (what is released, and no more).
-    Of class sums: "exact-sums" and "noisy-sums" (what is released, and no more).
+    Of class sums: "exact-sums" and "noisy-sums" (what is released, and no more). "noisy-totals": those for
+    which a mechanism of somebody's own claims its curve.
 
     Raises:
         InputError: an unknown kind, or parameters that do not go with it.
@@ -138,7 +139,7 @@ class CoordinatorView:
     @property
     def sees_release(self) -> bool:
         """Whether it sees what is released and no more, so that one ε holds against it and the public."""
-        return self.kind in ("noisy-labels", "noisy-counts", "noisy-sums")
+        return self.kind in ("noisy-labels", "noisy-counts", "noisy-sums", "noisy-totals")
 
     def text(self) -> str:
         """What the coordinator sees and what hides the rest, as the end of "the coordinator sees"."""
@@ -154,6 +155,7 @@ _SEEN = {
     "noisy-counts": "noisy counts of all hospitals together; masks hide each one's own",
     "exact-sums": "the exact class sums of all hospitals together; masks hide each one's own",
     "noisy-sums": "noisy class sums of all hospitals together; masks hide each one's own",
+    "noisy-totals": "noisy totals of all hospitals together; masks hide each one's own answers",
 }
 
 PLAIN = CoordinatorView()
@@ -161,6 +163,7 @@ SECURE_SUM = CoordinatorView(kind="secure-sum")
 IN_ONE_PLACE = CoordinatorView(kind="labels")
 NOISY_LABELS, NOISY_COUNTS = CoordinatorView(kind="noisy-labels"), CoordinatorView(kind="noisy-counts")
 EXACT_SUMS, NOISY_SUMS = CoordinatorView(kind="exact-sums"), CoordinatorView(kind="noisy-sums")
+NOISY_TOTALS = CoordinatorView(kind="noisy-totals")
 
 
 def hospital_noise(*, sigma_party: float, survivors: int, colluders: int = 0) -> CoordinatorView:

@@ -94,14 +94,17 @@ class Aggregator(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OwnMechanism(Mechanism):
-    """A claimed mechanism as events and ledgers hold it; its code is loaded when it releases."""
+    """A claimed mechanism as events and ledgers hold it; its code is loaded when it releases.
+
+    Without teachers it is of a kind of question of one's own, which releases a number below `num_classes`.
+    """
 
     num_teachers: int = MOST_TEACHERS
     num_classes: int
     claim: Claim
 
     def __post_init__(self) -> None:
-        check_count("num_teachers", self.num_teachers, least=1)
+        check_count("num_teachers", self.num_teachers)
         check_count("num_classes", self.num_classes, least=2)
 
     @property
