@@ -190,7 +190,7 @@ BUDGET = {
     "pate_fed/identity": (1_130, 7),
     "pate_fed/kinds": (5_800, 34),
     "pate_fed/learning": (6_980, 46),
-    "pate_fed/privacy": (10_200, 43),
+    "pate_fed/privacy": (10_230, 43),
     "pate_fed/protocol": (450, 4),
     "pate_fed/report": (4_800, 26),
     "pate_fed/reproduce": (4_300, 24),
