@@ -312,7 +312,7 @@ class Coordinator(BaseCoordinator):
             terms=self._terms,
             dataset=study.data.dataset,
             queries=study.queries,
-            student=study.student.name,
+            student="" if study.aggregation.kind else study.student.name,
             student_part=None if study.student.code is None else part_identity(study.student.code, "student"),
             partition=study.parties.partition if self._dataset.owners is None else None,
             backend=study.engine.played_on,

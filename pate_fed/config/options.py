@@ -99,12 +99,14 @@ def _refuse_idle(arguments: argparse.Namespace, study: Study, *, one_process: bo
     """
     aggregator, student = study.aggregation.aggregator, study.student.name
     plain = f"--aggregator {aggregator} answers every query and has no threshold"
-    sums = study.aggregation.sums
+    sums, own = not study.aggregation.votes, study.aggregation.kind
     none = f"with --aggregator {aggregator} nothing is voted on: sums are released once, for the whole pool"
+    none = none if own is None else f"with --kind {own} nothing is voted on"
     noisy = "with --noise-at hospitals the noise is in the totals already"
     dataset = study.data.dataset
     here = "--backend inline is one process, which has the whole device"
     for flag, dest, idle, why in (
+        ("--student", "student__name", own is not None, none),
         ("--threshold", "aggregation__threshold", sums, none),
         ("--sigma1", "aggregation__sigma1", sums, none),
         ("--labels", "queries__labels", sums, none),

@@ -10,7 +10,8 @@ A part is an object, or a class or factory `make(**parameters)` that gives one. 
   columns). So many together are the whole of it, and further ones hide no less. The coordinator adds the one
   share of 1. `sigma(shares)` is a share's standard deviation.
 - `rdp(order, sensitivity)` or `dp_event(sensitivity)`: what a noisy answer costs, and `parameters()`, as of a
-  mechanism of one's own (`pate_fed.privacy.mechanisms.own`).
+  mechanism of one's own (`pate_fed.privacy.mechanisms.own`). Of `sensitivity` only `unit` and `adjacency` are
+  of use: how far such a one moves an answer is the code's own to reckon.
 - `release(noisy, source)`: what is released of a noisy answer, int64 (rows · columns,): a number from 0 to
   below rows · columns, or None. `ask(released)`: the next question's places, from the numbers so far, or None
   to end. `tell(released)`: all of it in a sentence.

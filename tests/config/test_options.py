@@ -31,6 +31,10 @@ def test_the_options_are_those_of_the_design() -> None:
         (["--config", "no-such.toml"], ["no-such.toml"]),
         (["--dataset", "mnits"], ["mnist"]),
         (["--student", "gann"], ["--student gann: one of", "did you mean gan?"]),
+        (
+            ["--kind", "own_kind:Median", "--secure-sum", "--labels", "9"],
+            ["--labels 9 would have no effect: with --kind own_kind:Median nothing is voted on"],
+        ),
         (["--student-epochs", "0"], ["--student-epochs 0: ", "from 1 to"]),
         (["--num-client", "3"], ["--num-client: no such option", "did you mean --num-clients"]),
         (["--num-clients", "99999999999999999999"], ["--num-clients 99999999999999999999: ", "1,000,000"]),

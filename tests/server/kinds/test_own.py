@@ -13,6 +13,7 @@ from kinds import BINS, ExactOwnStudy, OwnStudy, StudyKind
 from own_kind import Median
 
 from pate_fed.privacy import Ledger
+from pate_fed.report.log import read_result
 from pate_fed.report.watching import read_snapshot, snapshot_rows
 from server.kinds.base import Course
 from server.kinds.own import OwnCourse
@@ -105,6 +106,7 @@ def test_what_came_out_is_reported_and_watched(study: StudyKind) -> None:
     told = Median(bins=BINS, scale=4.0).tell([coarse, fine])
     page = (study.run_dir / "report.html").read_text(encoding="utf-8")
     assert told in page and "own_kind:Median" in page and "not proven" in page
+    assert read_result(study.run_dir).study.student == ""  # nothing learns
     now = read_snapshot(study.run_dir)
     assert now is not None and "2 numbers of 2 questions" in json.dumps(snapshot_rows(now))
 
