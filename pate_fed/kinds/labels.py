@@ -28,7 +28,7 @@ from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, Coord
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
 from pate_fed.privacy.protection import LABEL, LEAST_PARTIES, Assumptions
 from pate_fed.protocol.agreed import Agreed
-from pate_fed.structure import check, refusal, same_as, setting
+from pate_fed.structure import check, entries, refusal, same_as, setting
 
 Ints = NDArray[np.int64]
 
@@ -283,3 +283,6 @@ def label_terms(
         seed=seed,
         **counted,
     )
+
+
+_FIELDS = entries(LabelTerms)  # read now: one that cannot be read is no refusal by every hospital
