@@ -26,12 +26,7 @@ from pate_fed.format import epsilon_text
 from pate_fed.kinds.label_dp.federation import summed_labels
 from pate_fed.kinds.label_dp.release import PrivateLabels
 from pate_fed.kinds.label_dp.source import Record, Released
-from pate_fed.kinds.labels import (
-    LabelTerms,
-    PublicClusters,
-    PublicPool,
-    label_terms,
-)
+from pate_fed.kinds.labels import LabelTerms, PublicClusters, PublicPool, label_terms
 from pate_fed.privacy.ledger.terms import LedgerTerms
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
 from pate_fed.privacy.protection import LABEL, QUORUM

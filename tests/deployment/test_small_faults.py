@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from full_disk import fill
-from sum_study import SumStudy
+from sum_study import ASKED, SumStudy
 
 from pate_fed.privacy import verify
 
@@ -86,6 +86,9 @@ def test_a_hospitals_disk_is_full_for_a_moment(step: int, rehearsal: Any, small_
     server = study.hold_at("after summing", step)
     fill(small_disk / "filler")
     study.go_on()
-    assert server.wait(200) == 4, server.text
+    code = server.wait(200)
+    assert code == 4 or (step == 13 and code == 0), server.text  # its last reply may have been on its way
     (small_disk / "filler").unlink()
     _end(study, server)
+    [entry] = verify(study.folder / "run" / "ledger.sqlite").chain.entries
+    assert entry.event.answered == ASKED
