@@ -47,10 +47,10 @@ ASKED = 60
 class SumStudy:
     """Four admitted hospitals with the default policy, and their coordinator."""
 
-    def __init__(self, rehearsal: Any, *, joined: int = len(HOSPITALS)) -> None:
+    def __init__(self, rehearsal: Any, *, joined: int = len(HOSPITALS), text: str = STUDY) -> None:
         self.rehearsal, self.folder = rehearsal, rehearsal.folder
         rehearsal.write_tables(private=False, names=HOSPITALS)
-        (self.folder / "study.toml").write_text(STUDY, encoding="utf-8")
+        (self.folder / "study.toml").write_text(text, encoding="utf-8")
         make_identities(self.folder)
         self.hospitals = [self.join(name) for name in HOSPITALS[:joined]]
 
