@@ -100,8 +100,8 @@ class Account:
         Raises:
             InputError: the file cannot be written.
         """
-        with self._transaction():
-            pass
+        with self._transaction() as connection:
+            connection.execute("PRAGMA user_version = 0")  # a write, which changes nothing
 
     def book(
         self, terms: Agreement, *, state: str, data: str, policy: Policy | None
