@@ -101,8 +101,8 @@ class Account:
         Raises:
             InputError: the file cannot be written.
         """
-        with self._transaction():
-            pass
+        with self._transaction() as connection:
+            connection.execute("PRAGMA user_version = 0")  # a write, which changes nothing
 
     def book(
         self, terms: Terms, *, state: str, data: str, policy: Policy | None

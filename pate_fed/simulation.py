@@ -14,7 +14,6 @@ from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.format import VERSION
 from pate_fed.runtime.command import run_study_command
 from pate_fed.runtime.console import any_console
-from pate_fed.runtime.run_dir import fresh_run_dir
 
 _DESCRIPTION = """\
 Simulate a PATE federation on this machine: parties train teachers on disjoint private data and vote on public
@@ -41,7 +40,7 @@ def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: flo
     from pate_fed.flower import prepare_environment
 
     prepare_environment()
-    from pate_fed.cli.simulate import run_simulation
+    from pate_fed.cli.simulate import run_simulation, simulation_dir
     from pate_fed.structure.parts import search_folder
 
     search_folder(Path.cwd())
@@ -50,10 +49,12 @@ def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: flo
         from pate_fed.cli.dry_run import dry_run
 
         return dry_run(study, run_dir=arguments.run_dir, as_json=arguments.format == "json")
-    run_dir = fresh_run_dir(arguments.run_dir, study.name)
+    run_dir, learns = simulation_dir(arguments.run_dir, study)
     if study.seed is not None:
         print("warning: with --seed the noise can be repeated, so it protects nobody", file=sys.stderr)
-    coordinator = run_simulation(study, run_dir=run_dir, quiet=arguments.quiet, stop=stop, started=started)
+    coordinator = run_simulation(
+        study, run_dir=run_dir, learns=learns, quiet=arguments.quiet, stop=stop, started=started
+    )
     return coordinator.conclude(as_json=arguments.format == "json")
 
 

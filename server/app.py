@@ -36,7 +36,7 @@ from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
 from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
 from pate_fed.report.text import engine_text
-from pate_fed.runtime.run_dir import claim_run_dir, read_status
+from pate_fed.runtime.run_dir import PRIVATE, claim_run_dir, read_status
 from pate_fed.structure.faults import Fault
 from pate_fed.structure.parts import is_part_name, part_identity
 from server.base import BaseCoordinator, explain_disk_error
@@ -46,9 +46,7 @@ from server.release import LEDGER_NAME, open_ledger, releases_told
 from server.run import Run
 from server.state import CoordinatorState
 
-LINK_FOLDER = "flower"
-"""The folder in the run directory of the SuperLink that hospitals' processes connect to."""
-_PRIVATE = "private"  # the folder in the run directory; see `server.state`
+LINK_FOLDER = "flower"  # in the run directory: of the SuperLink that hospitals' processes connect to
 
 
 def clear_finished(run_dir: Path) -> None:
@@ -56,7 +54,7 @@ def clear_finished(run_dir: Path) -> None:
 
     The secret of a SuperLink that was killed is among the keys.
     """
-    private = run_dir / _PRIVATE
+    private = run_dir / PRIVATE
     try:
         if read_status(run_dir) == "success":
             CoordinatorState(private).remove_private()
@@ -97,15 +95,13 @@ class Coordinator(BaseCoordinator):
         check_against_data(study, self._dataset)
         self._terms = make_terms(study, self._dataset)
         self._setup = StudySetup(study=study, dataset=self._dataset, terms=self._terms, run_dir=run_dir)
-        # A simulation begins anew, so what is private stays in this process.
-        private = run_dir / _PRIVATE if self._setup.apart else None
+        # A simulation that asks begins anew, so what is private stays in this process.
+        private = run_dir / PRIVATE if self._setup.apart or resume else None
         super().__init__(self._terms, stop, private=private)
         self._state = CoordinatorState(private, run_dir=run_dir)
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
         self._ledger_terms = self._terms.ledger_terms(
-            noise=self._noise.kind,
-            private=self._noise.private,
-            together=not self._setup.apart,
+            noise=self._noise.kind, private=self._noise.private, together=not self._setup.apart
         )
         if not resume:  # what was begun is on the ledger
             require_meaningful(self._terms, self._ledger_terms)
@@ -181,10 +177,28 @@ class Coordinator(BaseCoordinator):
             self._require_served()
             if not self._setup.apart:
                 self._tell_own_fault()
+            if self._run is not None and self._run.unlearnt and self._error is not None:
+                self._tell_unlearnt(self._run, self._error)
             self._peak_mb = peak.megabytes
             self._ended = self._outcome()
             with suppress(OSError):  # a full disk; the outcome is printed all the same
                 self._log.write(self._ended)
+
+    def _tell_unlearnt(self, run: Run, error: BaseException) -> None:
+        """Labels that are paid for are kept where a student of them fails, and the error says so."""
+        told = f"the labels ({self._labels:,}) are kept in {self._run_dir / 'labels.npz'}"
+        with suppress(OSError):
+            if run.all_asked and not self._setup.apart:  # which kept nothing so far
+                run.course.keep_for_learning(state := CoordinatorState(self._run_dir / PRIVATE))
+                state.note_all_asked()
+            if run.all_asked or self._setup.apart:
+                told += (
+                    f"; once this is mended the same command with --run-dir {self._run_dir} goes on with them"
+                )
+        if isinstance(error, PateFedError):
+            error.args = (f"{error}; {told}",)
+        else:
+            error.add_note(told)
 
     def _note_fault(self, fault: Fault) -> Path:
         self._log.write(fault)
@@ -268,11 +282,7 @@ class Coordinator(BaseCoordinator):
 
     def _make_run(self, ledger: Ledger) -> Run:
         context = RunContext(
-            state=self._state,
-            keys=self._keys,
-            log=self._log,
-            progress=self._progress,
-            stop=self._stop,
+            state=self._state, keys=self._keys, log=self._log, progress=self._progress, stop=self._stop
         )
         return Run(self._setup, ledger, context, noise=self._noise)
 
@@ -292,7 +302,7 @@ class Coordinator(BaseCoordinator):
     def _add_data_dependent(self, ledger: Ledger) -> None:
         """Figures that follow from exact totals, where there are any."""
         if self._run is not None:
-            complete = self._error is None
+            complete = self._error is None or (self._run.unlearnt and self._run.all_asked)
             self._privacy = self._run.course.private_figures(self._privacy, complete=complete)
 
     def _log_spending(self, ledger: Ledger) -> None:
@@ -353,7 +363,8 @@ class Coordinator(BaseCoordinator):
             return "interrupted; what was released is on the ledger"
         if isinstance(self._error, PateFedError):
             return str(self._error)
-        return "a fault of the program; its traceback is on standard error"
+        notes: list[str] = getattr(self._error, "__notes__", [])
+        return "; ".join(("a fault of the program; its traceback is on standard error", *notes))
 
     def _print_error(self) -> None:
         if isinstance(self._error, PateFedError):

@@ -31,14 +31,7 @@ from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
-from server.exchange import (
-    Answer,
-    exchange,
-    patience_for,
-    printable_name,
-    wait_for_nodes,
-    window_for,
-)
+from server.exchange import Answer, exchange, patience_for, printable_name, wait_for_nodes, window_for
 from server.masked import ROUNDS, Ask, MaskedRounds
 from server.presence import Presence
 from server.receipts import Receipts

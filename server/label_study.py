@@ -36,14 +36,7 @@ from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
 from pate_fed.report.log import LOG_NAME, Event, RunLog, Waiting, read_log, read_result
 from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line
-from pate_fed.report.result import (
-    LabelStudyRecord,
-    LeftOut,
-    Outcome,
-    PrivacyFigures,
-    ReleasedBatch,
-    Seconds,
-)
+from pate_fed.report.result import LabelStudyRecord, LeftOut, Outcome, PrivacyFigures, ReleasedBatch, Seconds
 from pate_fed.report.terminal import Progress, print_summary
 from pate_fed.runtime.command import nothing_spent
 from pate_fed.runtime.run_dir import claim_run_dir

@@ -138,11 +138,7 @@ class Learner:
         return tuple(found)
 
     def _plain(
-        self,
-        index: Ints,
-        label: Ints,
-        number: int | None,
-        probabilities: NDArray[np.float32] | None = None,
+        self, index: Ints, label: Ints, number: int | None, probabilities: NDArray[np.float32] | None = None
     ) -> Forest | FittedStudent | None:
         """A student without epochs; None where a network learns."""
         made = self._make_own() if self._study.student.own else None
@@ -229,11 +225,7 @@ class Learner:
         return student
 
     def _network(
-        self,
-        index: Ints,
-        label: Ints,
-        number: int | None,
-        probabilities: NDArray[np.float32] | None = None,
+        self, index: Ints, label: Ints, number: int | None, probabilities: NDArray[np.float32] | None = None
     ) -> Student:
         from pate_fed.learning.students.data import LabelledPool
 

@@ -25,11 +25,7 @@ class Presence:
     """
 
     def __init__(
-        self,
-        grid: Grid,
-        *,
-        returning: Returning | None = None,
-        admitted: Callable[[int], bool] | None = None,
+        self, grid: Grid, *, returning: Returning | None = None, admitted: Callable[[int], bool] | None = None
     ) -> None:
         self.returning, self._grid, self._admitted = returning, grid, admitted
         self._away: dict[int, float] = {}

@@ -84,8 +84,6 @@ def study_to_run(config: Path, *, num_hospitals: int | None) -> Study:
     study = read_study(config, num_hospitals=num_hospitals)
     # Hospitals answer no question whose answer is only for measuring.
     study = replace(
-        study,
-        queries=replace(study.queries, evaluate=False),
-        engine=replace(study.engine, backend=PROCESSES),
+        study, queries=replace(study.queries, evaluate=False), engine=replace(study.engine, backend=PROCESSES)
     )
     return study.resolve()

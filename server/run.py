@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -42,6 +44,7 @@ class Run:
         self._state, self._log, self._progress = context.state, context.log, context.progress
         self.figures = Figures()
         self.left_open = False  # a masked sum, with which the same command goes on
+        self.all_asked = self.unlearnt = False  # unlearnt: labels are paid for, and their student failed
         self._log_charged()
         self.course = COURSES[self._terms.asks.kind](setup, ledger, context, self.figures, noise=noise)
         self._open = self._cut_off()
@@ -59,8 +62,19 @@ class Run:
         if not self._state.all_asked:
             self._ask_all(grid)
             self._state.note_all_asked()
-        self.course.measure()
-        self.course.learn()
+        self.all_asked = True
+        with self._learning():
+            self.course.measure()
+            self.course.learn()
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        """Note where a student fails whose labels are paid for."""
+        try:
+            yield
+        except BaseException:
+            self.unlearnt = self._ledger.answered > 0
+            raise
 
     def _ask_all(self, grid: Grid) -> None:
         """All that hospitals take part in; who takes part is fixed before the first question."""
@@ -83,7 +97,8 @@ class Run:
         """The question that was open first, as it was asked: the ledger is what it was then."""
         if (opened := self._open) is not None and opened.digest not in self._charged():
             return opened
-        question = self.course.next_question(self._next_number)
+        with self._learning():  # interactive rounds learn before they ask
+            question = self.course.next_question(self._next_number)
         self._next_number += question is not None
         return question
 

@@ -25,12 +25,13 @@ from pate_fed.disk import read_json, sync_folder, write_arrays, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.protocol.messages import Question
+from pate_fed.runtime.run_dir import ALL_ASKED
 from pate_fed.secure_sum import Identity
 from pate_fed.structure import setting, to_plain
 
 Ints = NDArray[np.int64]
 
-_IDENTITY, _ROSTER, _BATCH, _ALL_ASKED = "identity.key", "roster", "batch.json", "all-asked"
+_IDENTITY, _ROSTER, _BATCH = "identity.key", "roster", "batch.json"
 _SANITISED = "sanitised.json"
 
 
@@ -221,11 +222,11 @@ class CoordinatorState:
     @property
     def all_asked(self) -> bool:
         """Whether all that the study asks is on its ledger."""
-        return self._existing(_ALL_ASKED) is not None
+        return self._existing(ALL_ASKED) is not None
 
     def note_all_asked(self) -> None:
         """Note that hospitals are asked nothing more: who goes on from here does without them."""
-        self._write(_ALL_ASKED, b"")
+        self._write(ALL_ASKED, b"")
 
     # Totals: for figures after the fact, and sums of counts that no hospital gives twice.
 

@@ -24,6 +24,7 @@ from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.format import accuracy_text, delta_text, epsilon_text
+from pate_fed.runtime.console import only_tell
 from pate_fed.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def _demo(arguments: argparse.Namespace) -> int:
     from pate_fed.flower.transport import require_transport
 
     require_transport("the demonstration with real processes")
+    if arguments.execute:
+        only_tell()
     found = unfinished_demo(Path(arguments.folder)) if arguments.execute else None
     made = found or make_demo(Path(arguments.folder))
     done = f"found in {made.folder}" if found else f"wrote to {made.folder}"

@@ -18,6 +18,7 @@ from pate_fed.cli.parser import (
     add_format_option,
     add_option,
 )
+from pate_fed.runtime.console import only_tell
 
 _OFFER = "an admission, a file of terms, or this hospital's own folder of keys"
 _DATA = "this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files"
@@ -146,4 +147,5 @@ def _hospital_rehearse(arguments: argparse.Namespace) -> int:
 def _hospital_join(arguments: argparse.Namespace) -> int:
     from pate_fed.cli.join import join
 
+    only_tell()
     return join(arguments)

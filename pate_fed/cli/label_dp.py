@@ -16,6 +16,7 @@ from pate_fed.cli.parser import Parser, add_address_options, add_command, add_op
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.privacy.protection import QUORUM
 from pate_fed.runtime.command import nothing_spent
+from pate_fed.runtime.console import only_tell
 from pate_fed.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def _label_dp(arguments: argparse.Namespace) -> int:
     from pate_fed.kinds.label_dp.options import fill_defaults
 
     if not (arguments.advise or arguments.init):
+        only_tell()
         return _run(arguments)
     fill_defaults(arguments)
     return _advise(arguments) if arguments.advise else _init(arguments)

@@ -15,14 +15,15 @@ from pate_fed.config.backend import CLUSTER, INLINE, cores
 from pate_fed.config.data import data_digest, records_digest
 from pate_fed.config.own_data import imply_models, imply_models_for
 from pate_fed.config.registry import KINDS
-from pate_fed.config.study import Study, load_study, study_from_dict
+from pate_fed.config.study import Study, load_study, read_study, study_from_dict
 from pate_fed.data import as_dataset
 from pate_fed.errors import InputError
 from pate_fed.privacy.ledger.report import verify
 from pate_fed.privacy.mechanisms.own import own_parameters
+from pate_fed.report.log import read_result
 from pate_fed.report.run import Run
 from pate_fed.report.terminal import Progress, Step, make_progress, tell_progress
-from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
+from pate_fed.runtime.run_dir import choose_run_dir, fresh_run_dir, may_learn, simulated_disks
 from pate_fed.runtime.signals import Interrupted, interruptible
 from pate_fed.structure import nearest
 from pate_fed.structure.faults import telling_of_parties
@@ -108,10 +109,15 @@ def simulate(
             open_study = _with_parts(study, parts)
             open_study.require_private()
             resolved = open_study.resolve()
-            folder = fresh_run_dir(None if run_dir is None else str(run_dir), resolved.name)
+            folder, learns = simulation_dir(None if run_dir is None else str(run_dir), resolved)
             stop = threading.Event()
             coordinator = run_simulation(
-                resolved, run_dir=folder, progress=progress, stop=stop, started=time.perf_counter()
+                resolved,
+                run_dir=folder,
+                learns=learns,
+                progress=progress,
+                stop=stop,
+                started=time.perf_counter(),
             )
             coordinator.finish()
         finally:
@@ -131,10 +137,22 @@ def simulate(
     return run
 
 
+def simulation_dir(given: str | None, study: Study) -> tuple[Path, bool]:
+    """The run directory, and whether an earlier process released there what a student only has to learn from.
+
+    Raises:
+        InputError: it holds another study or one that is finished, is not a directory, or cannot be written.
+    """
+    if given is None or not may_learn(Path(given)):
+        return fresh_run_dir(given, study.name), False
+    return choose_run_dir(given, study.name, lambda held: read_study(held) == study)
+
+
 def run_simulation(
     study: Study,
     *,
     run_dir: Path,
+    learns: bool = False,
     progress: Progress | None = None,
     quiet: bool = False,
     stop: threading.Event,
@@ -142,8 +160,10 @@ def run_simulation(
 ) -> Coordinator:
     """Run a resolved study; the coordinator, which has its outcome. Ctrl-C sets `stop` and ends it.
 
+    With `learns` nobody is asked: a student learns from what was released in `run_dir`.
+
     Raises:
-        InputError: settings that do not fit the data or this machine.
+        InputError: settings that do not fit the data or this machine, or labels of other public data.
     """
     from pate_fed.flower import prepare_environment
 
@@ -152,8 +172,10 @@ def run_simulation(
     from server.app import Coordinator
 
     coordinator = Coordinator(
-        study, run_dir=run_dir, quiet=quiet, stop=stop, started=started, progress=progress
+        study, run_dir=run_dir, quiet=quiet, stop=stop, started=started, resume=learns, progress=progress
     )
+    if learns and read_result(run_dir).study.terms != coordinator.terms:
+        raise InputError(f"--run-dir {run_dir}: its labels are of other public data; give another directory")
     with interruptible(stop), simulated_disks() as folder:
         _write_site(study, folder, coordinator.records)
         coordinator.run(lambda server_app: _run_apps(server_app, study, folder, coordinator))
@@ -220,19 +242,20 @@ def _run_apps(server_app: Any, study: Study, folder: Path, coordinator: Coordina
     from pate_fed.flower.engine import run_apps
 
     nodes, engine = study.parties.num_clients, study.engine
-    if engine.played_on == CLUSTER and engine.ray_address is not None:
+    backend = engine.backend if coordinator.needs_hospitals else INLINE
+    if coordinator.needs_hospitals and engine.played_on == CLUSTER and engine.ray_address is not None:
         return _run_on_cluster(server_app, study, coordinator, engine.ray_address)
     with telling_of_parties(folder, coordinator.note_faults):
         run_apps(
             server_app,
             _client_app,
-            backend=engine.backend,
+            backend=backend,
             num_nodes=nodes,
             device=engine.device,
             gpus_per_client=engine.gpus_per_client,
             folder=folder,
         )
-    return _seconds_worked(folder) / (1 if engine.backend == INLINE else min(cores(), nodes))
+    return _seconds_worked(folder) / (1 if backend == INLINE else min(cores(), nodes))
 
 
 def _run_on_cluster(server_app: Any, study: Study, coordinator: Coordinator, address: str) -> float:

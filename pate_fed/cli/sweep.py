@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_option, print_lines
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.runtime.console import only_tell
 
 if TYPE_CHECKING:
     from pate_fed.config.study import Study
@@ -60,6 +61,7 @@ def add_sweep_command(commands: argparse._SubParsersAction[Parser]) -> None:
 def _sweep(arguments: argparse.Namespace) -> int:
     from pate_fed.config.study import load_study
 
+    only_tell()
     path, folder = Path(arguments.study), Path(arguments.run_dir)
     combinations = combine(load_study(path), arguments.changes, seeds=arguments.seeds, where=str(path))
     # Everything that would stop a run halfway is found before the first one.

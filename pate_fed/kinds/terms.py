@@ -21,7 +21,7 @@ from pate_fed.kinds.words import Words
 from pate_fed.privacy import CoordinatorView, LedgerTerms
 from pate_fed.privacy.protection import Assumptions
 from pate_fed.protocol.agreed import Agreed
-from pate_fed.structure import check, from_plain, nearest, refusal, same_as, setting
+from pate_fed.structure import check, entries, from_plain, nearest, refusal, same_as, setting
 
 KINDS: dict[str, type[KindTerms]] = {
     "votes": VoteTerms,
@@ -185,3 +185,7 @@ class Terms(Agreed):
     def colluders(self) -> int:
         """Hospitals that may tell the coordinator their own noise."""
         return self.secrecy.colluders or 0
+
+
+# Read now: a field that cannot be read is an error at import, not a refusal by every hospital.
+_FIELDS = (entries(Terms), *map(entries, KINDS.values()))

@@ -68,8 +68,8 @@ def any_console(*, study: bool) -> Callable[[Callable[P, int]], Callable[P, int]
                 out.flush()
                 if out.error is None:
                     return code
-                print(f"{'warning' if study else 'error'}: {_unwritten(out.error)}", file=sys.stderr)
-                return code or (0 if study else _CUT_SHORT)
+                print(f"{'error' if out.raises else 'warning'}: {_unwritten(out.error)}", file=sys.stderr)
+                return code or (_CUT_SHORT if out.raises else 0)
             finally:
                 for stream in (out, err):
                     stream.give_up()
@@ -80,6 +80,12 @@ def any_console(*, study: bool) -> Callable[[Callable[P, int]], Callable[P, int]
     return around
 
 
+def only_tell() -> None:
+    """From here on what the command prints tells of a study, and is not all of its work."""
+    if isinstance(sys.stdout, _Stream):
+        sys.stdout.raises = False
+
+
 def _unwritten(error: OSError) -> str:
     return f"standard output cannot be written ({error.strerror})"
 
@@ -88,7 +94,7 @@ class _Stream:
     """A text stream on which no letter raises, and a disk's error is kept instead."""
 
     def __init__(self, stream: TextIO, *, raises: bool) -> None:
-        self._stream, self._raises = stream, raises
+        self._stream, self.raises = stream, raises
         self.error: OSError | None = None
 
     def write(self, text: str) -> int:
@@ -124,7 +130,7 @@ class _Stream:
         try:
             write()
         except BrokenPipeError as error:
-            if self._raises:
+            if self.raises:
                 raise
             self.error = self.error or error
         except OSError as error:

@@ -21,6 +21,8 @@ from pate_fed.errors import InputError
 _FOLDER = "pate-fed-"
 _STUDY = "study.toml"
 _METRICS = "metrics.json"
+PRIVATE = "private"  # the folder in a run directory of what another coordinator process goes on from
+ALL_ASKED = "all-asked"  # the note in it that hospitals are asked nothing more
 
 
 def fresh_run_dir(given: str | None, name: str) -> Path:
@@ -72,6 +74,11 @@ def choose_run_dir(given: str | None, name: str, same: Callable[[Path], bool]) -
             "another directory for another study"
         )
     return path, True
+
+
+def may_learn(path: Path) -> bool:
+    """Whether a run directory says that all that its study asks is released, and a student not learnt yet."""
+    return (path / PRIVATE / ALL_ASKED).exists()
 
 
 def claim_run_dir(path: Path, study: str) -> None:

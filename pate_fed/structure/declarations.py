@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -119,7 +119,7 @@ def entries(kind: type[Any]) -> tuple[DeclaredField, ...]:
     """The fields of a dataclass with their declarations.
 
     Raises:
-        TypeError: a field is declared as what no reader knows, which is a fault of the code.
+        TypeError: a field, of a section within too, is declared as what no reader knows: a fault of the code.
     """
     if kind not in _ENTRIES:
         hints = get_type_hints(kind)
@@ -155,6 +155,8 @@ def _plain(hint: Any, where: str) -> Any:
         if isinstance(scalar, type) and issubclass(scalar, np.generic):
             return np.ndarray[Any, np.dtype[scalar]]  # type: ignore[valid-type]
     elif hint is Any or (origin is None and isinstance(hint, type)):
+        if is_dataclass(hint):
+            entries(hint)
         return hint
     raise TypeError(f"{where} is declared as {hint!r}, which no reader of values knows")
 

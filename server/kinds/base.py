@@ -169,6 +169,9 @@ class Course(ABC):
             Stopped: the user asked to stop.
         """
 
+    def keep_for_learning(self, state: CoordinatorState) -> None:
+        """Keep what a student learns from beside the ledger, where a study kept nothing so far."""
+
     def private_figures(self, privacy: PrivacyFigures, *, complete: bool) -> PrivacyFigures:
         """The same with figures that follow from exact totals; `complete`: the study came to its end."""
         return privacy

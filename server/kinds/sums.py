@@ -26,7 +26,7 @@ from pate_fed.protocol.messages import Question
 from server.figures import measure
 from server.kinds.base import Course
 from server.release import Release
-from server.state import Totals
+from server.state import CoordinatorState, Totals
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.own import FittedStudent
@@ -101,9 +101,7 @@ class SumCourse(Course):
             IntegrityError: they are gone or damaged.
         """
         if self._noisy is None:
-            [entry] = self._ledger.entries()
-            shared = not isinstance(self._mechanism, ClassSums)
-            kept = self._state.totals(entry.batch_digest if shared else _noisy_name(entry.batch_digest))
+            kept = self._state.totals(self._kept_name)
             if kept is None:
                 raise IntegrityError(
                     f"{self._setup.run_dir}: the release is on the ledger, but the noisy sums are gone from "
@@ -111,6 +109,17 @@ class SumCourse(Course):
                 )
             self._noisy = self._checked(kept)
         return self._noisy.value
+
+    @property
+    def _kept_name(self) -> str:
+        """By which the noisy sums of the one release are kept."""
+        digest = self._ledger.entries()[0].batch_digest
+        return _noisy_name(digest) if isinstance(self._mechanism, ClassSums) else digest
+
+    def keep_for_learning(self, state: CoordinatorState) -> None:
+        """Keep the noisy sums, which are released."""
+        if self._noisy is not None:
+            state.keep_totals(self._kept_name, self._noisy)
 
     def _checked(self, totals: Totals) -> Totals:
         if totals.value.shape != (self._features.dimension, self._terms.num_classes):
@@ -123,11 +132,7 @@ class SumCourse(Course):
 
     def _fit(self, noisy: Ints) -> SumsStudent:
         student: SumsStudent = find_part(RIDGE, "student")(
-            noisy,
-            self._features,
-            self._pool,
-            sigma=self._mechanism.sigma,
-            balanced=self._study.sums.balanced,
+            noisy, self._features, self._pool, sigma=self._mechanism.sigma, balanced=self._study.sums.balanced
         )
         student.class_names = self._dataset.class_names
         return student

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pate_fed.cli import demo
+from pate_fed.cli import demo, join, label_dp, sweep
 from pate_fed.cli.demo_patients import SITES
 from pate_fed.cli.main import main
 from pate_fed.config.study import read_study
@@ -35,6 +36,29 @@ def test_a_demonstration_that_waits_is_run_where_it_is(
     (folder / "run").mkdir()
     code, _, err = run(*command, "--run")
     assert code == 2 and "holds a study already" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "place", "name"),
+    [
+        (("demo", "hospitals", "folder", "--run"), demo, "run_demo"),
+        (("label-dp", "--dataset", "glyph", "--epsilon", "1"), label_dp, "_run"),
+        (("sweep", "study.toml", "--run-dir", "runs", "--set", "queries.labels=3,4"), sweep, "_run_all"),
+        (("hospital", "join", "folder", "--data", "north.csv"), join, "join"),
+    ],
+)
+def test_a_study_is_no_failure_where_what_its_command_says_is_lost(
+    command: tuple[str, ...], place: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text("", encoding="utf-8")
+    monkeypatch.setattr(sweep, "_compare", lambda *_: None)
+    monkeypatch.setattr(place, name, lambda *_: print("SUCCESS") or (0 if name != "_run_all" else []))
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(command) == 0
 
 
 def test_an_interrupted_demonstration_does_not_wait_for_its_hospitals(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import make_label_terms, make_terms, vary
@@ -45,6 +46,24 @@ def test_a_study_is_booked_once_across_restarts_and_twice_without_its_memory(tmp
     assert stat.S_IMODE(account.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(account.path.parent.stat().st_mode) == 0o700
     assert Account("east", folder=tmp_path / "account").bookings() == []
+
+
+def test_an_account_that_can_only_be_read_is_found_before_anyone_is_connected_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account, connect = Account("north", folder=tmp_path), sqlite3.connect
+    account.check()
+    _book(account, TERMS)
+    account.check()  # nothing of it is changed
+    assert len(account.bookings()) == 1
+
+    def reading(path: Path, **options: Any) -> sqlite3.Connection:
+        """As SQLite opens a file that its user may not write."""
+        return connect(f"{path.as_uri()}?mode=ro", uri=True, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", reading)
+    with pytest.raises(InputError, match=r"north\.sqlite: .* cannot be used \(attempt to write a readonly"):
+        account.check()
 
 
 def test_a_study_that_would_pass_the_limit_is_refused_before_it_begins(tmp_path: Path) -> None:

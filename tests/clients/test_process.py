@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -65,6 +66,27 @@ def test_records_that_cannot_be_used_connect_to_nobody(
     assert f"error: {records}" in shown.err and words in shown.err
     assert "connecting" not in shown.err
     assert shown.out == "FAILED  hospital=north wrong input\n"
+
+
+@pytest.mark.parametrize("name", ["", "log.jsonl", "flower"])
+def test_a_state_directory_that_is_read_only_connects_to_nobody(
+    demo: Path,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PATE_FED_SITE", "")
+    state, allowed = tmp_path / "state", os.access
+    state.mkdir()
+    (state / "log.jsonl").touch()
+    (state / "flower").mkdir()
+    closed = state / name
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed and allowed(path, mode))
+    options = ["--hospital", "north", "--data", str(demo / "north.csv"), "--state-dir", str(state)]
+    assert main([*options, "--tls-dir", str(demo / "identity-north")]) == 2
+    shown = capsys.readouterr()
+    assert f"error: {closed}: cannot be written by this user" in shown.err and "connecting" not in shown.err
 
 
 def test_records_that_cannot_be_reached_are_named(

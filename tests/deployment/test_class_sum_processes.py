@@ -12,6 +12,7 @@ import pytest
 from sum_study import ASKED, STUDY, SumStudy
 
 from pate_fed.cli.demo import HOSPITALS, make_identities
+from pate_fed.privacy.ledger.report import verify_run
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +41,31 @@ def test_a_coordinator_that_is_killed_before_and_after_the_row_goes_on(rehearsal
     last = study.coordinator()
     assert last.wait(300) == 0, last.text
     assert study.check()["status"] == "success"
+
+
+# The coordinator as it is, but its student cannot be tested, as with a library of another version.
+BROKEN = """
+import sys
+from pate_fed.server import main
+from server.kinds import Course
+Course._measure_student = None
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_coordinator_whose_student_fails_learns_from_the_sums_it_has(rehearsal: Any) -> None:
+    study = SumStudy(rehearsal)
+    options = ("--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run")
+    first = rehearsal.start("server", "-c", BROKEN, *options)
+    assert first.wait() == 1, first.text
+    assert "the same command with --run-dir run goes on with them" in first.text
+    assert "FAILED  ε=3 δ=1e-5 unit=record labels=60 " in first.last_line
+    [entry] = verify_run(study.folder / "run").chain.entries
+    assert [party.wait(60) for party in study.hospitals] == [1] * 4  # as the coordinator
+    again = study.coordinator()
+    assert again.wait(300) == 0, again.text
+    assert list(verify_run(study.folder / "run").chain.entries) == [entry]
+    assert not (study.folder / "run" / "private").exists()
 
 
 def test_hospitals_wait_for_a_coordinator_that_was_interrupted(rehearsal: Any) -> None:

@@ -62,13 +62,13 @@ def test_each_log_is_proven_and_a_hospital_may_leave_in_the_middle(
         )
         for name in NAMES
     }
-    hospitals["west"].wait_for("voted under masks")
+    hospitals["west"].wait_for("answered under masks: ")
     assert main(["hospital", "leave", str(folder / "state-west"), "--yes"]) == 0
     assert "west left table on" in capsys.readouterr().out
     assert server.wait(300) == 0, server.text
     assert [hospitals[name].wait(60) for name in NAMES] == [0] * 4
     assert "this hospital has left the study" in hospitals["west"].text
-    votes = {name: hospitals[name].text.count("voted under masks") for name in NAMES}
+    votes = {name: hospitals[name].text.count("answered under masks: ") for name in NAMES}
     assert {votes[name] for name in NAMES[:3]} == {12} and 1 <= votes["west"] < 12
 
     for name in NAMES:

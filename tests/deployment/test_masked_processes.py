@@ -64,7 +64,7 @@ def test_four_hospitals_sum_under_masks_as_the_simulation_does(rehearsal: Any) -
     assert server.wait() == 0, server.text
     assert [party.wait(90) for party in hospitals] == [0, 0, 0, 0]
     for party in hospitals:
-        assert "voted under masks on 72 public inputs" in party.text
+        assert "answered under masks: 72 rows" in party.text
         log = (folder / f"hospital-{party.name}" / "log.jsonl").read_text(encoding="utf-8")
         assert log.count('"event": "handled"') == 6  # the terms, four steps of the sum, the end
         store = folder / f"hospital-{party.name}" / "secure_sum"
@@ -111,7 +111,7 @@ def test_admitted_hospitals_sum_on_after_their_coordinators_death(rehearsal: Any
         "run",
     )
     server = rehearsal.start("server", *command)
-    hospitals[0].wait_for("voted under masks on 60 public inputs", 200)
+    hospitals[0].wait_for("answered under masks: 60 rows", 200)
     server.process.kill()
     server.process.wait()
     time.sleep(2)  # its SuperLink notices, and frees the port

@@ -105,7 +105,7 @@ def test_the_pages_commands_in_its_order_end_a_study(rehearsal: Any) -> None:
         sites.give(who, command)
     assert [party.wait(90) for party in sites.joined] == [0] * 4
     for party in sites.joined:
-        assert "Dr. Ada Example" in party.text and "voted under masks on" in party.text
+        assert "Dr. Ada Example" in party.text and "answered under masks: " in party.text
         [consent] = (rehearsal.folder / party.name / "identity" / "consent.jsonl").read_text().splitlines()
         assert json.loads(consent)["answer"] == "asked at the terminal"
         assert json.loads(consent)["fingerprint_given"] is True

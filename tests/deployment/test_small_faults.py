@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from full_disk import fill
-from sum_study import SumStudy
+from sum_study import ASKED, STUDY, SumStudy
 
 from pate_fed.privacy import verify
 
@@ -58,6 +58,40 @@ def test_the_superlink_is_killed(rehearsal: Any) -> None:
     study.check()
 
 
+VOTES = STUDY.split("[aggregation]")[0].replace("num_clients = 4", "num_clients = 4\nteachers_per_client = 3")
+VOTES += """
+[teacher]
+name = "random-forest"
+trees = 5
+[aggregation]
+aggregator = "gnmax"
+sigma2 = 20.0
+[queries]
+labels = 40
+batch_size = 20
+[privacy]
+epsilon = 3.0
+[secrecy]
+secure_sum = true
+[student]
+name = "forest"
+"""
+
+
+def test_the_superlink_is_killed_amid_the_second_batch_of_votes(rehearsal: Any) -> None:
+    study = SumStudy(rehearsal, text=VOTES)
+    server = study.hold_at(MASKING[0], 16 + MASKING[1])
+    [link, *_] = _children(server, "flower-superlink")
+    link.kill()
+    study.go_on()
+    assert server.wait(200) != 0
+    again = study.coordinator()
+    assert again.wait(300) == 0, again.text
+    entries = verify(study.folder / "run" / "ledger.sqlite").chain.entries
+    assert [(entry.event.asked, entry.event.answered) for entry in entries] == [(20, 20), (20, 20)]
+    assert [party.wait(60) for party in study.hospitals] == [0] * 4
+
+
 def test_the_coordinator_sleeps_for_a_minute(rehearsal: Any) -> None:
     study = SumStudy(rehearsal)
     server = study.hold_at(*MASKING)
@@ -86,6 +120,9 @@ def test_a_hospitals_disk_is_full_for_a_moment(step: int, rehearsal: Any, small_
     server = study.hold_at("after summing", step)
     fill(small_disk / "filler")
     study.go_on()
-    assert server.wait(200) == 4, server.text
+    code = server.wait(200)
+    assert code == 4 or (step == 13 and code == 0), server.text  # its last reply may have been on its way
     (small_disk / "filler").unlink()
     _end(study, server)
+    [entry] = verify(study.folder / "run" / "ledger.sqlite").chain.entries
+    assert entry.event.answered == ASKED

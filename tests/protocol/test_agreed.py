@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from builders import make_label_terms, make_noisy_terms, make_table_terms, make_terms
 
 from pate_fed.errors import IntegrityError
+from pate_fed.kinds import terms
 from pate_fed.kinds.terms import Terms
+from pate_fed.protocol import messages
 from pate_fed.protocol.agreed import Agreed, digest_of
+from pate_fed.secure_sum import messages as sum_messages
 
 NOISY, TABLE = make_noisy_terms(), make_table_terms()
 
@@ -71,3 +77,26 @@ def test_a_text_has_one_order_and_other_orders_are_read_as_the_same_terms() -> N
 def test_no_two_lists_of_parts_have_one_digest() -> None:
     lists = [(), (b"",), (b"", b""), (b"ab",), (b"a", b"b"), (b"", b"ab"), (b"ab", b"")]
     assert len({digest_of(*parts) for parts in lists}) == len(lists)
+
+
+@pytest.mark.parametrize(
+    ("module", "declared", "instead"),
+    [
+        (messages, "index: NDArray[np.int64]", "index: list[int]"),
+        (sum_messages, "batch: int", "batch: list[int]"),
+        (terms, "num_classes: int", "num_classes: list[int]"),
+        (terms, '"class-sums": SumTerms', '"class-sums": make_dataclass("Bad", [("of", list[int])])'),
+    ],
+)
+def test_a_field_that_no_reader_knows_is_an_error_at_import(
+    module: ModuleType, declared: str, instead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no refusal by every hospital: in what is sent, and in what is agreed to."""
+    assert module.__file__ is not None
+    source = Path(module.__file__).read_text(encoding="utf-8")
+    assert declared in source
+    text = source.replace(declared, instead).replace("import dataclass,", "import make_dataclass, dataclass,")
+    planted = ModuleType("planted")
+    monkeypatch.setitem(sys.modules, planted.__name__, planted)
+    with pytest.raises(TypeError, match="which no reader of values knows"):
+        exec(compile(text, module.__file__, "exec"), vars(planted))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pate_fed.runtime.console import any_console
+from pate_fed.runtime.console import any_console, only_tell
 
 LINE = "SUCCESS  ε=1 δ=1e-5 „Köln“ … ≥ 2 × σ █ ☃ \udcfc"
 
@@ -80,6 +80,23 @@ def test_a_reader_that_leaves_ends_no_study(monkeypatch: pytest.MonkeyPatch) -> 
     assert any_console(study=True)(_say)(0) == 0
     with pytest.raises(BrokenPipeError):
         any_console(study=False)(_say)(0)
+
+
+@pytest.mark.parametrize("error", [OSError, BrokenPipeError])
+def test_a_command_that_comes_to_run_a_study_ends_as_the_study(
+    error: type[OSError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = io.BytesIO()
+    _on(_Full(error), "utf-8", monkeypatch)
+    _on(told, "ascii", monkeypatch, "stderr")
+    only_tell()  # nothing where nobody asked for it
+
+    def study(code: int) -> int:
+        only_tell()
+        return any_console(study=True)(_say)(code)
+
+    assert [any_console(study=False)(study)(code) for code in (0, 4)] == [0, 4]
+    assert told.getvalue().startswith(b"warning: standard output cannot be written")
 
 
 ROOT = str(Path(__file__).resolve().parents[2])

@@ -78,7 +78,17 @@ def test_lists_and_tables_are_read_through_aliases_within_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "hint", [list[int], D, NDArray[Any], NDArray[D], type[int], dict[int, str], "complex[1]"]
+    "hint",
+    [
+        list[int],
+        D,
+        NDArray[Any],
+        NDArray[D],
+        type[int],
+        dict[int, str],
+        "complex[1]",
+        tuple[make_dataclass("Within", [("of", list[int])]), ...],
+    ],
 )
 def test_a_declaration_that_no_reader_knows_is_an_error_of_the_code(hint: Any) -> None:
     kind = make_dataclass("Told", [("of", hint)])

@@ -54,10 +54,10 @@ class SumStudy:
     text, policy = STUDY, ""
     environment: Mapping[str, str] = {}
 
-    def __init__(self, rehearsal: Any, *, joined: int = len(HOSPITALS)) -> None:
+    def __init__(self, rehearsal: Any, *, joined: int = len(HOSPITALS), text: str = "") -> None:
         self.rehearsal, self.folder = rehearsal, rehearsal.folder
         rehearsal.write_tables(private=False, names=HOSPITALS)
-        (self.folder / "study.toml").write_text(self.text, encoding="utf-8")
+        (self.folder / "study.toml").write_text(text or self.text, encoding="utf-8")
         make_identities(self.folder)
         for name in HOSPITALS:
             (self.folder / f"identity-{name}" / "policy.toml").write_text(self.policy, encoding="utf-8")

@@ -101,7 +101,9 @@ def test_the_second_question_is_answered_as_exactly(own: Own) -> None:
     own.close()
     hospital, places = own.hospital(0), np.arange(BINS) + 64 * BINS
     counts = hospital._side(own.terms).answer(own.question(1, places))
-    x = np.loadtxt(own.data(0), delimiter=",", skiprows=1, usecols=0)[::2]  # the first of each patient's two rows
+    x = np.loadtxt(own.data(0), delimiter=",", skiprows=1, usecols=0)[
+        ::2
+    ]  # the first of each patient's two rows
     edges = [-np.inf, *np.linspace(63 / BINS, 64 / BINS, BINS - 1), np.inf]
     assert counts[:, 0].tolist() == [int(((low <= x) & (x < high)).sum()) for low, high in pairwise(edges)]
 
