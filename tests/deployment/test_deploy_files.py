@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -95,6 +95,56 @@ def test_the_compose_file_names_what_exists_and_hardens_every_service() -> None:
         assert ("ports" in service) == (name == "coordinator")
         if name != "coordinator":
             _check_command(["pate-fed-hospital", *service["command"]])
+
+
+def _check_paths(command: list[str], mounts: dict[str, bool]) -> None:
+    """Every path of a command lies where something is mounted, and what it writes where it may write."""
+    for option, word in zip(["", *command], command, strict=False):
+        if word.startswith("/"):
+            [writable] = [may for place, may in mounts.items() if PurePath(word).is_relative_to(place)]
+            assert writable or option not in ("--run-dir", "--state-dir"), word
+
+
+def _final_stage(path: Path) -> dict[str, str]:
+    return dict(_instructions(path))
+
+
+def test_every_path_of_a_container_is_mounted_and_every_program_is_in_its_environment() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    for service in compose["services"].values():
+        words = _final_stage(DEPLOY / service["build"]["context"] / service["build"]["dockerfile"])
+        split = [volume.split(":") for volume in service["volumes"]]
+        mounts = {place: "ro" not in mode for _, place, *mode in split}
+        command = service.get("command") or json.loads(words["CMD"])
+        _check_paths(command, mounts)
+        _check_paths(json.loads(words["HEALTHCHECK"].partition("CMD")[2]), mounts)
+        assert words["ENV"].startswith("PATH=/opt/pate-fed/bin:$PATH ")
+        assert words["COPY"] == "--from=build /opt/pate-fed /opt/pate-fed"
+        homes = re.findall(r"(?:HOME|TMPDIR|PATE_FED_CACHE)=(\S+)", words["ENV"])
+        assert len(homes) == 3 and all(mounts["/" + home.split("/")[1]] for home in homes)
+    for path in MANIFESTS:
+        [job] = [each for each in _documents(path) if each["kind"] == "Job"]
+        [container] = job["spec"]["template"]["spec"]["containers"]
+        mounts = {each["mountPath"]: not each.get("readOnly") for each in container["volumeMounts"]}
+        _check_paths(container["args"], mounts)
+        _check_paths(container["livenessProbe"]["exec"]["command"], mounts)
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+def test_every_path_of_a_unit_is_its_own_or_what_the_page_says(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    [state] = re.findall(r"^StateDirectory=(.+)$", text, re.M)
+    page = (DEPLOY.parent / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
+    [told] = re.findall(r"(?m)^\| systemd \|.*$", page)
+    assert "`/etc/pate-fed/" in told and "`/opt/pate-fed`" in told and "`/var/lib`" in told
+    [command] = re.findall(r"^ExecStart=(.+)$", text, re.M)
+    program, *options = shlex.split(command)
+    assert PurePath(program).parent == PurePath("/opt/pate-fed/bin") and PurePath(program).name in SCRIPTS
+    _check_paths(options, {"/etc/pate-fed": False, f"/var/lib/{state}": True})
+    for word in options:
+        assert not word.startswith("/etc/") or PurePath(word).name in told, word
+    [place] = re.findall(r"^WorkingDirectory=(.+)$", text, re.M)
+    assert place == f"/var/lib/{state}"
 
 
 def test_the_compose_file_has_as_many_hospitals_as_the_default_policy_needs() -> None:
