@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clients.policy import Policy
-from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
+from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, fits, target_of, total_epsilon
 from pate_fed.disk import sync_folder, write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_text
@@ -35,6 +35,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS studies (
     data TEXT NOT NULL, stated TEXT NOT NULL, costs TEXT NOT NULL, asked INTEGER NOT NULL,
     PRIMARY KEY (terms_digest, state))"""
 _BOOKED = "SELECT 1 FROM studies WHERE terms_digest = ? AND state = ?"
+_ALIKE = "SELECT terms_digest FROM studies WHERE state = ? AND stated = ? ORDER BY time"
 
 
 def account_folder() -> Path:
@@ -193,8 +194,7 @@ def _own_key(connection: sqlite3.Connection, terms: Terms, state: str) -> tuple[
     """The digest and the state that a study is booked under: the first digest, if one answer serves all."""
     first = None
     if terms.asks.once_for_all:
-        found = connection.execute("SELECT terms_digest FROM studies WHERE state = ? ORDER BY time", (state,))
-        first = found.fetchone()
+        first = connection.execute(_ALIKE, (state, target_of(terms.privacy))).fetchone()
     return (terms.digest if first is None else first[0], state)
 
 

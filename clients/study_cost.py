@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from pate_fed.config.sections import Privacy
 from pate_fed.errors import InputError
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import BudgetFilter, LedgerTerms, capped_cost_epsilon
@@ -23,7 +24,7 @@ _LABELS = "label, replace-one"
 _RECORDS = "record, replace-one"
 
 
-def target_of(protection: Protection) -> str:
+def target_of(protection: Protection | Privacy) -> str:
     """The unit and the adjacency as one text, by which costs are kept apart."""
     return f"{protection.unit}, {protection.adjacency}"
 

@@ -35,9 +35,6 @@ def test_damaged_terms_leave_a_study_to_its_folders_name(
     for text in ("", "[]", '{"study": 7}', "[" * 100_000):
         (state / "terms.json").write_text(text)
         assert state_dir_of("lung-cancer") == state
-    (state / "labels").mkdir()
-    (state / "labels" / "terms.json").write_text('{"study": "labels of lungs"}')
-    assert state_dir_of("labels of lungs") == state  # those of private labels, where the others are damaged
 
 
 def test_an_identity_is_given_or_the_last_runs_or_none(tmp_path: Path) -> None:

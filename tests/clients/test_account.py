@@ -122,6 +122,9 @@ def test_an_answer_that_serves_several_studies_is_booked_once(tmp_path: Path) ->
     assert booked.terms_digest == first.digest and booked.asked
     account.strike(vary(first, study="l2"), state="labels")
     assert not account.bookings()[0].asked
+    _book(account, TERMS, state="both")  # what is no such answer, in one state directory
+    assert account.book(first, state="both", data="", policy=None) is None
+    assert [each.cost.about_labels for each in account.bookings()] == [True, False, True]
 
 
 def test_each_units_sum_is_held_whichever_study_came_first(tmp_path: Path) -> None:
