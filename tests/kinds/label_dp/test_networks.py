@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torchvision.models  # noqa: F401  # now, as torch 2.6 cannot import it where tensors have no values
 
 from pate_fed.errors import InputError
 from pate_fed.kinds.label_dp.networks import NETWORKS, build_network
