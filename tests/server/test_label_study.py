@@ -7,6 +7,7 @@ import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from commands import die_learning, forks
 from clients.hospital import Hospital
 from pate_fed.cli.main import main
 from pate_fed.kinds.label_dp import learners, methods
+from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.privacy import Ledger, verify
 from pate_fed.privacy.ledger.report import verify_run
 from pate_fed.protocol.refusals import Refusal
@@ -115,6 +117,26 @@ def test_every_release_has_its_row_before_anything_learns_from_it(
     held = np.load(run_dir / "labels.npz")
     np.testing.assert_array_equal(held["released" if method == "pate-fm" else "label"], _released(run_dir))
     assert held["label"].min() >= 0 and not report.chain.terms.private
+
+
+def test_labels_in_one_place_none_of_which_was_released_are_no_hospitals_loss(
+    records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = RandRes.release
+
+    def nothing(response: RandRes, labels: np.ndarray, noise: Any) -> Any:
+        made = whole(response, labels, noise)
+        return replace(made, label=np.full_like(made.label, -1))
+
+    monkeypatch.setattr(RandRes, "release", nothing)
+    monkeypatch.setattr(learners, "train", lambda *_, **__: (_ for _ in ()).throw(Killed))
+    command = _command(records, "randres+normal", tmp_path / "run")
+    for _ in range(2):
+        with pytest.raises(Killed):
+            main(command)
+        [entry] = verify(tmp_path / "run" / "ledger.sqlite").chain.entries
+        assert (entry.event.asked, entry.event.answered) == (RECORDS, 0)
+    assert "hospitals" not in capsys.readouterr().err
 
 
 def test_labels_at_hospitals_are_on_the_ledger_too(
