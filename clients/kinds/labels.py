@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -115,11 +116,10 @@ class LabelSide(HospitalSide):
         own = path.with_name(f"{path.name}.{os.getpid()}")
         write_private(own, content.getvalue(), durable=self.site.durable)
         try:
-            os.link(own, path)
+            with suppress(FileExistsError):  # of another process, whose response counts
+                os.link(own, path)
             if self.site.durable:
                 sync_folder(path.parent)
-        except FileExistsError:
-            pass  # the other's counts
         finally:
             own.unlink()
 
