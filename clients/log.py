@@ -1,4 +1,4 @@
-"""The hospital's own log: every line holds the digest of the line before, and its key signs each.
+"""The hospital's own log, every line of which holds the digest of the one before and is signed; and receipts.
 
 A line is a JSON object. Its last fields are `before`, the SHA-256 hex of the line before without its line
 feed (of the whole log so far, where an earlier release wrote it), and where the hospital has an identity
@@ -24,12 +24,57 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pate_fed.disk import write_private
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted
-from pate_fed.identity.keys import load_key, sign
+from pate_fed.identity import HospitalIdentity
+from pate_fed.identity.keys import Receipt, load_key, sign
 from pate_fed.structure.faults import Fault
+
+# The coordinator's receipts in a hospital's state directory: which messages it confirms to have received.
+
+
+_PATTERN = "receipt-*.json"
+_MOST_KEPT = 100
+
+
+def keep_receipt(state_dir: Path, text: str, identity: Path) -> None:
+    """Keep a receipt that came at the study's end; none is ever overwritten.
+
+    `identity` is the folder of the hospital's identity, whose admission names the coordinator's key.
+
+    Raises:
+        IntegrityError: it is not the coordinator's, or another hospital's or study's; nothing is kept.
+        InputError: there is no identity.
+    """
+    admission = HospitalIdentity.open(identity).admission
+    key = admission.receipt_key
+    if key is None:
+        raise IntegrityError("a receipt came, and this hospital's admission names no key that signs one")
+    found = Receipt.read(text, key)
+    if (found.hospital, found.terms_digest) != (admission.hospital, admission.terms_digest):
+        raise IntegrityError("the receipt is another hospital's or another study's")
+    name = f"receipt-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    if len(list(state_dir.glob(_PATTERN))) < _MOST_KEPT:
+        write_private(state_dir / name, text.encode())
+
+
+def read_receipts(state_dir: Path, key: Ed25519PublicKey) -> list[Receipt]:
+    """All receipts that were kept.
+
+    Raises:
+        IntegrityError: one was changed, or is not the coordinator's.
+    """
+    found = []
+    for path in sorted(state_dir.glob(_PATTERN)):
+        try:
+            found.append(Receipt.read(path.read_text(encoding="utf-8", errors="replace"), key))
+        except IntegrityError as error:
+            raise IntegrityError(f"{path.name}: {error}") from error
+    return found
+
 
 LOG_FILE = "log.jsonl"
 HEAD_FILE = "log.head"

@@ -16,33 +16,31 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from pate_fed.config.data import load_study_data, records_digest
-from pate_fed.config.libraries import require_study_libraries
+from pate_fed.config.data import load_study_data, records_digest, require_study_libraries
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.flower.processes import SECRET
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.kinds.guarantee import guarantee_lines, require_meaningful
 from pate_fed.kinds.make import check_against_data, make_terms
-from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.terms import Terms, guarantee_lines, require_meaningful
 from pate_fed.privacy import Ledger, LedgerTerms, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.report.html import write_report
-from pate_fed.report.log import LOG_NAME, PartyWork, RunLog, Waiting, read_result
+from pate_fed.report.log import PartyWork, RunLog, Waiting, read_result
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
 from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
 from pate_fed.report.text import engine_text
-from pate_fed.runtime.run_dir import PRIVATE, claim_run_dir, read_status
+from pate_fed.runtime.run_dir import LEDGER_NAME, LOG_NAME, PRIVATE, claim_run_dir, read_status
 from pate_fed.structure.faults import Fault
 from pate_fed.structure.parts import is_part_name, part_identity
 from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped
 from server.kinds import Figures, RunContext, StudySetup
-from server.release import LEDGER_NAME, open_ledger, releases_told
+from server.release import open_ledger, releases_told
 from server.run import Run
 from server.state import CoordinatorState
 

@@ -27,22 +27,22 @@ from pate_fed.kinds.label_dp.methods import LabelDpResult
 from pate_fed.kinds.label_dp.options import LabelOptions
 from pate_fed.kinds.label_dp.release import NO_LABEL
 from pate_fed.kinds.label_dp.source import Record, Released
-from pate_fed.kinds.labels_words import lost_text
+from pate_fed.kinds.labels import lost_text
 from pate_fed.learning.students.export import write_torchscript
 from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
-from pate_fed.report.log import LOG_NAME, Event, RunLog, Waiting, read_log, read_result
+from pate_fed.report.log import Event, RunLog, Waiting, read_log, read_result
 from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line
 from pate_fed.report.result import LabelStudyRecord, LeftOut, Outcome, PrivacyFigures, ReleasedBatch, Seconds
 from pate_fed.report.terminal import Progress, print_summary
-from pate_fed.runtime.command import nothing_spent
-from pate_fed.runtime.run_dir import claim_run_dir
+from pate_fed.runtime.console import nothing_spent
+from pate_fed.runtime.run_dir import LEDGER_NAME, LOG_NAME, claim_run_dir
 from pate_fed.structure.faults import Fault
 from server.label_hospitals import HospitalLabels
-from server.release import LEDGER_NAME, Release, charge, open_ledger, releases_told
+from server.release import Release, charge, open_ledger, releases_told
 
 Ints = NDArray[np.int64]
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import BudgetError, IntegrityError, PateFedError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.kinds.labels import LabelTerms, clusters_file
-from pate_fed.kinds.labels_words import lost_text
+from pate_fed.kinds.labels import LabelTerms, clusters_file, lost_text
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import JoinRequest
 from pate_fed.report.log import Waiting

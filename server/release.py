@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,24 +10,42 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.errors import IntegrityError
 from pate_fed.privacy import Ledger, LedgerTerms, PrivacyEvent
 from pate_fed.privacy.ledger.rows import Entry, Provenance
 from pate_fed.privacy.mechanisms.events import Mechanism
-from pate_fed.report.log import LOG_NAME, read_result
-from pate_fed.report.result import ReleasedBatch
+from pate_fed.runtime.run_dir import LEDGER_NAME, LOG_NAME
 
 Ints = NDArray[np.int64]
 
-LEDGER_NAME = "ledger.sqlite"
 
+def releases_told(run_dir: Path) -> tuple[int, ...]:
+    """How many queries each release looked at that a run's log tells of, none before it is on the ledger.
 
-def releases_told(run_dir: Path) -> tuple[ReleasedBatch, ...]:
-    """Releases that a run's log tells of; it tells of none before it is on the ledger."""
+    A line that was cut or damaged tells of nothing; the others count.
+
+    Raises:
+        IntegrityError: the log is there and cannot be read.
+    """
+    log, told = run_dir / LOG_NAME, list[int]()
     try:
-        return read_result(run_dir).releases
-    except PateFedError:  # no log, or one that cannot be read: the ledger is what counts
-        return ()
+        lines = log.read_bytes().splitlines() if log.exists() else []
+    except OSError as error:
+        raise IntegrityError(
+            f"{log}: cannot be read ({error.strerror}); it tells what was released"
+        ) from error
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if (
+            isinstance(event, dict)
+            and event.get("event") == "release"
+            and isinstance(event.get("asked"), int)
+        ):
+            told.append(event["asked"])
+    return tuple(told)
 
 
 def open_ledger(run_dir: Path, terms: LedgerTerms, *, key: Ed25519PrivateKey | None = None) -> Ledger:
@@ -35,7 +54,7 @@ def open_ledger(run_dir: Path, terms: LedgerTerms, *, key: Ed25519PrivateKey | N
     Raises:
         IntegrityError: it is gone, or older than the log: what was spent would be forgotten.
     """
-    path, told = run_dir / LEDGER_NAME, sum(batch.asked for batch in releases_told(run_dir))
+    path, told = run_dir / LEDGER_NAME, sum(releases_told(run_dir))
     if not path.exists():
         if told:
             raise IntegrityError(f"{path}: is gone, and {LOG_NAME} tells of {told} queries; put it back")

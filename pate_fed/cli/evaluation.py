@@ -147,7 +147,8 @@ def _follows_from_sums(student: Path) -> bool:
 
 def _asked_of(run_dir: Path) -> tuple[str, Any]:
     """The pool's digest and the places in it that were asked about; empty where no run left them."""
-    from pate_fed.report.log import LOG_NAME, read_result
+    from pate_fed.report.log import read_result
+    from pate_fed.runtime.run_dir import LOG_NAME
 
     labels = run_dir / "labels.npz"
     if not labels.is_file() or not (run_dir / LOG_NAME).is_file():

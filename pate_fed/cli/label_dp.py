@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.cli.parser import Parser, add_address_options, add_command, add_option, as_typed
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.privacy.protection import QUORUM
-from pate_fed.runtime.command import nothing_spent
-from pate_fed.runtime.console import only_tell
+from pate_fed.runtime.console import nothing_spent, only_tell
 from pate_fed.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:

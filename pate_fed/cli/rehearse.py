@@ -1,6 +1,7 @@
-"""`pate-fed hospital rehearse`: all that a study asks of this hospital, up to the wire, and then thrown away.
+"""`pate-fed hospital rehearse` and `join`: all that a study asks, thrown away or, with consent, for good.
 
-What teachers say of records, and how well they learn, is shown on this hospital's own terminal only.
+A rehearsal goes up to the wire. What teachers say of records, and how well they learn, is shown on this
+hospital's own terminal only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,27 +25,196 @@ from clients.kinds import side_of
 from clients.local import POOL_FILE, LocalSite, check_records, kind_of, study_of
 from clients.log import HospitalLog
 from clients.policy import Policy, find_policy
-from clients.site_files import LocalSettings
-from pate_fed.cli.consent import read_offer
-from pate_fed.cli.gain import gain_lines
-from pate_fed.cli.message_preview import masked_lines, plain_lines
+from clients.state_dir import LocalSettings
+from pate_fed.cli.doctor.command import show_findings
+from pate_fed.cli.doctor.hospital import HospitalSide
+from pate_fed.cli.doctor.machine import PROBLEM, Finding, machine_findings
+from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
 from pate_fed.cli.parser import print_lines
-from pate_fed.cli.pool_preview import open_pool
+from pate_fed.cli.terms import ask_consent, open_pool, read_offer
+from pate_fed.client import main as run_client
 from pate_fed.config.study import Study
-from pate_fed.data import Rows
+from pate_fed.data import Rows, split_by_patient
+from pate_fed.disk import check_there
 from pate_fed.errors import InputError
-from pate_fed.format import printable
+from pate_fed.flower.records import wire_parts
+from pate_fed.format import accuracy_text, printable, share_text, wilson_interval
+from pate_fed.identity import HospitalIdentity
+from pate_fed.identity.admission import CONSENT_FILE, consent_to
 from pate_fed.kinds.terms import Terms
-from pate_fed.protocol.messages import Question
+from pate_fed.protocol.messages import AnswerReply, Question, Record, SumReply
 from pate_fed.runtime.signals import hangup_interrupts
+from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
+from pate_fed.secure_sum.batch import BatchReply
+from pate_fed.secure_sum.messages import MaskedVector
+
+# The bytes that would leave a hospital with its votes on a few questions, and what is in them, as text.
+
+
+_LINE = 16  # bytes in a line of a dump
+_MOST_LINES = 6
+_MOST_ROWS, _MOST_COLUMNS, _WIDTH = 6, 5, 12
+_OTHERS = 3  # throw-away hospitals: with this one the fewest that are summed over
+
+Ints = NDArray[np.int64]
+
+
+def plain_lines(terms: Terms, party: str, question: Question, votes: Ints) -> Iterator[str]:
+    """What a vote matrix, int64 (queries, classes), would look like on its way: its bytes, and its rows."""
+    reply = AnswerReply(party=party, batch_digest=question.digest, answer=votes)
+    yield from _dump(reply.to_record(), votes.astype("<i8").tobytes())
+    yield ""
+    yield f"  The {terms.words.answers} in it, {terms.words.shown[1]}. The coordinator sees these:"
+    yield from _matrix(terms, votes)
+
+
+def masked_lines(terms: Terms, party: str, question: Question, votes: Ints, counts: Ints) -> Iterator[str]:
+    """The same where votes, or other answers int64 (rows, columns), leave under masks.
+
+    `counts` are they with this hospital's share of the noise. Made with hospitals that do not exist.
+    """
+    masked, total = mask_once(terms, party, question, counts)
+    yield from _dump(SumReply(party=party, step=masked.to_bytes()).to_record(), _packed(masked))
+    yield ""
+    yield f"  Your {', '.join(terms.words.shown)}. These stay here:"
+    yield from _matrix(terms, votes)
+    if terms.adds_noise:
+        yield "  with this hospital's share of the noise they are"
+        yield from _matrix(terms, counts)
+    yield "  In the message they are masked: random numbers, other ones every time:"
+    yield from _matrix(terms, masked.vector.astype(np.int64).reshape(votes.shape))
+    same = "the same as above" if np.array_equal(total, counts) else "NOT the same: do not take part"
+    yield f"  Summed with {_OTHERS} invented hospitals that say 0, they are {same}."
+
+
+def mask_once(terms: Terms, party: str, question: Question, counts: Ints) -> tuple[MaskedVector, Ints]:
+    """This hospital's masked counts in a sum with invented hospitals, and that sum, int64 as `counts`."""
+    coordinator = CoordinatorSum(Identity.generate(), study=terms.digest)
+    names = [party, *(f"invented-{number}" for number in range(_OTHERS))]
+    parties = {
+        name: HospitalSum.enrol(
+            Identity.generate(), coordinator.enrol_request(), party=name, study=terms.digest
+        )
+        for name in names
+    }
+    for each in parties.values():
+        coordinator.admit(each.enrolment)
+    roster = coordinator.close_roster()
+    for each in parties.values():
+        coordinator.note_pinned(each.pin(roster))
+    largest = terms.bounds.largest(terms.num_clients)
+    batch = coordinator.open_batch(
+        batch=question.batch,
+        batch_digest=question.digest,
+        length=counts.size,
+        sum_range=SumRange.noisy() if largest is None else SumRange.votes(largest),
+    )
+    masked: MaskedVector | None = None
+    for requests in batch.rounds():
+        for name, request in requests.items():
+            own = name == party
+            vector = partial(np.ravel, counts if own else np.zeros_like(counts))
+            reply = parties[name].answer(request, vector)
+            assert isinstance(reply, BatchReply)  # what a request of a batch is answered with
+            masked = reply if own and isinstance(reply, MaskedVector) else masked
+            batch.take(reply)
+    assert masked is not None
+    return masked, batch.total().reshape(counts.shape)
+
+
+def _packed(masked: MaskedVector) -> bytes:
+    """The masked numbers as they stand in the message."""
+    return masked.vector.astype(masked.vector.dtype.newbyteorder("<")).tobytes()
+
+
+def _dump(record: Record, numbers: bytes) -> Iterator[str]:
+    """The parts of a message with their sizes, and of the largest the bytes from where its numbers begin."""
+    parts = wire_parts(record)
+    sizes = ", ".join(f"{kind} {len(content)}" for kind, content in parts)
+    yield f"  One message of {sum(len(content) for _, content in parts):,} bytes: {sizes}."
+    _, largest = max(parts, key=lambda part: len(part[1]))
+    yield from hexdump(largest, start=max(0, largest.find(numbers)))
+
+
+def hexdump(content: bytes, *, start: int = 0) -> Iterator[str]:
+    """The first bytes from `start` on, sixteen a line, in hexadecimal and as far as they are ASCII."""
+    end = min(len(content), start + _MOST_LINES * _LINE)
+    for place in range(start, end, _LINE):
+        line = content[place : min(place + _LINE, end)]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)
+        yield f"  {place:06x}  {line.hex(' '):<{3 * _LINE - 1}}  {text}"
+    if end < len(content):
+        yield f"  … and {len(content) - end:,} bytes more"
+
+
+def _matrix(terms: Terms, values: Ints) -> Iterator[str]:
+    """The first rows and columns of (rows, columns), under the classes' names where there is one for each."""
+    shown = min(values.shape[1], _MOST_COLUMNS)
+    named = len(terms.classes) == values.shape[1]
+    names = [terms.classes[place] if named else str(place) for place in range(shown)]
+    more = "  …" if shown < values.shape[1] else ""
+    heads = "  ".join(f"{printable(name)[:_WIDTH]:>{_WIDTH}}" for name in names)
+    yield f"    {'':>5}  {heads}{more}"
+    for number, row in enumerate(values[:_MOST_ROWS]):
+        cells = "  ".join(f"{int(value):>{_WIDTH}}" for value in row[:shown])
+        yield f"    {number:>5}  {cells}{more}"
+
+
+# What a hospital would gain from a study: its own model alone, beside what to expect of all together.
+
+
+_FOLDS = 5
+_MOST_TRIED = 5  # teachers
+
+
+def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
+    """The hospital's own model, one of its teachers where it trains several, and what all together give.
+
+    `parts` are the teachers' own records, int64 indices.
+    """
+    wanted = WantedRecords.by_terms(terms)
+    everyone = np.arange(len(rows.labels), dtype=np.int64)
+    patients = len(np.unique(rows.patients))
+    if patients < _FOLDS:
+        yield f"  not tried: {patients} patients are too few to leave a part of them out"
+        return
+    folds = split_by_patient(everyone, rows.patients, num_teachers=_FOLDS, seed=0)
+    alone = _tested(rows, wanted, [(np.setdiff1d(everyone, part), part) for part in folds])
+    majority = float(np.bincount(rows.labels).max() / len(rows.labels))
+    kind = "one model" if wanted.spec.schema is not None else f"one {QUICK} model, as a quick stand-in,"
+    told = accuracy_text(alone[0] / alone[1], alone[1], majority=majority)
+    yield f"  alone       {told}: {kind} of all your records, each fifth left out once"
+    yield "              The majority's share is right for whoever always says the most frequent class."
+    if wilson_interval(alone[0] / alone[1], alone[1])[0] <= majority:
+        yield "              Your records alone may teach no more than that guess."
+    single = alone
+    if len(parts) > 1:
+        single = _tested(rows, wanted, [(part, np.setdiff1d(everyone, part)) for part in parts[:_MOST_TRIED]])
+        # Without an interval: several teachers told the same records, which are no independent trials.
+        share = share_text(single[0] / single[1], len(rows.labels))
+        yield (
+            f"  a teacher   {share} right of {len(rows.labels):,}: it learnt from its part alone (mean of "
+            f"{min(len(parts), _MOST_TRIED)})"
+        )
+    first, *more = terms.words.together(single[0] / single[1])
+    yield f"  together    {first}"
+    yield from (f"              {line}" for line in more)
+
+
+def _tested(rows: Rows, wanted: WantedRecords, pairs: list[tuple[Ints, Ints]]) -> tuple[int, int]:
+    """How many records were told right by models that had not seen them, and of how many."""
+    right = count = 0
+    for own, asked in pairs:
+        right += int((predict_by_teacher(rows, own, asked, wanted) == rows.labels[asked]).sum())
+        count += len(asked)
+    return right, count
+
 
 _NOBODY = "this-hospital"  # where terms alone are rehearsed, nobody was admitted
 _WITHHELD = (
     "what would leave and what you would gain are shown on a terminal only, as they tell of your records: "
     "run this without a pipe"
 )
-
-Ints = NDArray[np.int64]
 
 
 def rehearse(arguments: argparse.Namespace) -> int:
@@ -146,3 +317,81 @@ def _private_folder() -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder)
+
+
+# `pate-fed hospital join`: accept, look whether all is ready, and take part, in one command.
+
+
+_MAY_COME_LATER = ("coordinator",)  # the client waits for it
+
+
+def join(arguments: argparse.Namespace) -> int:
+    """Take part in a study to the end; the exit code is the client's, or that of the first problem."""
+    from pate_fed.flower.transport import require_transport
+
+    require_transport("taking part in a study")
+    folder = Path(arguments.dir)
+    identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
+    admission = identity.admission
+    _check_files(arguments)
+    before = consent_to(folder, terms=admission.terms_digest, authority=admission.fingerprint)
+    if before is None:
+        made = ask_consent(identity, yes=arguments.yes, fingerprint_given=arguments.fingerprint is not None)
+        print(f"accepted by {made.user}, recorded in {folder / CONSENT_FILE}")
+    else:
+        print(f"accepted on {printable(before.time)} by {printable(before.user)}: not asked again")
+    identity.take()
+    options = {
+        "--data": arguments.data,
+        "--decimal": arguments.decimal,
+        "--pool": arguments.pool,
+        "--policy": arguments.policy,
+        "--server": arguments.server,
+        "--state-dir": arguments.state_dir,
+        "--teachers": arguments.teachers,
+        "--wait": arguments.wait,
+    }
+    found = show_findings(_findings(arguments, identity, first=before is None))
+    code = next((each.exit_code for each in found if _stops(each)), 0)
+    if code:
+        print("not started: mend what is a problem above, then give the same command again")
+        return code
+    given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
+    command = ["--hospital", admission.hospital, "--tls-dir", str(folder), *given]
+    return run_client([*command, "--quiet"] if arguments.quiet else command)
+
+
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Nobody agrees to a study and only then hears that a file was named wrongly.
+
+    Raises:
+        InputError: a file that an option names is not there, or cannot be reached.
+    """
+    given = (("--data", arguments.data), ("--pool", arguments.pool), ("--policy", arguments.policy))
+    for option, path in given:
+        if path is not None:
+            check_there(Path(path), option=option)
+
+
+def _stops(finding: Finding) -> bool:
+    return finding.severity == PROBLEM and finding.check not in _MAY_COME_LATER
+
+
+def _findings(arguments: argparse.Namespace, identity: HospitalIdentity, *, first: bool) -> Iterator[Finding]:
+    """What the doctor finds at this hospital; of the machine only the first time."""
+    side = HospitalSide(
+        argparse.Namespace(
+            hospital=identity.admission.hospital,
+            data=arguments.data,
+            pool=arguments.pool,
+            decimal=arguments.decimal,
+            policy=arguments.policy,
+            server=arguments.server or identity.admission.address,
+            state_dir=arguments.state_dir,
+            tls_dir=str(identity.folder),
+            config=None,
+        )
+    )
+    yield from side.findings()
+    if first:
+        yield from machine_findings(side.requirements)

@@ -1,14 +1,209 @@
-"""`pate-fed ledger` and `report`: a run's privacy ledger in words or recomputed, and its report.html."""
+"""Commands on runs that are there: `pate-fed ledger`, `report`, `compare` and `export`."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.errors import InputError
+
+if TYPE_CHECKING:
+    from pate_fed.learning.students.student import Student
+    from pate_fed.report.comparison import Comparison
+    from pate_fed.report.run import Run
+
+
+# `pate-fed compare`: runs side by side, on the terminal and as a page.
+
+
+_DESCRIPTION = """\
+Put finished runs side by side: ε and δ, labels, accuracies with their 95 % intervals, time, whether the
+ledger passes its check, and the settings in which the runs differ."""
+
+_EPILOG = "Example: pate-fed compare runs/first runs/second --html compare.html"
+
+
+def add_compare_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `compare`."""
+    compare = add_command(commands, "compare", "runs side by side", description=_DESCRIPTION, epilog=_EPILOG)
+    compare.add_argument("runs", metavar="RUN_DIR", nargs="+", help="the --run-dir of a run; two or more")
+    add_option(compare, "--html FILE", "write the page with pictures, too")
+    add_option(compare, "--analyst", "with figures from private votes, which may not be published")
+    add_format_option(compare)
+    compare.set_defaults(run=_compare)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from pate_fed.disk import check_file_path, write_result
+    from pate_fed.report.comparison import Comparison, load_run, name_runs, render_comparison
+
+    paths = [Path(each) for each in arguments.runs]
+    if len(paths) < 2:
+        raise InputError(f"{paths[0]}: one run alone; give two or more to compare")
+    page = None if arguments.html is None else Path(arguments.html)
+    if page is not None:
+        check_file_path(page, option="--html")
+    runs = [load_run(path, name=name) for path, name in zip(paths, name_runs(paths), strict=True)]
+    comparison = Comparison(runs=tuple(runs), analyst=arguments.analyst)
+    if page is not None:
+        write_result(page, render_comparison(comparison, title="Comparison").encode())
+    if arguments.format == "json":
+        print(json.dumps(comparison.to_dict(), ensure_ascii=False))
+    else:
+        print_comparison(comparison)
+        if page is not None:
+            print(f"wrote {page}")
+    return 0
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """The tables and notes on standard output."""
+    _print_table(comparison.header, comparison.rows)
+    differing = comparison.differing_table
+    if differing is not None:
+        print("\nwhat differs")
+        _print_table(*differing)
+    else:
+        print("\nall settings are the same")
+    if comparison.notes:
+        print()
+        print_lines((f"note: {note}" for note in comparison.notes), indent=6)
+
+
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Aligned columns; on a terminal that is narrower, a block of lines for each row."""
+    from pate_fed.format import printable
+
+    lines = [[printable(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[place]) for row in lines) for place in range(len(header))]
+    if sys.stdout.isatty() and sum(widths) + 2 * len(widths) > _columns():
+        longest = max(map(len, lines[0][1:]))
+        for row in lines[1:]:
+            print(f"{row[0]}")
+            for name, cell in zip(lines[0][1:], row[1:], strict=True):
+                print(f"  {name:<{longest}}  {cell}")
+        return
+    for row in lines:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _columns() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+# `pate-fed export`: a run for programs that know nothing of this package.
+
+
+_EXPORT_DESCRIPTION = """\
+Write a run for other programs: its student as ONNX, its figures, labels, epochs and spending as CSV files, or
+what is in them for TensorBoard or MLflow. Figures from private votes are left out unless --analyst is
+given."""
+
+
+def add_export_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `export`."""
+    export = add_command(
+        commands,
+        "export",
+        "a run as ONNX, CSV, or for TensorBoard and MLflow",
+        description=_EXPORT_DESCRIPTION,
+    )
+    export.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
+    add_option(export, "--onnx FILE", "the student, for any runtime (pip install 'pate-fed[onnx]')")
+    add_option(export, "--student MODULE:MAKE", "with --onnx: the code of your own network, which is run")
+    add_option(export, "--csv DIR", "figures.csv, labels.csv, epochs.csv and spending.csv")
+    add_option(export, "--tensorboard DIR", "an event file (pip install tensorboard)")
+    add_option(export, "--mlflow DIR", "a run in DIR/mlflow.db (pip install mlflow)")
+    add_option(export, "--analyst", "with figures from private votes, which may not be published")
+    export.set_defaults(run=_export)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from pate_fed.report.run import Run
+
+    kinds = [kind for kind in ("onnx", "csv", "tensorboard", "mlflow") if getattr(arguments, kind)]
+    if not kinds:
+        raise InputError("nothing to export: give --onnx FILE, --csv DIR, --tensorboard DIR or --mlflow DIR")
+    run, analyst = Run.load(arguments.run_dir), arguments.analyst
+    for kind in kinds:
+        path = Path(getattr(arguments, kind))
+        if kind == "onnx":
+            _write_onnx(run, path, own=arguments.student)
+            continue
+        with _folder(path, option=f"--{kind}"):
+            print(_write_folder(run, path, kind, analyst=analyst))
+    return 0
+
+
+@contextmanager
+def _folder(path: Path, *, option: str) -> Iterator[None]:
+    """Make a folder; what made one and wrote nothing into it leaves none."""
+    there = path.exists()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{option} {path}: no folder can be made there ({error.strerror})") from error
+    try:
+        yield
+    except InputError:
+        if not there and not any(path.iterdir()):
+            path.rmdir()
+        raise
+
+
+def _write_folder(run: Run, path: Path, kind: str, *, analyst: bool) -> str:
+    """Write a run in one of the forms that are a folder; what was written, in words."""
+    if kind == "csv":
+        from pate_fed.report.export import write_csv_files
+
+        return f"wrote {', '.join(write_csv_files(run, path, analyst=analyst))} in {path}"
+    if kind == "mlflow":
+        from pate_fed.report.export import STORE, write_mlflow
+
+        write_mlflow(run.result, path, name=run.path.resolve().name, analyst=analyst)
+        return f"wrote {path / STORE}: mlflow ui --backend-store-uri sqlite:///{path / STORE}"
+    from pate_fed.report.export import write_tensorboard
+
+    write_tensorboard(run.result, path, analyst=analyst)
+    return f"wrote {path}: tensorboard --logdir {path}"
+
+
+def _write_onnx(run: Run, path: Path, *, own: str | None) -> None:
+    from pate_fed.disk import check_file_path
+    from pate_fed.format import VERSION, delta_text, epsilon_text
+    from pate_fed.structure.parts import search_folder
+
+    check_file_path(path, option="--onnx")
+    if not (run.path / "student.pt").is_file():
+        raise InputError(
+            f"{run.path}: holds no student of images (student.pt); others are not written as ONNX"
+        )
+    study = run.result.study
+    if own is not None:
+        search_folder(Path.cwd())
+    student: Student = run.student if own is None else run.student_from(own)
+    about = {
+        "epsilon": epsilon_text(run.epsilon),
+        "delta": delta_text(run.delta),
+        "protects": study.protects,
+        "pate_fed": VERSION,
+    }
+    if study.assumptions:
+        about["claimed"] = study.assumptions.warning
+    if not study.noise_private:
+        about["warning"] = study.noise
+    student.export_onnx(path, about=about)
+    print(
+        f"wrote {path}: images uint8 (n, H, W, C) to probabilities float32 (n, classes), ε={about['epsilon']}"
+    )
 
 
 def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -1,15 +1,33 @@
-"""Terms at the command line: made from a study.toml, and what they cost in words."""
+"""Terms at the command line: made from a study.toml, a page about them, the pool beside it, and consent."""
 
 from __future__ import annotations
 
+import argparse
+import json
+import math
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.local import POOL_FILE, kind_of
+from clients.state_dir import find_state_dir
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
-from pate_fed.format import delta_text, epsilon_text
-from pate_fed.kinds.guarantee import require_meaningful, worst_epsilon
+from pate_fed.data import Schema, pool_digest, read_pool
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
+from pate_fed.identity import Admission, HospitalIdentity
+from pate_fed.identity.admission import ADMISSION_FILE, CONSENT_FILE, Consent, record_consent
+from pate_fed.identity.certificates import spoken
 from pate_fed.kinds.make import make_terms
-from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.terms import Terms, require_meaningful, worst_epsilon
 
 
 def cost_text(terms_json: str) -> str:
@@ -41,3 +59,356 @@ def make_terms_of(config: Path, *, num_hospitals: int | None = None) -> str:
     terms = make_terms(study, load_study_data(study))
     require_meaningful(terms, terms.ledger_terms(noise="to come", private=study.seed is None))
     return terms.to_json()
+
+
+# A study's terms in words: who asks, what is read, what leaves the house, who sees it, what it can cost.
+#
+# The page is for a hospital that has agreed to nothing yet. Its texts come from others: nothing in them
+# steers the terminal.
+
+
+_WIDTH, _NAMES = 80, 12
+_NOT_STATED = "not stated"
+_ABOUT = ("requester", "purpose", "legal_basis", "contact", "retention")
+_LARGE = 18.0  # e to the power of it is beyond what a factor tells anyone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermsPage:
+    """A study's terms in sections of (name, sentence), and as plain values for JSON."""
+
+    title: str
+    sections: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    values: dict[str, Any]
+
+    def lines(self) -> Iterator[str]:
+        """The page as text of at most 80 columns, every word of others made printable."""
+        yield printable(self.title)
+        for heading, facts in self.sections:
+            yield ""
+            yield heading.upper()
+            for name, sentence in facts:
+                yield from _fact(printable(name), sentence)
+
+
+def _fact(name: str, sentence: str) -> Iterator[str]:
+    """A name and its sentence; further lines of it, as of a picture, stay lines of their own."""
+    left = f"  {name:<{_NAMES}}  "
+    for part in sentence.split("\n"):
+        room = _WIDTH - len(left)
+        for line in textwrap.wrap(printable(part), room, break_on_hyphens=False) or [""]:
+            yield (left + line).rstrip()
+            left = " " * len(left)
+
+
+def make_page(
+    terms: Terms,
+    *,
+    admission: Admission | None = None,
+    preview: str | None = None,
+) -> TermsPage:
+    """The page of a study's terms; `admission` is what carried them, with its signature checked before.
+
+    `preview` shows the public pool, where a copy of it is there.
+
+    Raises:
+        InputError: terms that no study has.
+    """
+    about, words = terms.about, terms.words
+    asks = [(name.replace("_", " "), getattr(about, name) or _NOT_STATED) for name in _ABOUT]
+    if admission is not None:
+        asks += [
+            ("hospital", admission.hospital),
+            ("coordinator", f"at {admission.address}"),
+            ("authority", _in_two_lines(admission.fingerprint)),
+        ]
+    signed = "Signed by the authority." if admission is not None else "Not signed: a file of terms alone."
+    asks.append(("terms", f"{signed} Their SHA-256:\n{terms.digest}"))
+    pool = preview or (
+        "No copy is here. The coordinator sends one, which is held against this SHA-256; --pool FILE shows a "
+        "copy of yours."
+    )
+    inputs = [
+        ("pool", f"{counted(terms.pool_size, 'public input')}, the same for every hospital."),
+        ("SHA-256", terms.pool_digest),
+        ("preview", pool),
+    ]
+    return TermsPage(
+        title=f"The study {terms.study or 'without a name'}: what you would agree to",
+        sections=(
+            ("who asks", tuple(asks)),
+            ("what it reads of your records", words.reads),
+            ("what it asks about", tuple(inputs)),
+            ("teachers", words.trains),
+            ("what leaves the house", words.leaves),
+            ("who sees it", words.sees),
+            ("what it can cost", _cost(terms)),
+            ("its limits", words.limits),
+        ),
+        values=_values(terms, admission=admission),
+    )
+
+
+def _in_two_lines(fingerprint: str) -> str:
+    half = len(fingerprint) // 2
+    shown = f"{spoken(fingerprint[:half])}-\n{spoken(fingerprint[half:])}"
+    return f"Its fingerprint, to compare by telephone:\n{shown}"
+
+
+def _cost(terms: Terms) -> tuple[tuple[str, str], ...]:
+    protects, (public, coordinator) = terms.words.protects, worst_epsilon(terms)
+    found = [
+        ("protected", f"{protects[0].upper()}{protects[1:]}."),
+        ("public", _bound(public, terms.delta, "no bound")),
+        ("coordinator", _bound(coordinator, terms.delta, "No bound: what it sees has no noise.")),
+    ]
+    if terms.adds_noise:
+        may = f"at most {counted(terms.colluders, 'hospital')} may" if terms.colluders else "no hospital will"
+        found.append(("reckons", f"Each ε reckons that {may} tell the coordinator what noise it added."))
+    if public is not None:
+        found.append(("in words", _in_words(public, terms.delta)))
+    if assumed := terms.assumptions():
+        found.append(("claimed", f"NOT PROVEN: {assumed.warning}."))
+    if terms.seed is not None:
+        found.append(("seeded", "NOT PRIVATE: the noise is seeded. Who knows the seed takes it away again."))
+    return tuple(found)
+
+
+def _bound(epsilon: float | None, delta: float, otherwise: str) -> str:
+    if epsilon is None:
+        return otherwise
+    return (
+        f"At most ε = {epsilon_text(epsilon)} at δ = {delta_text(delta)}."
+        if delta
+        else (f"At most ε = {epsilon_text(epsilon)} at δ = 0.")
+    )
+
+
+def _in_words(epsilon: float, delta: float) -> str:
+    if epsilon > _LARGE:
+        return "This ε promises nothing that could be put in words."
+    factor = math.ceil(math.exp(epsilon) * 10) / 10
+    but = f", but for a chance of {delta_text(delta)}" if delta else ""
+    return f"Such a change makes whatever is published at most {factor:,.4g} times as likely{but}."
+
+
+def _values(terms: Terms, *, admission: Admission | None) -> dict[str, Any]:
+    """The same as plain values; ε is rounded up."""
+    words, table, (public, coordinator) = terms.words, terms.table, worst_epsilon(terms)
+    return {
+        "study": terms.study,
+        "about": asdict(terms.about),
+        "terms_digest": terms.digest,
+        "signed": admission is not None,
+        "hospital": None if admission is None else admission.hospital,
+        "coordinator": None if admission is None else admission.address,
+        "authority": None if admission is None else admission.fingerprint,
+        "columns": None if table is None else [name for name, _ in table.columns],
+        "label": None if table is None else table.label,
+        "patient": None if table is None else table.patient,
+        "classes": list(terms.classes),
+        "pool": {"size": terms.pool_size, "sha256": terms.pool_digest},
+        "teachers": None,
+        "sums": None,
+        **words.values,
+        "leaves": dict(words.leaves),
+        "sees": dict(words.sees),
+        "epsilon": {
+            "public": epsilon_json(public),
+            "coordinator": epsilon_json(coordinator),
+            "delta": terms.delta,
+            "protects": words.protects,
+            "unit": terms.privacy.unit,
+            "adjacency": terms.privacy.adjacency,
+            "colluders": terms.colluders if terms.adds_noise else None,
+            "seeded": terms.seed is not None,
+            "claimed_by": terms.assumptions().sources,
+        },
+        "limits": {
+            "max_queries": terms.max_queries,
+            "labels": words.labels,
+            "hospitals": terms.num_clients,
+            "least_hospitals": terms.least_clients,
+            "epsilon": terms.privacy.epsilon,
+        },
+    }
+
+
+# What the public pool looks like, as a few lines of text: a table's rows, or images in shades.
+
+
+_SHOWN = 3  # rows or images
+_ROW_LENGTH = 180  # characters of a row
+_SHADES = " .:-=+*#%@"
+_TILE_ROWS, _TILE_COLUMNS, _GAP = 10, 20, 2  # characters; one is about twice as high as it is wide
+
+
+def open_pool(path: Path, terms: Terms) -> NDArray[np.generic]:
+    """The public inputs in a file: (n, features) or (n, height, width, channels).
+
+    Raises:
+        InputError: it cannot be read, is not the pool of these terms, or they do not say what is in it.
+    """
+    if not terms.asks.reads_inputs:
+        raise InputError(
+            f"--pool {path}: the terms of {terms.words.kind} do not say how their inputs are read"
+        )
+    if path.name == POOL_FILE:
+        try:
+            inputs: NDArray[np.generic] = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"--pool {path}: cannot be read as an array") from error
+    else:
+        inputs = read_pool(path, kind_of(terms)).inputs
+    found = pool_digest(inputs)
+    if found != terms.pool_digest:
+        raise InputError(
+            f"--pool {path}: its SHA-256 is {found}, the terms name {terms.pool_digest}: not the study's pool"
+        )
+    return inputs
+
+
+def preview(path: Path, terms: Terms) -> str:
+    """The first inputs of a copy of the public pool, in lines of at most 64 characters where it is images.
+
+    Raises:
+        InputError: as `open_pool`.
+    """
+    inputs = open_pool(path, terms)
+    head = f"{path}: the pool of these terms. Its first {min(_SHOWN, len(inputs))}:"
+    if terms.table is not None:
+        return "\n".join(
+            [head, *(_row(terms.table, row) for row in np.asarray(inputs[:_SHOWN], dtype=np.float64))]
+        )
+    tiles = [_tile(np.asarray(image, dtype=np.float64)) for image in inputs[:_SHOWN]]
+    return "\n".join([head, *((" " * _GAP).join(parts) for parts in zip(*tiles, strict=True))])
+
+
+def _row(table: Schema, row: NDArray[np.float64]) -> str:
+    """One encoded row in words, cut where it is long."""
+    said, place = [], 0
+    for name, values in table.columns:
+        width = max(1, len(values))
+        cell, place = row[place : place + width], place + width
+        said.append(f"{name} {_cell(cell, values)}")
+    text = printable(", ".join(said))
+    return text if len(text) <= _ROW_LENGTH else text[: _ROW_LENGTH - 1] + "…"
+
+
+def _cell(cell: NDArray[np.float64], values: tuple[str, ...]) -> str:
+    if not values:
+        return "missing" if np.isnan(cell[0]) else f"{cell[0]:.6g}"
+    return values[int(cell.argmax())] if cell.any() else "missing"
+
+
+def _tile(image: NDArray[np.float64]) -> list[str]:
+    """An image (height, width, channels) in shades of ten characters."""
+    grey = image.mean(axis=-1) if image.ndim == 3 else image
+    rows = np.arange(_TILE_ROWS) * grey.shape[0] // _TILE_ROWS
+    columns = np.arange(_TILE_COLUMNS) * grey.shape[1] // _TILE_COLUMNS
+    small = grey[np.ix_(rows, columns)]
+    low, high = float(small.min()), float(small.max())
+    shade = ((small - low) / (high - low or 1.0) * (len(_SHADES) - 1)).astype(int)
+    return ["".join(_SHADES[place] for place in line) for line in shade]
+
+
+# `pate-fed hospital terms` and `accept`: a study in words, and a recorded yes to it.
+
+
+def show_terms(arguments: argparse.Namespace) -> int:
+    """Print a study's terms in words, or as JSON."""
+    terms, admission = read_offer(Path(arguments.offer))
+    pool = _own_pool(terms, admission) if arguments.pool is None else Path(arguments.pool)
+    shown = None if pool is None else preview(pool, terms)
+    page = make_page(terms, admission=admission, preview=shown)
+    if arguments.format == "json":
+        print(json.dumps(page.values, indent=1))
+    else:
+        print("\n".join(page.lines()))
+    return 0
+
+
+def _own_pool(terms: Terms, admission: Admission | None) -> Path | None:
+    """The copy of the public pool that a coordinator sent before, if there is one."""
+    if admission is None or not terms.asks.reads_inputs:
+        return None
+    with suppress(InputError):  # a user without a home has no state either
+        found = find_state_dir(None, admission.hospital, terms, admission.fingerprint) / POOL_FILE
+        return found if found.is_file() else None
+    return None
+
+
+def accept(arguments: argparse.Namespace) -> int:
+    """Show the terms, ask for a yes, record it, and take the admission."""
+    folder = Path(arguments.dir)
+    identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
+    made = ask_consent(identity, yes=arguments.yes, fingerprint_given=arguments.fingerprint is not None)
+    identity.take()
+    admission = identity.admission
+    print(f"accepted by {made.user}, recorded in {folder / CONSENT_FILE}")
+    print(f"{admission.hospital} may connect to {printable(admission.address)}")
+    return 0
+
+
+def ask_consent(identity: HospitalIdentity, *, yes: bool, fingerprint_given: bool) -> Consent:
+    """Show an admission's terms and record a yes to them.
+
+    Raises:
+        InputError: the answer is no, or nobody can be asked here.
+    """
+    admission = identity.admission
+    terms = admission.study_terms
+    print("\n".join(make_page(terms, admission=admission).lines()), end="\n\n", flush=True)
+    if not yes and not sys.stdin.isatty():
+        raise InputError(
+            "not accepted: without a terminal nobody can be asked; read the terms above, then give --yes"
+        )
+    if not fingerprint_given:
+        print("compare the authority's fingerprint above with the coordinator's, by telephone, first")
+    answer = "--yes" if yes else "asked at the terminal"
+    if not yes and _asked(f"Type yes to accept these terms for {admission.hospital}: ") != "yes":
+        raise InputError("not accepted: nothing was changed, and nobody was told")
+    return record_consent(
+        identity.folder,
+        hospital=admission.hospital,
+        study=terms.study,
+        terms=terms.digest,
+        authority=admission.fingerprint,
+        fingerprint_given=fingerprint_given,
+        answer=answer,
+    )
+
+
+def _asked(question: str) -> str:
+    print(question, end="", flush=True)
+    return sys.stdin.readline().strip().lower()
+
+
+def read_offer(path: Path) -> tuple[Terms, Admission | None]:
+    """The terms in a file of terms, in an admission, or in the admission of a hospital's own folder.
+
+    Raises:
+        InputError: it cannot be read, or is neither.
+        IntegrityError: the terms of an admission are not signed by its authority.
+    """
+    if path.is_dir():
+        path = path / ADMISSION_FILE
+        if not path.exists():
+            raise InputError(f"{path.parent}: no admission was accepted there yet: give its file")
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError):
+        values = None
+    if isinstance(values, dict) and "certificate" in values:
+        admission = Admission.read(path)
+        _ = admission.terms_digest  # refuses what the authority did not sign
+        return admission.study_terms, admission
+    try:
+        return Terms.from_json(json.dumps(values)), None
+    except IntegrityError as error:
+        raise InputError(
+            f"{path}: neither an admission nor the terms of a study that this release knows"
+        ) from error

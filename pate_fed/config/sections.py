@@ -17,7 +17,32 @@ from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema, is_scheme
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
 from pate_fed.privacy.protection import LABEL, QUORUM, UNITS, Shares
-from pate_fed.structure import PART_NAME, check, refusal, setting
+from pate_fed.structure import PART_NAME, check, entries, refusal, setting
+
+# The section of a study that people read before they accept it.
+
+
+_MOST_SAID = 500  # characters of one text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """Who asks hospitals, and what for: for people, who read it before they accept. Empty: not stated."""
+
+    requester: str = setting("", help="who asks: a person or an institution", most=_MOST_SAID)
+    purpose: str = setting("", help="what the student will be used for", most=_MOST_SAID)
+    legal_basis: str = setting("", help="the consent, law or approval that allows it", most=_MOST_SAID)
+    contact: str = setting("", help="whom to ask, and who is told of a withdrawal", most=_MOST_SAID)
+    retention: str = setting("", help="how long labels, student and ledger are kept", most=_MOST_SAID)
+
+    def __post_init__(self) -> None:
+        check(self)
+        for entry in entries(About):
+            if not getattr(self, entry.name).isprintable():
+                raise refusal(
+                    self, entry.name, f"one line of at most {_MOST_SAID} printable characters is meant"
+                )
+
 
 EPSILON_ALARM = 10.0
 """Guaranteed ε above which a study promises almost nothing: a chance may change by a factor of 22,000."""

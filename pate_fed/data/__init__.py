@@ -5,8 +5,8 @@ of files in the user's cache, so that many processes share one copy. Importing t
 nothing heavier.
 
 Begin with `dataset.py`, what a study learns from, and `schema.py`: what a table's columns mean.
-`csv_file.py`, `dicom.py` and `formats.py` read files, `partition.py` deals out records, `glyph.py` draws the
-default data set.
+`csv_file.py`, `pictures.py` and `formats.py` read files, `partition.py` deals out records, `glyph.py` draws
+the default data set.
 """
 
 from pate_fed.data.dataset import (
@@ -23,7 +23,7 @@ from pate_fed.data.own import as_dataset, check_dataset, check_parts, from_parti
 from pate_fed.data.partition import is_scheme, partition, split_among_teachers, split_by_patient
 from pate_fed.data.preview import contact_sheet
 from pate_fed.data.schema import Schema
-from pate_fed.data.settings import GlyphSettings
+from pate_fed.data.source import GlyphSettings
 from pate_fed.data.table import Rows
 
 __all__ = [

@@ -4,7 +4,7 @@ Import nothing of flwr before `prepare_environment` has run: Flower and Ray read
 
 Begin with `engine.py`, which plays a simulation, and `transport.py`, which says what carries a deployment:
 `superlink.py` at the coordinator, `supernode.py` at a hospital. `host.py` and `connection.py` keep them at
-work, `admitted.py` knows whose keys may come, `guard.py` stands between a stranger and the coordinator;
+work, `host.py` knows whose keys may come, `guard.py` stands between a stranger and the coordinator;
 `line_1_39.py` has all that is bound to the inside of that Flower. `cluster.py` and `cluster_grid.py` are for
 a Ray cluster: who is let in, and who plays where.
 """

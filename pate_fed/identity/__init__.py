@@ -4,8 +4,8 @@ Keys are made where they are used and never leave. A hospital's request is signe
 admission, is one file with its certificate, the authority's, the study's terms and the coordinator's address.
 Imports no flwr.
 
-Begin with `authority.py` at the coordinator and `admission.py` at a hospital. `consent.py` records who said
-yes, `receipt.py` what the coordinator signs that it received.
+Begin with `authority.py` at the coordinator and `admission.py` at a hospital. Who said yes stands in
+`admission.py`, what the coordinator signs that it received in `keys.py`.
 """
 
 from pate_fed.identity.admission import Admission, HospitalIdentity

@@ -3,8 +3,8 @@
 Settings are here, light to import; networks, teachers, students and features are in the rooms below and need
 torch.
 
-Begin with `settings.py`: the names of all built-in teachers and students. `inputs.py` turns images and rows
-into what a model takes; `files.py` writes and reads models without pickle.
+Begin with `settings.py`: the names of all built-in teachers and students. `tensors.py` turns images and
+rows into what a model takes, and writes and reads models without pickle.
 """
 
 from __future__ import annotations

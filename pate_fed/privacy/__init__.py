@@ -4,19 +4,18 @@ Needs NumPy and SciPy only; `docs/accounting.md` has examples. `pate_fed.privacy
 what is not named here is imported from its own module. Input that is out of range, of another shape or no
 number is an InputError that names it, everywhere; docstrings say what else is refused.
 
-Begin with `accounting.py`, an accountant for scripts, and `mechanisms`: how totals become labels, and what
-that costs. `protection.py` says what is protected, `ledger` writes and verifies what was charged, `filter.py`
-stops a study before its budget would be passed, `planning` says beforehand what a budget affords.
+Begin with `accounting.py`, an accountant for scripts and the filter that stops a study before its budget
+would be passed, and `mechanisms`: how totals become labels, and what that costs. `protection.py` says what is
+protected, `ledger` writes and verifies what was charged, `planning` says beforehand what a budget affords.
 """
 
 from importlib import import_module
 
 TYPE_CHECKING = False  # each name is imported when it is asked for: settings need a few light ones
 if TYPE_CHECKING:
-    from pate_fed.privacy.accounting import Accountant
+    from pate_fed.privacy.accounting import Accountant, BudgetFilter
     from pate_fed.privacy.bounds.control import capped_cost_epsilon
     from pate_fed.privacy.bounds.cost import epsilon_of
-    from pate_fed.privacy.filter import BudgetFilter
     from pate_fed.privacy.ledger.ledger import Ledger
     from pate_fed.privacy.ledger.report import verify
     from pate_fed.privacy.ledger.terms import LedgerTerms
@@ -68,10 +67,9 @@ __all__ = [
 ]
 
 _PLACES = {
-    "accounting": "Accountant",
+    "accounting": "Accountant BudgetFilter",
     "bounds.control": "capped_cost_epsilon",
     "bounds.cost": "epsilon_of",
-    "filter": "BudgetFilter",
     "ledger.ledger": "Ledger",
     "ledger.report": "verify",
     "ledger.terms": "LedgerTerms",

@@ -2,17 +2,234 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import math
+import re
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pate_fed.disk import write_result
-from pate_fed.format import duration_text, epsilon_text
-from pate_fed.report import curves, plots, quality, text
-from pate_fed.report.page import in_columns, render_page
-from pate_fed.report.plain_words import glossary, plain_answers
-from pate_fed.report.png import contact_sheet, data_uri
+from pate_fed.format import delta_text, duration_text, epsilon_text, share_text
+from pate_fed.report import figures, plots, text
+from pate_fed.report.plots import Figure
 from pate_fed.report.result import RunResult
+
+# Pages of one file in the report's look: its style sheet, its cards for figures, its messages.
+
+
+_TEXT = 60  # letters of a caption in one line of a card
+_LINE = 20.0  # a line's height, in units of the pictures
+_CARD = 90.0  # title, legend and margins
+
+
+def render_page(template: str, values: Mapping[str, Any]) -> str:
+    """A template of this room, filled in; `style` is the report's style sheet."""
+    return str(_environment().get_template(template).render(style=asset("report.css"), **values))
+
+
+def in_columns(figures: Sequence[Figure | None]) -> list[list[Figure]]:
+    """Figures in two columns of about the same height, in one where there is but one; Nones are left out.
+
+    Cards of unlike height side by side leave large empty ones.
+    """
+    shown = [figure for figure in figures if figure]
+    if len(shown) < 2:
+        return [shown] if shown else []
+    columns: tuple[list[Figure], list[Figure]] = ([], [])
+    heights = [0.0, 0.0]
+    for figure in shown:
+        place = heights.index(min(heights))
+        columns[place].append(figure)
+        heights[place] += _CARD + _height(figure.picture) + _LINE * (len(figure.caption) // _TEXT)
+    return [*columns]
+
+
+def _height(picture: str) -> float:
+    found = re.search(r'viewBox="0 0 [0-9.]+ ([0-9.]+)"', picture)
+    return float(found[1]) if found else _CARD
+
+
+def asset(name: str) -> str:
+    """The text of a file of this room."""
+    return files("pate_fed.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    return Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(asset),
+    )
+
+
+# Images as a PNG contact sheet, with the standard library and NumPy alone.
+
+
+def contact_sheet(images: NDArray[np.uint8], *, columns: int = 8, gap: int = 2) -> NDArray[np.uint8]:
+    """Images side by side on mid grey.
+
+    Shapes: uint8 (count, height, width, channels) to uint8 (rows, columns, channels), channels 1 or 3.
+    """
+    count, height, width, channels = images.shape
+    columns = max(1, min(columns, count))
+    rows = math.ceil(count / columns)
+    shape = (rows * (height + gap) + gap, columns * (width + gap) + gap, channels)
+    sheet = np.full(shape, 128, dtype=np.uint8)
+    for place, image in enumerate(images):
+        y, x = gap + place // columns * (height + gap), gap + place % columns * (width + gap)
+        sheet[y : y + height, x : x + width] = image
+    return sheet
+
+
+def encode_png(image: NDArray[np.uint8]) -> bytes:
+    """A PNG file (ISO/IEC 15948): 8 bits a channel, no filter, one IDAT chunk.
+
+    Shapes: uint8 (height, width, 1 or 3).
+    """
+    height, width, channels = image.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2}[channels], 0, 0, 0)
+    rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)  # each row begins with filter type 0
+    rows[:, 1:] = image.reshape(height, -1)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def data_uri(image: NDArray[np.uint8]) -> str:
+    """The image as a `data:` address for a page."""
+    return "data:image/png;base64," + base64.b64encode(encode_png(image)).decode("ascii")
+
+
+# A run in plain words, for the board of a hospital: what was done, what left the house, what is promised.
+#
+# Everything here may be published.
+
+
+def plain_answers(result: RunResult) -> list[tuple[str, str]]:
+    """Questions that a board asks, each with its answer in a few sentences."""
+    study = result.study
+    simulated = " It was a simulation: one machine played every part." if study.simulated else ""
+    done = study.words.done(study.inputs, asked=result.queries_asked, answered=result.queries_answered)
+    answers = [
+        ("What was done?", done + simulated),
+        ("What left a hospital?", study.words.left(study.inputs)),
+        ("What can somebody learn about one patient from what is published?", _learnt(result)),
+        ("What is not promised?", _not_promised(result)),
+        ("How good is the student?", _good(result)),
+        ("How can it be checked?", _checked(result)),
+    ]
+    return [(question, answer) for question, answer in answers if answer]
+
+
+def _learnt(result: RunResult) -> str:
+    study, epsilon = result.study, result.outcome.privacy.student
+    if not study.noise_private:
+        return (
+            "There is no protection: the noise of this run can be computed again by whoever knows its seed. "
+            "It was made to try out settings."
+        )
+    if not result.queries_asked and epsilon == 0:
+        return "Nothing: the run ended before anything was published."
+    if epsilon is None:
+        return f"No bound is known: {result.outcome.privacy.unbounded_because}."
+    what = "one label" if study.terms.privacy.unit == "label" else f"one {study.terms.privacy.unit}"
+    replaced = study.terms.privacy.adjacency == "replace-one"
+    bet_on = f"which of two versions of {what} was used" if replaced else f"whether {what} was among the data"
+    best = share_text(_best_guess(epsilon, study.terms.delta), 1000)
+    assumed = study.assumptions
+    holds = f"It is {assumed.short}: {assumed.warning}." if assumed else "It holds whatever the records are."
+    return (
+        f"Suppose somebody knows everything but {what}, and bets on {bet_on}, where both were equally "
+        f"likely. With all that is published, that bet is right in at most {best} of cases; 50 % is a coin. "
+        f"This is what ε = {epsilon_text(epsilon)} and δ = {delta_text(study.terms.delta)} mean. "
+        f"{holds}"
+    )
+
+
+def _best_guess(epsilon: float, delta: float) -> float:
+    """The most that a bet between two neighbours can win (Kairouz, Oh and Viswanath 2015), rounded up.
+
+    The total variation of what (ε, δ)-DP allows is (e^ε - 1 + 2δ) / (e^ε + 1).
+    """
+    shrunk = math.exp(-epsilon)
+    best = (1 + delta * shrunk) / (1 + shrunk)
+    return min(1.0, math.ceil(1000 * best) / 1000)
+
+
+def _not_promised(result: RunResult) -> str:
+    study, outcome = result.study, result.outcome
+    told = []
+    if outcome.privacy.coordinator is None:
+        told.append(f"Against the coordinator there is no bound: it sees {study.coordinator_sees}.")
+    if study.terms.privacy.unit == "record":
+        several = "several records" if study.words.records_apart else "records at several hospitals"
+        told.append(f"A patient with {several} is protected less.")
+    told.append(
+        "What is true of patients in general may be learnt; that is what a study is for. Studies on the same "
+        "records add up."
+    )
+    return " ".join(told)
+
+
+def _good(result: RunResult) -> str:
+    accuracy, name = result.outcome.accuracy, result.study.class_name
+    interval, count = accuracy.student_interval, accuracy.student_n
+    if interval is None or not count or accuracy.student is None:
+        return "Nobody knows yet: no public input with a true label tested it."
+    low, high = (share_text(end, count) for end in interval)
+    told = (
+        f"It was right in {share_text(accuracy.student, count)} of {count:,} test {result.study.inputs}. "
+        f"Chance leaves the true share between {low} and {high} (95 % interval)."
+    )
+    if accuracy.majority is not None:
+        told += f" Always naming the most frequent class is right in {share_text(accuracy.majority, count)}."
+    weakest = accuracy.weakest
+    if weakest is not None and len(accuracy.recall) > 1:
+        told += f" It does worst on class {name(weakest.number)}: {weakest.right} of {weakest.count:,} found."
+    return " ".join([told, "Whether that is enough to be used on patients, this report does not say."])
+
+
+def _checked(result: RunResult) -> str:
+    reason = result.outcome.reason
+    ended = {
+        "success": "The run came to its end.",
+        "failed": f"The run failed: {reason}.",
+    }.get(result.outcome.status, f"The run was cut off: {reason}.")
+    return (
+        f"{ended} Every release stands in a ledger whose rows are chained, so that none can be changed "
+        "unseen. pate-fed ledger verify computes every ε again from it."
+    )
+
+
+def glossary(result: RunResult) -> list[tuple[str, str]]:
+    """The report's words, for whoever meets them for the first time; only those that this study needs."""
+    return [
+        ("ε (epsilon)", "how much one person's data can change what is published: the smaller, the less"),
+        ("δ (delta)", "the small probability with which that bound may fail"),
+        *result.study.words.glossary,
+        ("label", "the class that was given to a public input"),
+        ("student", "the model that is published; it never saw a private record"),
+        ("coordinator", "whoever puts the hospitals' answers together and adds up what they cost"),
+        ("95 % interval", "where the true share lies, but for one study in twenty"),
+        ("recall", "of all inputs of a class, the share that the student finds"),
+        ("calibration", "whether the student is right as often as it is sure"),
+    ]
 
 
 def write_report(result: RunResult, path: Path, publishable: bool = False) -> None:
@@ -57,12 +274,12 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
 def _groups(result: RunResult, *, publishable: bool) -> list[tuple[str, list[list[plots.Figure]]]]:
     """Titles, each with its figures in columns."""
     agreement = None if publishable else plots.top_vote_histogram(result)
-    accuracy = quality.accuracy_bars(result, publishable=publishable)
-    matrix, curve = plots.confusion_matrix(result), curves.test_accuracy_curve(result)
-    sure = quality.calibration_curve(result)
+    accuracy = figures.accuracy_bars(result, publishable=publishable)
+    matrix, curve = plots.confusion_matrix(result), figures.test_accuracy_curve(result)
+    sure = figures.calibration_curve(result)
     privacy = ("Privacy over the run", [plots.epsilon_curve(result), agreement])
-    good = ("How good it is", [accuracy, quality.recall_bars(result), sure, matrix, curve])
-    learnt = ("How the student learnt", [*curves.learning_curves(result), _samples(result)])
+    good = ("How good it is", [accuracy, figures.recall_bars(result), sure, matrix, curve])
+    learnt = ("How the student learnt", [*figures.learning_curves(result), _samples(result)])
     groups: list[tuple[str, Sequence[plots.Figure | None]]] = (
         [good, privacy] if publishable else [privacy, good, learnt]
     )

@@ -31,10 +31,10 @@ from pate_fed.report.result import (
     Spending,
     StudyRecord,
 )
+from pate_fed.runtime.run_dir import LOG_NAME
 from pate_fed.structure import from_plain, to_plain
 from pate_fed.structure.faults import Fault
 
-LOG_NAME = "log.jsonl"
 CONNECT = "connect"
 """The phase in which hospitals' processes are waited for."""
 MOST_NAMED = 20

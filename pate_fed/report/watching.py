@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.format import counted, delta_text, duration_text, epsilon_text, share_text
-from pate_fed.report.log import CONNECT, LOG_NAME, Taught, Voted, Waiting, read_log, read_result
+from pate_fed.report.log import CONNECT, Taught, Voted, Waiting, read_log, read_result
 from pate_fed.report.metrics import outcome_line
 from pate_fed.report.result import (
     Epoch,
@@ -26,6 +26,7 @@ from pate_fed.report.result import (
     StudyRecord,
 )
 from pate_fed.report.run import Run
+from pate_fed.runtime.run_dir import LOG_NAME
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 30

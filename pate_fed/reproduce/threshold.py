@@ -7,9 +7,11 @@ inputs 7,000 to 8,999, with questions among the first 7,000. The last 1,000 imag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,8 @@ from pate_fed.reproduce.measures import (
     ReleasedLabels,
     StudentRow,
     affordable_sigma2,
+    draw_panels,
+    plot_curves,
     release_labels,
     train_and_test,
 )
@@ -134,3 +138,164 @@ def _lines(rows: list[ThresholdRun]) -> Iterator[str]:
     yield "rarest: labels of the class with fewest, of an even part"
     cost = f"data-independent ε {EPSILON:g}, δ {delta_text(DELTA)}"
     yield f"each row at {cost}; not private: seeded noise, public data"
+
+
+# Accuracy on Fashion-MNIST against a data-independent ε, for kinds of teachers and students, in one
+# picture.
+#
+# 250 teachers of 240 images, no threshold, σ2 from the accounting of integer noise by outcome (Rényi, with
+# the improved conversion) at δ 1e-5. How many labels an ε buys was chosen on inputs 7,000 to 8,999 with
+# students of the first 7,000; students are tested on the last 1,000. Beside ours stand PATE++'s points
+# (arXiv 2211.01628) and central DP-SGD (Tramèr and Boneh, "Differentially private learning needs better
+# features", ICLR 2021), which needs all data in one place.
+#
+# Teachers are the three kinds that 250 of can be trained on a CPU within an hour. PATE++'s own network,
+# deep-cnn, is not among them: 250 of it are hours of a GPU; `pate++-fashion-mnist --paper` has them.
+
+
+FRONTIER_DELTA = 1e-5
+EPOCHS = 10  # of each stage of a student
+LABELS = {0.5: 500, 1.0: 800, 2.0: 1000, 3.0: 1300, 4.05: 1500, 5.04: 2000, 6.0: 2200}
+TEACHERS = ("small-cnn", "hog-linear", "encoder-head")
+SLOW_EPSILONS = (4.05, 2.0, 5.04, 1.0, 0.5, 3.0, 6.0)  # in this order, for students that take a minute each
+ON_PIXELS = ("supervised", "gan", "co-teaching", "pate+", "pate++", "vat")
+SLOW_STUDENTS = (*ON_PIXELS, "fixmatch")
+STYLES: dict[str, dict[str, Any]] = {
+    "encoder-head": {"marker": "o", "color": "#1b6f8a", "linewidth": 2},
+    "supervised": {"marker": "s", "color": "#9e9e9e"},
+    "gan": {"marker": "D", "color": "#b5651d"},
+    "co-teaching": {"marker": "^", "color": "#7a9a01"},
+    "pate+": {"marker": "<", "color": "#d4a017"},
+    "pate++": {"marker": "v", "color": "#8a1b5c"},
+    "vat": {"marker": "p", "color": "#4b5fa8"},
+    "fixmatch": {"marker": "h", "color": "#2e8b57"},
+}
+TICKS = (0, 20, 40, 50, 60, 70, 75, 80, 85, 88, 90)
+OTHERS = {
+    "PATE++, published": {4.05: 79.6, 5.04: 82.9},
+    "central DP-SGD, ScatterNet": {3.0: 89.7},
+    "central DP-SGD, CNN": {3.0: 86.0},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierRun(StudentRow):
+    """One student."""
+
+    teacher: str
+    student: str
+    epsilon: float
+    seed: int
+    _: KW_ONLY
+    labels: int
+    sigma2: float
+
+
+def reproduce_frontier(plan: Reproduction, log: Log) -> list[str]:
+    """Train the students and write frontier.txt and .png."""
+    dataset = plan.load("fashion-mnist")
+    totals = {
+        each: teachers_totals(plan, dataset, plan.out_dir / f"totals-{each}.npz", teacher=each, log=log)
+        for each in TEACHERS
+    }
+    table = Table(
+        path=plan.out_dir / "frontier-runs.csv",
+        row=FrontierRun,
+        tasks=list(_tasks(plan.seeds)),
+        make=partial(_train_at, plan, dataset, totals),
+        inputs={
+            **inputs_of(plan, [dataset], {f"totals of {each}": found for each, found in totals.items()}),
+            "charged": "outcome",
+        },
+        lines=_frontier_lines,
+    )
+    text = plan.out_dir / "frontier.txt"
+    return run_tables(plan, [table], text=text, log=log, show=partial(_show, plan))
+
+
+def _tasks(seeds: int) -> Iterator[tuple[str, str, float, int]]:
+    """The quick student first, for all seeds; then the slow ones, seeds outermost."""
+    for seed, teacher, epsilon in product(range(seeds), reversed(TEACHERS), LABELS):
+        yield teacher, "encoder-head", epsilon, seed
+    slow = product(range(seeds), SLOW_EPSILONS, reversed(TEACHERS), SLOW_STUDENTS)
+    for seed, epsilon, teacher, student in slow:
+        yield teacher, student, epsilon, seed
+
+
+def _train_at(
+    plan: Reproduction,
+    dataset: Dataset,
+    of_teachers: Mapping[str, NDArray[np.int64]],
+    task: tuple[str, str, float, int],
+) -> FrontierRun:
+    teacher, student, epsilon, seed = task
+    totals = of_teachers[teacher]
+    labels = min(LABELS[epsilon], len(totals))
+    sigma = affordable_sigma2(
+        asked=labels, answered=labels, epsilon=epsilon, delta=FRONTIER_DELTA, by_outcome=True
+    )
+    mechanism = GNMax(**ensemble_size(totals), sigma=sigma)
+    given = release_labels(mechanism, totals, seed=seed, labels=labels)
+    network = "small-cnn" if student in ON_PIXELS else None
+    settings = StudentSettings(name=student, network=network, epochs=EPOCHS)
+    _, figures = train_and_test(plan, dataset, given.index, given.label, settings, seed=seed)
+    return FrontierRun(*task, labels=labels, sigma2=sigma, **figures)
+
+
+def _cells(rows: list[FrontierRun]) -> list[Cell[FrontierRun]]:
+    return cells_of(rows, product(TEACHERS, ("encoder-head", *SLOW_STUDENTS), sorted(LABELS)))
+
+
+def _frontier_lines(rows: list[FrontierRun]) -> Iterator[str]:
+    columns = (
+        Column("teacher", lambda cell: cell.task[0]),
+        Column("student", lambda cell: cell.task[1]),
+        Column("ε", lambda cell: cell.task[2], "g"),
+        Column("labels", lambda cell: cell.rows[0].labels, "d"),
+        Column("σ2", lambda cell: cell.rows[0].sigma2, ".1f"),
+    )
+    yield from student_table(columns, _cells(rows), pairs=True)
+    for name, figures in OTHERS.items():
+        yield f"{name}: " + ", ".join(f"{value:.1f} % at ε {epsilon:g}" for epsilon, value in figures.items())
+    at = delta_text(FRONTIER_DELTA)
+    yield f"ε is data-independent, at δ {at}; not private: seeded noise, on a public data set"
+
+
+def _show(plan: Reproduction, rows: list[FrontierRun]) -> None:
+    """A panel for each kind of teacher, on one scale, with what others published in each."""
+    cells = _cells(rows)
+    teachers = [teacher for teacher in TEACHERS if any(cell.task[0] == teacher for cell in cells)]
+    across, up = "data-independent ε at δ 1e-5", "accuracy on the last 1,000 test images, %"
+    draw_panels(
+        plan.out_dir / "frontier.png",
+        [(f"teachers {teacher}", across, "" if place else up) for place, teacher in enumerate(teachers)],
+        lambda panels: _draw(dict(zip(teachers, panels, strict=True)), cells),
+        size=(4.0, 5.2),
+    )
+
+
+def _draw(panels: dict[str, Any], cells: list[Cell[FrontierRun]]) -> None:
+    for teacher, axes in panels.items():
+        mine = [cell for cell in cells if cell.task[0] == teacher]
+        plot_curves(axes, mine, lambda cell: cell.task[1], lambda cell: cell.task[2], styles=STYLES)
+    lowest = min((cell.percent()[0] for cell in cells), default=70.0)
+    for axes in panels.values():
+        for (name, figures), mark in zip(OTHERS.items(), ("*", "P", "X"), strict=True):
+            there = list(figures), list(figures.values())
+            axes.plot(*there, mark, color="#333333", markersize=8, label=name, zorder=3)
+        axes.set_xlim(0, 6.3)
+        # Even steps are equal factors of the error, or all that is good would lie on one line.
+        axes.set_yscale("function", functions=(_by_error, _of_error))
+        axes.set_ylim(max(0.0, lowest - 3), 92)
+        axes.set_yticks([tick for tick in TICKS if tick > lowest - 3])
+    # One legend below all panels, where it hides no point.
+    whole = max((axes.get_legend_handles_labels() for axes in panels.values()), key=lambda each: len(each[0]))
+    next(iter(panels.values())).figure.legend(*whole, fontsize=7, ncols=4, loc="outside lower center")
+
+
+def _by_error(accuracy: Any) -> Any:
+    return -np.log(100 - np.minimum(accuracy, 99.9))
+
+
+def _of_error(height: Any) -> Any:
+    return 100 - np.exp(-height)

@@ -1,4 +1,4 @@
-"""The run directory of a study, and the simulated parties' own disks."""
+"""The run directory of a study, the simulated parties' own disks, and where a user's state lies."""
 
 from __future__ import annotations
 
@@ -18,9 +18,35 @@ from pathlib import Path
 from pate_fed.disk import read_json, write_private
 from pate_fed.errors import InputError
 
+# The folder in which a user's own state of pate_fed lies, wherever a command is started from.
+
+
+def state_home() -> Path:
+    """`$XDG_STATE_HOME/pate_fed`, absolute; without the variable `~/.local/state/pate_fed`.
+
+    A relative value of the variable counts as none (XDG Base Directory Specification, section 2): state that
+    moves with the current folder would be forgotten.
+
+    Raises:
+        InputError: nothing says where it is.
+    """
+    named = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if named.is_absolute():
+        return named / "pate_fed"
+    try:
+        return Path.home() / ".local" / "state" / "pate_fed"
+    except RuntimeError as error:  # a user without an entry in the system's list, as in some containers
+        raise InputError(
+            "this user has no home folder for its account and state: set XDG_STATE_HOME to a folder that "
+            "stays"
+        ) from error
+
+
 _FOLDER = "pate-fed-"
 _STUDY = "study.toml"
 _METRICS = "metrics.json"
+LEDGER_NAME = "ledger.sqlite"
+LOG_NAME = "log.jsonl"
 PRIVATE = "private"  # the folder in a run directory of what another coordinator process goes on from
 ALL_ASKED = "all-asked"  # the note in it that hospitals are asked nothing more
 

@@ -19,12 +19,13 @@ from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import Mechanism, VoteTerms, make_interactive, make_mechanism
-from pate_fed.learning.students.own_strategy import OwnStrategy, PublicView
+from pate_fed.learning.students.query_selection import OwnStrategy, PublicView
 from pate_fed.privacy import Ledger, NoiseSource
 from pate_fed.privacy.ledger.rows import Provenance
 from pate_fed.protocol.messages import Question
-from pate_fed.report.log import LOG_NAME, read_log
+from pate_fed.report.log import read_log
 from pate_fed.report.result import Outcome, PrivacyFigures
+from pate_fed.runtime.run_dir import LOG_NAME
 from pate_fed.structure.parts import is_part_name, load_part
 from server.figures import analysts_epsilon, measure, publishable_epsilon, spending_curve
 from server.kinds.base import Course

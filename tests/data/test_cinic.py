@@ -14,11 +14,11 @@ from pate_fed.errors import InputError
 def test_cinic10_is_a_folder_of_pictures(tmp_path: Path) -> None:
     from PIL import Image
 
-    from pate_fed.data.cinic import CLASSES
+    from pate_fed.data.formats import _TEN_CLASSES
 
     rng = np.random.default_rng(0)
     for part, count in (("train", 3), ("test", 2)):
-        for label, name in enumerate(CLASSES):
+        for label, name in enumerate(_TEN_CLASSES):
             folder = tmp_path / "CINIC-10" / part / name
             folder.mkdir(parents=True)
             for number in range(count):
@@ -30,7 +30,7 @@ def test_cinic10_is_a_folder_of_pictures(tmp_path: Path) -> None:
     found = load_dataset("cinic10", data_dir=tmp_path, cache_dir=tmp_path / "cache")
     assert len(found.private_labels) == 31 and len(found.public_labels) == 20
     assert np.array_equal(found.private_images[:, 0, 0, 0], 20 * found.private_labels)
-    assert found.class_names == CLASSES and not np.array_equal(
+    assert found.class_names == _TEN_CLASSES and not np.array_equal(
         found.public_labels, np.sort(found.public_labels)
     )
 

@@ -24,8 +24,8 @@ from flwr.app import Message
 from label_requests import CLASSES, CLUSTER, CLUSTERS, HOSPITALS, LABEL, PARTS, POOL, RECORDS
 
 import clients.app
+from clients.base import SummingHospital
 from clients.hospital import Hospital
-from clients.masked import SummingHospital
 from pate_fed.config.study import Study
 from pate_fed.errors import InputError, QuorumError
 from pate_fed.flower.inline import InlineGrid

@@ -20,9 +20,11 @@ from pate_fed.privacy.ledger.chain import coordinator_epsilon
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.privacy.mechanisms.own import own_mechanism
+from pate_fed.report.log import RunLog
+from pate_fed.report.result import ReleasedBatch
 from pate_fed.structure.parts import part_identity
 from server.kinds.votes import LabelReleaser
-from server.release import Release, ReleaseFailedError, charge
+from server.release import Release, ReleaseFailedError, charge, open_ledger, releases_told
 from server.state import Totals
 
 MASKED = make_terms(secure_sum=True)
@@ -145,3 +147,29 @@ def test_a_batch_on_which_a_mechanism_fails_is_charged_and_gives_nothing(
     [entry] = releaser._ledger.entries()
     assert entry.batch_digest == DIGEST and entry.epsilon > 0
     assert (releaser._ledger.released()[2] == -1).all()
+
+
+def test_a_log_with_a_damaged_line_still_tells_that_the_ledger_is_gone(tmp_path: Path) -> None:
+    """What the log's own reader would refuse as a whole: a study without its fields, a line of no event."""
+    damaged = '{"event": "study"}\n[1]\n{"event": "release", "asked": 7\n'
+    (tmp_path / "log.jsonl").write_text(damaged, encoding="utf-8")
+    with RunLog(tmp_path / "log.jsonl") as log:
+        log.write(ReleasedBatch(batch=0, asked=30, answered=4, epsilon=1.0))
+    assert releases_told(tmp_path) == (30,)
+    terms = LedgerTerms(
+        study_digest=DIGEST,
+        delta=1e-5,
+        mechanisms=(make_mechanism(MASKED),),
+        protection=Protection(),
+        noise="system",
+        private=True,
+    )
+    with pytest.raises(IntegrityError, match=r"ledger\.sqlite: is gone, and log\.jsonl tells of 30 queries"):
+        open_ledger(tmp_path, terms)
+    assert not (tmp_path / "ledger.sqlite").exists()
+
+
+def test_a_log_that_cannot_be_read_is_no_log_that_tells_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").mkdir()
+    with pytest.raises(IntegrityError, match="cannot be read"):
+        releases_told(tmp_path)

@@ -1,22 +1,29 @@
-"""The base of students that learn in epochs: averaged weights, a state to go on from, one epoch."""
+"""The base of students that learn in epochs: averaged weights, early stop, a state on disk to go on from."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pate_fed.errors import PateFedError
-from pate_fed.learning import optimisers
+from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.learning import tensors
 from pate_fed.learning.networks.classifiers import Classifier
+from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.learning.networks.generators import Generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
-from pate_fed.learning.students.data import TrainingSets
+from pate_fed.learning.students.data import LabelledPool, TrainingSets
+from pate_fed.learning.tensors import read_model, write_model
 
 
 class Trainer(ABC):
@@ -91,10 +98,10 @@ def make_optimiser(
     Both are fused: one call a step.
     """
     if sgd:
-        return optimisers.SGD(
+        return tensors.SGD(
             weights, lr=learning_rate, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True
         )
-    return optimisers.Adam(weights, lr=learning_rate, betas=(beta1, 0.999), fused=True)
+    return tensors.Adam(weights, lr=learning_rate, betas=(beta1, 0.999), fused=True)
 
 
 def check_finite(epoch: int, losses: dict[str, float]) -> None:
@@ -108,3 +115,168 @@ def check_finite(epoch: int, losses: dict[str, float]) -> None:
             raise PateFedError(
                 f"student: the {name} is {value} in epoch {epoch}; a lower learning_rate may help"
             )
+
+
+# Early stop: some noisy labels teach nothing, and say when a student no longer gets better.
+#
+# Post-processing of released labels, so it costs no privacy. Wrong labels lower what the best student can
+# reach on the part held out, at random and thus alike for all epochs.
+
+
+LEAST = 10  # held-out labels below which their share that is met says too little
+
+
+def held_out_part(count: int, settings: StudentSettings, *, seed: int) -> Tensor | None:
+    """Which of `count` labels do not teach, bool (count,); the same for the same seed.
+
+    None without `patience`, and where fewer than 10 would be held out or none would be left to teach.
+    """
+    size = round(count * settings.held_out)
+    if settings.patience is None or size < LEAST or size >= count:
+        return None
+    chosen = torch.zeros(count, dtype=torch.bool)
+    # A generator of its own, so that a run with patience draws everything else as one without.
+    chosen[torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:size]] = True
+    return chosen
+
+
+class EarlyStop:
+    """When a stage should end, and whose weights answer.
+
+    A stage is over after `patience` epochs in which no more of the `count` held-out labels were met than ever
+    before. The last epoch answers that is not worse than the best by more than a standard error: with a few
+    dozen labels the best one is best by chance. Without `patience` no weights are stored and all epochs run.
+    """
+
+    def __init__(self, patience: int | None, *, count: int) -> None:
+        self._patience, self._count = patience, count
+        self._best, self._since = -1.0, 0
+        self._weights: list[dict[str, Tensor]] = []  # of the epoch that answers, a module each
+
+    @property
+    def over(self) -> bool:
+        """Whether the last `patience` epochs brought nothing."""
+        return self._patience is not None and self._since >= self._patience
+
+    def see(self, accuracy: float | None, trainer: Trainer) -> None:
+        """Take note of an epoch: of the held-out labels' share that was met, None where none are held out."""
+        if accuracy is None:
+            return
+        self._since += 1
+        if accuracy > self._best:
+            self._best, self._since = accuracy, 0
+        if accuracy >= self._best - (self._best * (1 - self._best) / self._count) ** 0.5:
+            self._weights = [_copied(module) for module in trainer.answering]
+
+    def restore_best(self, trainer: Trainer) -> None:
+        """Give `trainer` the weights of the epoch that answers."""
+        for module, values in zip(trainer.answering, self._weights, strict=bool(self._weights)):
+            module.load_state_dict(values)
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` takes."""
+        return {"best": self._best, "since": self._since, "kept": self._weights}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` gave."""
+        self._best, self._since, self._weights = state["best"], state["since"], state["kept"]
+
+
+def _copied(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+# A student's training on disk after each epoch, so that it can go on where it was stopped.
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """Where a run stands: stage, labels removed before it, records, trainer's and early stop's state."""
+
+    path: Path | None
+    run: str
+    stage: int = 1
+    epoch: int = 0
+    removed: Tensor | None = None  # bool (m,), set between PATE++'s stages
+    history: list[EpochRecord] = field(default_factory=list)
+    trainer: dict[str, Any] | None = None
+    stopping: dict[str, Any] | None = None
+    random: list[Tensor] = field(default_factory=list)
+
+    @classmethod
+    def at(
+        cls,
+        path: Path | None,
+        pool: LabelledPool,
+        settings: StudentSettings,
+        seed: int,
+        *,
+        encoder: Encoder | None = None,
+    ) -> Checkpoint:
+        """What lies at `path`, or a fresh start where nothing does or `path` is None.
+
+        Raises:
+            InputError: it belongs to a run with other images, labels, classes, settings, encoder or seed.
+            IntegrityError: it is damaged.
+        """
+        if path is None:
+            return cls(None, "")
+        given = [asdict(settings), seed, pool.images.shape, pool.num_classes, encoder and encoder.digest]
+        digest = hashlib.sha256(json.dumps(given).encode())
+        for array in (pool.images, pool.labelled_index, pool.labels, pool.probabilities):
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        run = digest.hexdigest()
+        if not Path(path).exists():
+            return cls(path, run)
+        content = read_model(path, "checkpoint")
+        if content.get("run") != run:
+            raise InputError(
+                f"{path}: is from a run with other images, labels, settings, encoder or another seed; "
+                "remove it to begin anew"
+            )
+        try:
+            return cls(
+                path,
+                run,
+                history=[EpochRecord(**record) for record in content["history"]],
+                trainer=content["learner"],
+                **{key: content[key] for key in ("stage", "epoch", "removed", "stopping", "random")},
+            )
+        except (KeyError, TypeError) as error:
+            raise IntegrityError(f"{path}: the checkpoint lacks a part; remove it to begin anew") from error
+
+    def restore(self, trainer: Trainer, stopping: EarlyStop) -> int:
+        """Put the saved state, if any, into both and torch's generators; the epochs done in the stage."""
+        if self.trainer is None or self.stopping is None:
+            return 0
+        trainer.restore(self.trainer)
+        stopping.restore(self.stopping)
+        self.trainer = self.stopping = None  # a later stage starts afresh
+        torch.set_rng_state(self.random[0])
+        if trainer.device.type == "cuda":
+            torch.cuda.set_rng_state(self.random[1], trainer.device)
+        return self.epoch
+
+    def write(self, stage: int, epoch: int, trainer: Trainer, stopping: EarlyStop) -> None:
+        """Keep the state after an epoch; nothing without a path."""
+        if self.path is None:
+            return
+        random = [torch.get_rng_state()]
+        if trainer.device.type == "cuda":
+            random.append(torch.cuda.get_rng_state(trainer.device))
+        content = {
+            "run": self.run,
+            "stage": stage,
+            "epoch": epoch,
+            "removed": None if self.removed is None else self.removed.cpu(),
+            "history": [asdict(record) for record in self.history],
+            "learner": trainer.state(),
+            "stopping": stopping.state(),
+            "random": random,
+        }
+        write_model(self.path, "checkpoint", content)
+
+    def remove(self) -> None:
+        """Delete the file: the run is over."""
+        if self.path is not None:
+            Path(self.path).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Rows of a ledger: what they hold, their one canonical form, and the hash chain over it.
+"""Rows of a ledger, their one canonical form, the hash chain over it, and the SQLite file that holds them.
 
 A row's hash covers every column but the hash and the signature, the previous row's hash among them, so that
 no row can be changed, removed, put in or moved without a break in the chain.
@@ -6,20 +6,25 @@ no row can be changed, removed, put in or moved without a break in the chain.
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import hashlib
 import json
-from collections.abc import Collection
+import os
+import sqlite3
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.disk import sync_folder, try_lock
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.checks import check_count
-from pate_fed.privacy.ledger.terms import LedgerTerms, is_digest
+from pate_fed.privacy.ledger.terms import LedgerTerms, is_digest, mechanism_from_parameters
 from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent
-from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.protection import Protection
 
 Row = dict[str, Any]
@@ -229,3 +234,216 @@ def entry_from_row(row: Row) -> Entry:
     )
     provenance = None if row["body"] is None else Provenance(**json.loads(row["body"])["basis"])
     return Entry(event=event, provenance=provenance, **{name: row[name] for name in _PLAIN})
+
+
+# The ledger's file: SQLite in WAL, an fsync at every commit, append-only tables, one writer at a time.
+
+
+_APPLICATION_ID = 0x50415445
+_FORMAT = 1
+
+_ENTRIES = """CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, mechanism TEXT, parameters TEXT,
+    protection TEXT, coordinator TEXT, asked INTEGER, answered INTEGER, batch_digest TEXT UNIQUE,
+    outputs_digest TEXT, noise TEXT, private INTEGER, version TEXT NOT NULL, epsilon REAL, body TEXT,
+    previous TEXT NOT NULL UNIQUE, hash TEXT NOT NULL UNIQUE, signature TEXT)"""
+_RELEASED = """CREATE TABLE released (
+    seq INTEGER NOT NULL REFERENCES entries (seq), position INTEGER NOT NULL, query INTEGER NOT NULL,
+    answered INTEGER NOT NULL, label INTEGER NOT NULL, PRIMARY KEY (seq, position)) WITHOUT ROWID"""
+_HEAD = """CREATE TABLE head (
+    id INTEGER PRIMARY KEY CHECK (id = 1), seq INTEGER NOT NULL, hash TEXT NOT NULL)"""
+
+
+def _refusal(table: str, verb: str, when: str = "") -> str:
+    return (
+        f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} {when}"
+        f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+    )
+
+
+SCHEMA = (
+    _ENTRIES,
+    _RELEASED,
+    _HEAD,
+    *(_refusal(table, verb) for table in ("entries", "released") for verb in ("UPDATE", "DELETE")),
+    _refusal("head", "DELETE"),
+    _refusal("head", "UPDATE", "WHEN NEW.id IS NOT 1 OR NEW.seq IS NOT OLD.seq + 1 "),
+)
+"""Statements that make the tables; the head's row moves forward by one entry at a time."""
+
+
+def create_file(path: Path, row: dict[str, object]) -> None:
+    """Write a new ledger with its first row; either the whole of it is at `path` afterwards, or nothing.
+
+    Raises:
+        InputError: `path` exists, or cannot be written.
+        IntegrityError: another process is at it.
+    """
+    lock = WriterLock(path)
+    try:
+        _create_locked(path, path.with_name(f".{path.name}.new"), row)
+    finally:
+        lock.release()
+
+
+def _create_locked(path: Path, draft: Path, row: dict[str, object]) -> None:
+    try:
+        # Whatever a killed process left of its draft; nobody else works on it while we hold the lock.
+        for left in draft.parent.glob(f"{glob.escape(draft.name)}*"):
+            left.unlink()
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        try:
+            _fill(draft, row)
+            os.link(draft, path)
+        finally:
+            draft.unlink()
+        sync_folder(path.parent)
+    except FileExistsError as error:
+        raise InputError(f"{path}: already holds a ledger; a study never starts over on one") from error
+    except (OSError, sqlite3.Error) as error:
+        raise InputError(f"{path}: the ledger cannot be written ({error})") from error
+
+
+def _fill(path: Path, row: dict[str, object]) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {_FORMAT}")
+        for statement in SCHEMA:
+            connection.execute(statement)
+        insert_row(connection, row)
+        connection.execute("INSERT INTO head VALUES (1, ?, ?)", (row["seq"], row["hash"]))
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+def insert_row(connection: sqlite3.Connection, row: dict[str, object]) -> None:
+    """Append one row to the entries."""
+    marks = ", ".join("?" * len(row))
+    connection.execute(f"INSERT INTO entries ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """The writer's connection: WAL, every commit on the disk before it returns.
+
+    Raises:
+        InputError: no such file, or a file system without WAL.
+        IntegrityError: not a ledger.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: there is no ledger")
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False
+    )
+    with _closed_on_failure(connection, path):
+        _check_format(connection, path)
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise InputError(
+                f"{path}: this file system has no write-ahead log; keep the ledger on a local disk"
+            )
+        for setting in ("synchronous = FULL", "fullfsync = ON", "foreign_keys = ON", "busy_timeout = 10000"):
+            connection.execute(f"PRAGMA {setting}")
+    return connection
+
+
+def disconnect(connection: sqlite3.Connection) -> None:
+    """Close the writer's connection and leave one plain file, which a reader opens without making others."""
+    # A reader in this very moment keeps the log where it is; the next writer takes it over.
+    with contextlib.suppress(sqlite3.OperationalError):
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+    connection.close()
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """A reader's connection, also beside a writer and on a read-only disk.
+
+    Raises:
+        InputError: no such file, or it cannot be read.
+        IntegrityError: not a ledger.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: there is no ledger")
+    # After a crash SQLite must first bring the file to its last whole state, which takes a writable one.
+    # Where nothing can be written and no log lies beside the file, it does not change under us.
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        mode = "mode=rw"
+    else:
+        logged = path.with_name(path.name + "-wal").exists()
+        mode = "mode=ro" if logged else "mode=ro&immutable=1"
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
+    with _closed_on_failure(connection, path):
+        connection.execute("PRAGMA busy_timeout = 10000")
+        connection.execute("PRAGMA query_only = ON")
+        _check_format(connection, path)
+    return connection
+
+
+@contextlib.contextmanager
+def _closed_on_failure(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, (sqlite3.Error, UnicodeError)):
+            raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
+        raise
+
+
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    # A damaged text must reach the checks that name its row.
+    connection.text_factory = _text
+    found = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found != _APPLICATION_ID:
+        raise IntegrityError(f"{path}: this is no pate_fed ledger")
+    if version != _FORMAT:
+        raise IntegrityError(f"{path}: a ledger of format {version}; this version reads format {_FORMAT}")
+
+
+def _text(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw  # any text for it could also be there as such, and have the row's hash
+
+
+class WriterLock:
+    """At most one writer: an advisory lock on a file beside the ledger, gone with the process holding it."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock.
+
+        Raises:
+            IntegrityError: another writer holds it.
+            InputError: the lock file cannot be made.
+        """
+        path = path.resolve()  # a link to the ledger is no second ledger
+        self._path = path.with_name(path.name + ".lock")
+        while True:
+            try:
+                self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
+            except OSError as error:
+                raise InputError(f"{path}: the ledger cannot be written ({error.strerror})") from error
+            if not try_lock(self._handle):
+                os.close(self._handle)
+                raise IntegrityError(f"{path}: another process writes this ledger; only one may")
+            if self._current():
+                return
+            os.close(self._handle)
+
+    def release(self) -> None:
+        """Give the lock back and remove its file."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._handle)
+
+    def _current(self) -> bool:
+        # The file may have been removed by its last holder between our open and our lock.
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._handle))
+        except FileNotFoundError:
+            return False

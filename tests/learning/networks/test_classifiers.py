@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.classifiers import Dropout, build_discriminator
 from pate_fed.learning.networks.generators import DeconvGenerator
+from pate_fed.learning.tensors import to_tensor
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 

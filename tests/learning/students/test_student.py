@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import StudentSettings
-from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.students.student import Student
+from pate_fed.learning.tensors import to_tensor
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 

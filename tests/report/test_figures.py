@@ -9,8 +9,8 @@ from builders import vary
 from report_page import Page
 
 from pate_fed.report.accuracy import Accuracy
+from pate_fed.report.figures import accuracy_bars, recall_bars
 from pate_fed.report.html import render_report
-from pate_fed.report.quality import accuracy_bars, recall_bars
 from pate_fed.report.result import RunResult
 
 

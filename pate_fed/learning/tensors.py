@@ -1,0 +1,221 @@
+"""What networks compute on: images as tensors, the device, optimisers, and models on disk."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pate_fed.disk import write_result
+from pate_fed.errors import InputError, IntegrityError
+
+SMALLEST = 8
+
+
+def check_images(images: NDArray[np.uint8], shape: tuple[int, int, int] | None = None) -> None:
+    """Hold `images` to uint8 (n, height, width, channels), each at least 8×8, or exactly `shape`.
+
+    Raises:
+        InputError: it is anything else.
+    """
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
+        raise InputError(
+            f"images are {images.dtype} {images.shape}: uint8 (n, height, width, 1 or 3) is meant"
+        )
+    if shape is not None and images.shape[1:] != shape:
+        raise InputError(f"images are {images.shape[1:]} each: the model takes {shape}")
+    if min(images.shape[1:3]) < SMALLEST:
+        raise InputError(f"images are {images.shape[1:3]}: at least {SMALLEST}×{SMALLEST} is meant")
+
+
+def check_labels(labels: NDArray[np.int64], count: int, num_classes: int) -> None:
+    """Hold `labels` to integers (count,) in 0 .. num_classes - 1.
+
+    Raises:
+        InputError: wrong shape or type, or a class outside.
+    """
+    if not np.issubdtype(labels.dtype, np.integer) or labels.shape != (count,):
+        raise InputError(f"labels are {labels.dtype} {labels.shape}: integers ({count},) are meant")
+    if num_classes < 2:
+        raise InputError(f"num_classes is {num_classes}: at least 2 is meant")
+    if count and not (labels.min() >= 0 and labels.max() < num_classes):
+        raise InputError(f"labels run from {labels.min()} to {labels.max()}: 0 to {num_classes - 1} is meant")
+
+
+def image_shape(images: NDArray[np.uint8]) -> tuple[int, int, int]:
+    """(height, width, channels)."""
+    height, width, channels = images.shape[1:]
+    return int(height), int(width), int(channels)
+
+
+def to_tensor(images: NDArray[np.uint8], device: str) -> Tensor:
+    """uint8 (n, H, W, C) to float (n, C, H, W) in [0, 1], channels last in memory as the images are."""
+    # A copy: the images may be read-only, and torch wants memory that it may write to.
+    pixels = torch.from_numpy(np.array(images)).to(device).permute(0, 3, 1, 2)
+    return pixels.to(torch.float32).div_(255.0).contiguous(memory_format=torch.channels_last)
+
+
+def tensor_batches(images: NDArray[np.uint8], size: int, device: str) -> Iterator[Tensor]:
+    """The same in batches of up to `size` images."""
+    for start in range(0, len(images), size):
+        yield to_tensor(images[start : start + size], device)
+
+
+# Where learning runs, and the guard that makes it repeatable without disturbing the caller's randomness.
+
+
+def resolve_device(name: str) -> str:
+    """The device for "auto", "cpu", "cuda" or "cuda:N": "auto" is cuda where there is one, else cpu.
+
+    Raises:
+        InputError: no such device, or it is not there.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cpu":
+        return name
+    kind, _, number = name.partition(":")
+    if kind != "cuda" or (":" in name and not number.isdigit()):
+        raise InputError(f"--device {name}: auto, cpu, cuda or cuda:N is meant")
+    count = torch.cuda.device_count()
+    if int(number or 0) >= count:
+        raise InputError(f"--device {name}: torch sees {count} CUDA devices here")
+    return name
+
+
+@contextmanager
+def seeded(seed: int, device: str) -> Iterator[None]:
+    """Torch's generators of the CPU and of `device` start at `seed` inside and are put back after.
+
+    Convolutions are held to deterministic algorithms inside, without a lasting change of a global flag.
+    """
+    cuda = [torch.device(device)] if device.startswith("cuda") else []
+    with (
+        torch.random.fork_rng(devices=cuda),
+        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True),
+    ):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(cuda[0]):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+# Models on disk: plain values and tensors, written whole or not at all, read without running any code.
+
+
+def write_model(path: Path, kind: str, content: dict[str, Any], *, durable: bool = True) -> None:
+    """Write the model `content` of `kind` to `path` as `write_result` does.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    buffer = io.BytesIO()
+    torch.save({"kind": kind, "version": 1, **content}, buffer)
+    write_result(path, buffer.getvalue(), durable=durable)
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether each part of a file of torch's has the checksum it was written with; torch does not look."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return archive.testzip() is None
+    except Exception:  # zipfile raises whatever it meets first in damaged bytes
+        return False
+
+
+def read_model(path: Path, kind: str) -> dict[str, Any]:
+    """What `write_model` wrote, tensors on the CPU.
+
+    Raises:
+        InputError: there is no such file, or it cannot be opened.
+        IntegrityError: the file is damaged, or is another kind of model.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    if not is_whole(data):
+        raise IntegrityError(f"{path}: not a {kind} that pate_fed wrote, or damaged")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a TorchScript file, which is refused below
+            content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever its unpickler meets first in damaged bytes
+        raise IntegrityError(f"{path}: not a {kind} that pate_fed wrote, or damaged") from error
+    if not isinstance(content, dict) or content.get("kind") != kind or content.get("version") != 1:
+        raise IntegrityError(f"{path}: not a {kind} that this version of pate_fed can read")
+    return _with_current_names(content)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def reading_network(path: Path, kind: str) -> Iterator[tuple[dict[str, Any], tuple[int, int, int], int]]:
+    """What `write_model` wrote of networks, with their image shape and number of classes, to build them from.
+
+    Within the context torch's randomness is on loan: initial weights are drawn, and overwritten at once.
+
+    Raises:
+        InputError: there is no such file, or it cannot be opened.
+        IntegrityError: the file is damaged or of another kind, or what is built from it does not fit.
+    """
+    content = read_model(path, kind)
+    try:
+        rows, columns, channels = content["image_shape"]
+        with torch.random.fork_rng(devices=[]):
+            yield content, (rows, columns, channels), content["num_classes"]
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
+        raise IntegrityError(f"{path}: the {kind}'s settings and weights do not fit together") from error
+
+
+def _with_current_names(content: Any) -> Any:
+    """The same with today's names of weights: earlier versions' files call preprocessing `front`."""
+    if isinstance(content, dict):
+        return {
+            "preprocess." + key[6:] if str(key).startswith("front.") else key: _with_current_names(value)
+            for key, value in content.items()
+        }
+    return [_with_current_names(value) for value in content] if isinstance(content, list) else content
+
+
+# PyTorch's optimisers without the import of its compiler, which each would load at its first use.
+#
+# The compiler (`torch._dynamo`) takes 1.4 s to import, more than a light training takes, and nothing here
+# is compiled. The functions underneath PyTorch's wrappers are the same, and so is every number.
+
+
+class _Eager:
+    """The methods of every optimiser as they are written."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+
+
+class Adam(_Eager, torch.optim.Adam):
+    """Adam (Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015)."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+
+
+class AdamW(_Eager, torch.optim.AdamW):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+
+class SGD(_Eager, torch.optim.SGD):
+    """Stochastic gradient descent, with momentum where asked for."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))

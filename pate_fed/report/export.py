@@ -1,0 +1,230 @@
+"""A run as plain numbers: its figures, student's epochs and spending, for tables and for other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pate_fed.disk import write_result
+from pate_fed.errors import InputError
+from pate_fed.format import delta_text, epsilon_text
+from pate_fed.report.metrics import make_metrics, without_private
+from pate_fed.report.result import RunResult
+from pate_fed.report.run import Run
+from pate_fed.report.text import describe_terms
+
+Row = Sequence[object]
+
+
+def figure_rows(result: RunResult, *, analyst: bool = False) -> list[tuple[str, Any]]:
+    """The figures of `metrics.json` by dotted name; None is unknown.
+
+    What was computed from private votes is there for the `analyst` alone, with `do_not_publish` in its name.
+    """
+    metrics = make_metrics(result)
+    metrics["noise_private"] = result.study.noise_private
+    return list(_flatten(metrics if analyst else without_private(metrics)))
+
+
+def _flatten(values: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in values.items():
+        name = f"{above}{key}"
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{name}.")
+        elif name.endswith("claimed_by"):
+            for number, one in enumerate(value):
+                yield from _flatten(one, f"{name}.{number}.")
+        elif name.endswith("interval"):
+            low, high = value or (None, None)
+            yield from ((f"{name}.low", low), (f"{name}.high", high))
+        else:
+            yield name, value
+
+
+def epoch_rows(result: RunResult) -> list[tuple[int, str, float]]:
+    """Epoch, name and value of everything that is known of the student's passes."""
+    found: list[tuple[int, str, float]] = []
+    for epoch in result.epochs:
+        if epoch.test_accuracy is not None:
+            found.append((epoch.epoch, "test_accuracy", epoch.test_accuracy))
+        found += [(epoch.epoch, name, value) for name, value in epoch.values.items()]
+    return found
+
+
+def spending_rows(result: RunResult) -> list[tuple[int, int, float]]:
+    """Queries asked, labels released and data-independent ε so far, along the run."""
+    spent = result.spending
+    if spent is not None:
+        return list(zip(spent.asked, spent.answered, spent.epsilon, strict=True))
+    found: list[tuple[int, int, float]] = []
+    asked = answered = 0
+    for release in result.releases:
+        asked, answered = asked + release.asked, answered + release.answered
+        if release.epsilon is not None:
+            found.append((asked, answered, release.epsilon))
+    return found
+
+
+def write_csv_files(run: Run, folder: Path, *, analyst: bool = False) -> list[str]:
+    """Write figures.csv, labels.csv, epochs.csv and spending.csv; the names of those the run has.
+
+    Raises:
+        InputError: the folder or a file cannot be written.
+    """
+    result = run.result
+    tables: list[tuple[str, tuple[str, ...], Iterable[Row]]] = [
+        ("figures.csv", ("figure", "value"), figure_rows(result, analyst=analyst)),
+        ("labels.csv", ("index", "answered", "label"), _label_rows(run)),
+        ("epochs.csv", ("epoch", "name", "value"), epoch_rows(result)),
+        ("spending.csv", ("asked", "answered", "epsilon"), spending_rows(result)),
+    ]
+    written = []
+    for name, header, rows in tables:
+        rows = list(rows)
+        if rows:
+            write_result(folder / name, _csv([header, *rows]).encode())
+            written.append(name)
+    return written
+
+
+def _label_rows(run: Run) -> list[Row]:
+    """Place in the pool, whether it was answered, and the class, empty where it was not."""
+    try:
+        held = run.labels
+    except InputError:
+        return []  # cut off before the first release, or nothing is asked about in such a study
+    columns = zip(held.index.tolist(), held.answered.tolist(), held.label.tolist(), strict=True)
+    return [(index, int(answered), label if answered else None) for index, answered, label in columns]
+
+
+def _csv(rows: Iterable[Row]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+# A run for MLflow, through its own library where that is installed, in a SQLite store as it recommends.
+
+
+STORE = "mlflow.db"
+_AT_ONCE = 1000  # metrics that a store takes in one call; of parameters it takes 100
+_MOST_PARAMETERS = 100
+_STATUS = {"success": "FINISHED", "failed": "FAILED"}
+
+
+def write_mlflow(result: RunResult, folder: Path, *, name: str, analyst: bool = False) -> str:
+    """Add the run to the store `mlflow.db` in a folder, in the experiment of its study; the run's id.
+
+    Raises:
+        InputError: MLflow is not installed, or cannot use the store.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it would tell its makers of every call
+    try:
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+    except ImportError as error:
+        raise InputError(
+            "--mlflow needs MLflow: pip install mlflow, or mlflow-skinny sqlalchemy alembic"
+        ) from error
+    try:
+        client = MlflowClient(tracking_uri=f"sqlite:///{(folder / STORE).resolve()}")
+        return _write(client, result, folder, name=name, analyst=analyst)
+    except (MlflowException, ImportError) as error:  # mlflow-skinny brings no SQLAlchemy
+        raise InputError(f"--mlflow {folder}: {error}") from error
+
+
+def _write(client: Any, result: RunResult, folder: Path, *, name: str, analyst: bool) -> str:
+    from mlflow.entities import Metric, Param, RunTag
+
+    study = result.study.terms.study
+    found = client.get_experiment_by_name(study)
+    artifacts = (folder / "artifacts").resolve().as_uri()
+    experiment = client.create_experiment(study, artifact_location=artifacts) if found is None else None
+    run = client.create_run(experiment or found.experiment_id, run_name=name)
+    now = int(1000 * time.time())
+    metrics = [Metric(key, value, now, step) for key, value, step in _metrics(result, analyst=analyst)]
+    params = [Param(_key(key), value) for key, value in describe_terms(result)][:_MOST_PARAMETERS]
+    tags = [RunTag(key, value) for key, value in _tags(result).items()]
+    for start in range(0, len(metrics), _AT_ONCE):
+        client.log_batch(run.info.run_id, metrics=metrics[start : start + _AT_ONCE])
+    client.log_batch(run.info.run_id, params=params, tags=tags)
+    client.set_terminated(run.info.run_id, status=_STATUS.get(result.outcome.status, "KILLED"))
+    return str(run.info.run_id)
+
+
+def _metrics(result: RunResult, *, analyst: bool) -> list[tuple[str, float, int]]:
+    """Names, numbers and steps: figures, the student's epochs, ε over the queries."""
+    found = [
+        (name, float(value), 0)
+        for name, value in figure_rows(result, analyst=analyst)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    ]
+    found += [(f"student/{name}", value, epoch) for epoch, name, value in epoch_rows(result)]
+    found += [("privacy/epsilon_over_queries", value, asked) for asked, _, value in spending_rows(result)]
+    return [(_key(name), value, step) for name, value, step in found if math.isfinite(value)]
+
+
+def _tags(result: RunResult) -> dict[str, str]:
+    study, epsilon = result.study, result.outcome.privacy.student
+    claimed = f", {study.assumptions.short}" if study.assumptions else ""
+    return {
+        "epsilon": f"{epsilon_text(epsilon)} at δ = {delta_text(study.terms.delta)}{claimed}",
+        "protects": study.protects,
+        "noise": "private" if study.noise_private else "not private: seeded noise",
+        "status": result.outcome.status,
+    }
+
+
+def _key(name: str) -> str:
+    """The name with nothing that MLflow refuses in one."""
+    return re.sub(r"[^\w./ -]", "_", name)
+
+
+# A run for TensorBoard, through its own library where that is installed.
+
+
+def write_tensorboard(result: RunResult, folder: Path, *, analyst: bool = False) -> None:
+    """Write an event file: the student's epochs, ε over the queries, figures, and terms as text.
+
+    Raises:
+        InputError: tensorboard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError("--tensorboard needs tensorboard: pip install tensorboard") from error
+    with SummaryWriter(str(folder)) as writer:
+        for name, value, step in _series(result):
+            writer.add_scalar(name, value, step)
+        for name, value in _numbers(result, analyst=analyst):
+            writer.add_scalar(f"figures/{name}", value, 0)
+        lines = [f"**{name}**: {value}" for name, value in (*_privacy(result), *describe_terms(result))]
+        writer.add_text("terms", "  \n".join(lines))
+
+
+def _series(result: RunResult) -> Iterator[tuple[str, float, int]]:
+    for epoch, name, value in epoch_rows(result):
+        yield f"student/{name}", value, epoch
+    for asked, _, epsilon in spending_rows(result):
+        yield "privacy/epsilon_over_queries", epsilon, asked
+
+
+def _numbers(result: RunResult, *, analyst: bool) -> Iterator[tuple[str, float]]:
+    for name, value in figure_rows(result, analyst=analyst):
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            yield name, float(value)
+
+
+def _privacy(result: RunResult) -> list[tuple[str, str]]:
+    study, epsilon = result.study, result.outcome.privacy.student
+    noise = "private" if study.noise_private else "not private: seeded noise"
+    told = f"{epsilon_text(epsilon)} at δ = {delta_text(study.terms.delta)}"
+    told += f", {study.assumptions.short}" if study.assumptions else ""
+    return [("epsilon", told), ("protects", study.protects), ("noise", noise)]
