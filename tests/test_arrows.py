@@ -192,7 +192,7 @@ BUDGET = {
     "pate_fed/identity": (1_110, 5),
     "pate_fed/kinds": (5_770, 30),
     "pate_fed/learning": (6_890, 33),
-    "pate_fed/privacy": (10_170, 36),
+    "pate_fed/privacy": (10_210, 36),
     "pate_fed/protocol": (460, 3),
     "pate_fed/report": (4_540, 15),
     "pate_fed/reproduce": (4_200, 18),

@@ -183,7 +183,7 @@ class SharedClusterCounts(LabelRelease):
             kind=GAUSSIAN,
             scale=self.sigma_party * math.sqrt(honest),
             votes=1,
-            totals=totals.rho,
+            totals=totals.as_totals.rho,
             distance=sum_distance(self.sigma_party, honest),
         )
         return Cost(outcomes=((counts, 1),))

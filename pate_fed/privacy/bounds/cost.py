@@ -146,6 +146,8 @@ Counts = tuple[tuple[T, int], ...]
 SEARCHED_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
 
 _WHOLE = ("counts", "sums")  # whose totals are released themselves
+ROUNDED = 2  # variance of the random rounding of continuous noise (docs/proofs/class-sums.md, theorem 2)
+_SLACK = Fraction(3, 10**17)  # of ln of a ratio, for each entry: 2η/(1 - η), η = 2 exp(-4π²) (1 + 1e-30)
 
 # What an outcome reveals of its noisy totals, about: 2/π and the third outcome's share, and how both grow
 # with the order. It only chooses an order to ask at; `bounds.outcomes` has the figure that is charged.
@@ -212,10 +214,9 @@ class OutcomeCost:
 
     def alone(self, delta: float) -> float:
         """ε at δ where it is the only release, rounded up; ∞ where RDP has to do."""
+        if self.of == "sums":
+            return _gaussian_dp(((self, 1),), delta)
         near = math.nextafter(float(self.distance), math.inf) if self.distance else 0.0
-        if self.of == "sums":  # rounded continuous noise, within e^(±τ): docs/proofs/class-sums.md
-            least = delta * math.exp(-near) * (1 - 2**-50)
-            return (2 * near + gaussian_dp_epsilon(1 / self.scale * (1 + 2**-50), least)) * (1 + 2**-50)
         if self.votes > 1 and self.of != "check":
             return math.inf  # they may move from and to several classes
         # Two totals, on both sides: chances within e^(±2τ) of the stated noise's own.
@@ -238,6 +239,28 @@ class OutcomeCost:
         share = 1.0 if self.of in _WHOLE else about_share(self.scale, orders * self.votes)
         found: Floats = totals * orders * share
         return found
+
+
+def noisy_sums(
+    *, squared: int, variance: Fraction, entries: int, distance: Fraction = Fraction(0)
+) -> OutcomeCost:
+    """Cost of whole numbers that are released with noise of this `variance`, above 2, on each of `entries`.
+
+    `squared` is the squared L2 sensitivity, in the numbers' own units. `distance` bounds ln of the ratio of
+    one entry's noise to the discrete Gaussian, where it is a sum of hospitals' shares. Beside releases of
+    other kinds it is ρ = squared/(2σ²) (arXiv 2004.00010, Theorem 14), and a quarter of the distance of all
+    entries (arXiv 2102.06387, Proposition 14).
+    """
+    # 1/μ, rounded down: 2^-50 is more than a root and a quotient can be off.
+    scale = math.sqrt((variance - ROUNDED) / squared) * (1 - 2**-50)
+    return OutcomeCost(
+        of="sums",
+        kind=GAUSSIAN,
+        scale=scale,
+        votes=1,
+        totals=Fraction(squared) / (2 * variance) + distance * entries / 4,
+        distance=(_SLACK + distance) * entries,
+    )
 
 
 def about_share(sigma: Floats | float, order: Floats | float) -> Floats:
@@ -360,7 +383,7 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
         totals = rest.as_totals
         found = min(found, _epsilon_at(totals, delta, _best_order(totals, delta)))
         if rest == Cost(outcomes=rest.outcomes):
-            found = min(found, _at_most_once(rest.outcomes, delta))
+            found = min(found, _at_most_once(rest.outcomes, delta), _gaussian_dp(rest.outcomes, delta))
     found = max(0.0, found)
     return _round_up(cost.epsilon + Fraction(found)) if cost.epsilon and found < math.inf else found
 
@@ -374,6 +397,25 @@ def _at_most_once(outcomes: tuple[tuple[OutcomeCost, int], ...], delta: float) -
     # Basic composition, also of a query that is chosen from the check's bit.
     left = delta * (1 - 1e-12) - math.fsum(other.delta() for other in others) if others else delta
     return main.alone(left) if left > 0 else math.inf
+
+
+def _gaussian_dp(outcomes: Counts[OutcomeCost], delta: float) -> float:
+    """ε at δ of noisy sums, any number one after the other, rounded up; ∞ where anything else is among them.
+
+    Each is a μ-Gaussian DP mechanism up to a factor e^(±τ) of chances (docs/proofs/class-sums.md, theorems 2
+    to 4), and μ² and τ add up, also where a release was chosen by those before (Dong, Roth and Su 2022,
+    Corollary 3.3).
+    """
+    if any(outcome.of != "sums" or not outcome.scale for outcome, _ in outcomes):
+        return math.inf
+    squared = sum((times / Fraction(outcome.scale) ** 2 for outcome, times in outcomes), Fraction(0))
+    distance = sum((outcome.distance * times for outcome, times in outcomes), Fraction(0))
+    near = math.nextafter(_float(distance), math.inf)
+    mu = math.sqrt(math.nextafter(_float(squared), math.inf)) * (1 + 2**-50)
+    least = delta * math.exp(-near) * (1 - 2**-50)
+    if not (mu < math.inf and least > 0):
+        return math.inf
+    return (2 * near + gaussian_dp_epsilon(mu, least)) * (1 + 2**-50)
 
 
 def overhead_up(order: float, delta: float) -> Fraction:

@@ -35,8 +35,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
-from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of
-from pate_fed.privacy.bounds.noise_law import GAUSSIAN
+from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of, noisy_sums
 from pate_fed.privacy.checks import SCALE_LIMITS, check_count, check_delta, check_epsilon, check_scale
 from pate_fed.privacy.label_dp import LabelRelease
 from pate_fed.privacy.mechanisms.events import hospital_noise, sum_distance
@@ -46,8 +45,6 @@ from pate_fed.privacy.protection import RECORD, Protection
 MOST_ENTRIES = 10**8
 MOST_SQUARED_NORM = 2**52
 LEAST_SIGMA = 2.0  # below, random rounding would take half of the noise
-ROUNDED = 2  # variance of the random rounding
-_SLACK = Fraction(3, 10**17)  # of ln of a ratio, for each entry: 2η/(1 - η), η = 2 exp(-4π²) (1 + 1e-30)
 _CLOSE = 1 + 1e-6  # of σ: how near to the least one a search comes
 
 
@@ -240,10 +237,7 @@ def _least(
 def sums_cost(*, squared: int, sigma: float, entries: int, distance: Fraction = Fraction(0)) -> OutcomeCost:
     """Cost of one release of whole numbers, `entries` of them, with noise of `sigma` on each.
 
-    `squared` is the squared L2 sensitivity, in the numbers' own units. `distance` bounds ln of the ratio of
-    one entry's noise to the discrete Gaussian, where it is a sum of hospitals' shares. Beside other releases
-    it is ρ = squared/(2σ²) (arXiv 2004.00010, Theorem 14), and a quarter of the distance of all entries
-    (arXiv 2102.06387, Proposition 14).
+    `squared` and `distance` are those of `noisy_sums`.
 
     Raises:
         InputError: a sensitivity or a number of entries below 1, or σ below 2.
@@ -252,14 +246,4 @@ def sums_cost(*, squared: int, sigma: float, entries: int, distance: Fraction = 
     if check_scale("sigma", sigma) < LEAST_SIGMA:
         raise InputError(f"sigma={sigma!r}: must be at least {LEAST_SIGMA:g} of the lattice's steps")
     variance = Fraction(sigma) ** 2  # exact: the float is a fraction
-    # 1/μ, rounded down: 2^-50 is more than a root and a quotient can be off.
-    scale = math.sqrt((variance - ROUNDED) / squared) * (1 - 2**-50)
-    return OutcomeCost(
-        of="sums",
-        kind=GAUSSIAN,
-        scale=scale,
-        votes=1,
-        # ρ = Δ²/(2σ²) (arXiv 2004.00010, Theorem 14), and the quarter of 2102.06387, Proposition 14
-        totals=Fraction(squared) / (2 * variance) + distance * entries / 4,
-        distance=(_SLACK + distance) * entries,
-    )
+    return noisy_sums(squared=squared, variance=variance, entries=entries, distance=distance)

@@ -88,7 +88,7 @@ class DistributedGNMax(Voting):
             GAUSSIAN,
             self.sigma_party * math.sqrt(self.least_honest),
             protection,
-            totals=totals.rho,
+            totals=totals.as_totals.rho,
             distance=sum_distance(self.sigma_party, self.least_honest),
         )
 

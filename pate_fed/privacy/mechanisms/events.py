@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
+from pate_fed.privacy.bounds.cost import NOTHING, ROUNDED, Cost, epsilon_of, noisy_sums
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.protection import Protection
 
@@ -117,9 +117,10 @@ class CoordinatorView:
     def cost(self, asked: int, protection: Protection, *, num_classes: int) -> Cost | None:
         """Cost of `asked` queries against the coordinator; None where no bound holds.
 
-        It sees the noisy totals of every asked query, so the threshold saves nothing: ρ = Δ²/(2 s²) each, and
-        τ d/4 for the distance between a sum of discrete Gaussians and one (arXiv 2102.06387, Proposition 14,
-        with ρ = ε²/2).
+        It sees the noisy totals of every asked query, so the threshold saves nothing: noisy sums, by Gaussian
+        DP where nothing else is added (docs/proofs/class-sums.md, theorem 4). Where there is too little noise
+        for that it is ρ = Δ²/(2 s²) each, and τ d/4 for the distance between a sum of discrete Gaussians and
+        one (arXiv 2102.06387, Proposition 14, with ρ = ε²/2).
 
         Raises:
             InputError: a whole hospital that joins or leaves, whose noise would come and go with its votes.
@@ -132,9 +133,13 @@ class CoordinatorView:
                 "a hospital that is added or removed takes its noise along: with noise at the hospitals "
                 "there is no bound for adjacency add-or-remove-one of a hospital; replace-one has one"
             )
-        # τd/4 of ρ (arXiv 2102.06387, Proposition 14)
-        slack = sum_distance(self.sigma_party, self.survivors - self.colluders) * num_classes / 4
-        return Cost(Fraction(protection.l2_squared) / (2 * variance) + slack) * asked
+        totals = noisy_sums(
+            squared=protection.l2_squared,
+            variance=max(variance, Fraction(ROUNDED)),
+            entries=num_classes,
+            distance=sum_distance(self.sigma_party, self.survivors - self.colluders),
+        )
+        return Cost(outcomes=((totals, 1),)) * asked if variance > ROUNDED else Cost(totals.totals) * asked
 
     @property
     def sees_release(self) -> bool:

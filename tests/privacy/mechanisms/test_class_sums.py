@@ -240,12 +240,13 @@ def test_the_rounded_continuous_noise_is_as_near_as_the_proof_says() -> None:
     )
 
 
-def test_beside_another_release_it_is_charged_by_rdp() -> None:
+def test_several_are_one_gaussian_mechanism_and_beside_another_release_it_is_rdp() -> None:
     one = Cost(outcomes=((sums_cost(squared=200, sigma=50.0, entries=10), 1),))
     twice = epsilon_of(one + one, 1e-5)
-    assert twice == pytest.approx(epsilon_of(Cost(rho=Fraction(200, 2500)), 1e-5), rel=1e-6)
+    assert twice == pytest.approx(gaussian_dp_epsilon(math.sqrt(2 * 200 / (2500 - 2)), 1e-5), rel=1e-6)
     assert epsilon_of(one, 1e-5) < epsilon_of(Cost(rho=Fraction(100, 2500)), 1e-5)
     joined = epsilon_of(one + Cost(rho=Fraction(1, 10**6)), 1e-5)
+    assert joined == pytest.approx(epsilon_of(Cost(rho=Fraction(100, 2500) + Fraction(1, 10**6)), 1e-5))
     assert joined > epsilon_of(one, 1e-5)
 
 

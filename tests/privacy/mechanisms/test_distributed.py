@@ -36,7 +36,7 @@ def test_distributed_answers_from_noisy_totals_and_pays_for_all_of_them() -> Non
     student, seen = release.event.cost().as_totals, release.event.coordinator_cost()
     assert seen is not None
     assert float(student.rho) == pytest.approx(4 / (16 * 8))
-    assert float(seen.rho) == pytest.approx(4 / (16 * 10))
+    assert float(seen.as_totals.rho) == pytest.approx(4 / (16 * 10))
     everything = replace(DISTRIBUTED, threshold=None)
     assert everything.release(noisy, SeededNoise(0), coordinator=SIGHT).answered.all()
 

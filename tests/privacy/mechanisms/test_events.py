@@ -109,10 +109,10 @@ def test_coordinator_with_hospital_noise_pays_for_every_asked_query() -> None:
     cost = event(coordinator=sight, asked=100, answered=3).coordinator_cost()
     assert cost is not None
     # s² = 64 · 25 = 40²: a/s² a query, answered or not; the slack for sums is far below it.
-    assert float(cost.rho) == pytest.approx(100 / 1600, rel=1e-12)
-    assert cost.rho > Fraction(100, 1600)
+    assert float(cost.as_totals.rho) == pytest.approx(100 / 1600, rel=1e-12)
+    assert cost.as_totals.rho > Fraction(100, 1600)
     more = event(coordinator=replace(sight, colluders=26), asked=100, answered=3).coordinator_cost()
-    assert more is not None and float(more.rho) == pytest.approx(100 / 64, rel=1e-12)
+    assert more is not None and float(more.as_totals.rho) == pytest.approx(100 / 64, rel=1e-12)
 
 
 @pytest.mark.parametrize("parties", [1, 2, 5, 40])
@@ -133,10 +133,60 @@ def test_slack_of_sums_is_the_notes() -> None:
     sight = hospital_noise(sigma_party=math.sqrt(2.0000001), survivors=5000)
     cost = sight.cost(1, Protection(), num_classes=4)
     assert cost is not None and sight.variance is not None
-    slack = float(cost.rho - 1 / sight.variance)
+    slack = float(cost.as_totals.rho - 1 / sight.variance)
     direct = 10 * math.fsum(math.exp(-4 * math.pi**2 * k / (k + 1)) for k in range(1, 5000))
     assert direct == pytest.approx(2.7e-8, rel=0.1)
     assert direct <= slack <= direct * 1.01
+
+
+@pytest.mark.parametrize(
+    ("asked", "parties", "share", "most"),
+    [(30, 4, 6.0, 2.69), (1250, 100, 10.0, 2.00), (300, 100, 10.0, 0.92)],
+)
+def test_the_coordinators_epsilon_is_that_of_the_noise_that_runs(
+    asked: int, parties: int, share: float, most: float
+) -> None:
+    """Theorem 4 against the exact law: of so many totals the loss follows from the sum of all their noise."""
+    cost = hospital_noise(sigma_party=share, survivors=parties).cost(asked, Protection(), num_classes=10)
+    assert cost is not None
+    stated, variance = epsilon_of(cost, 1e-5), parties * share**2
+    wide = math.ceil(9 * math.sqrt(2 * asked * variance))
+    at = np.arange(-wide, wide + 1)
+    # The sum of two discrete Gaussians a query is one of their whole variance, within 1e-15 (Lemma 6).
+    law = np.exp(-(at**2) / (4.0 * asked * variance))
+    loss = (asked - at) / variance  # ln of P(z)/P(z - 1) is (1 - 2z)/(2σ²) for each of two totals a query
+    delta = float((law / law.sum() * np.maximum(0.0, -np.expm1(stated - loss))).sum())
+    assert 0.7e-5 < delta <= 1e-5 and stated <= most
+
+
+@pytest.mark.parametrize(("share", "parties"), [(1.5, 2), (2.0, 2)])
+@pytest.mark.parametrize("delta", [1e-2, 1e-4])
+def test_two_queries_of_shares_keep_the_coordinators_epsilon(
+    share: float, parties: int, delta: float
+) -> None:
+    """Every outcome of two queries, of which each moves a vote between two of its totals."""
+    at = np.arange(-math.ceil(7 * share), math.ceil(7 * share) + 1)
+    one = np.exp(-(at**2) / (2 * share**2))
+    law = one / one.sum()
+    for _ in range(parties - 1):
+        law = np.convolve(law, one / one.sum())
+    cost = hospital_noise(sigma_party=share, survivors=parties).cost(2, Protection(), num_classes=2)
+    assert cost is not None
+    stated = epsilon_of(cost, delta)
+    there = np.concatenate(([0.0], law[:-1]))
+    pair, moved = np.multiply.outer(law, law).ravel(), np.multiply.outer(there, there).ravel()
+    exact = sum(
+        float(np.maximum(0.0, p * pair - math.exp(stated) * q * moved).sum())
+        for p, q in zip(pair, moved, strict=True)
+    )
+    assert exact <= delta
+
+
+def test_too_little_noise_for_gaussian_dp_is_charged_by_rdp() -> None:
+    least = hospital_noise(sigma_party=math.sqrt(2) * (1 + 1e-15), survivors=1)
+    cost = least.cost(3, Protection(), num_classes=2)
+    assert cost is not None
+    assert epsilon_of(cost, 1e-5) == epsilon_of(cost.as_totals, 1e-5) < math.inf
 
 
 @pytest.mark.parametrize(
