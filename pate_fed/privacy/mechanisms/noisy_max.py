@@ -389,8 +389,11 @@ def noisy_argmax(votes: Ints, noise: Ints, source: NoiseSource) -> Ints:
     """
     noisy = votes + noise
     best = noisy == noisy.max(axis=1, keepdims=True)
-    # the largest of independent keys: each tied class alike
-    label: Ints = np.where(best, source.tie_keys(noisy.shape), 0).argmax(axis=1)
+    # The largest of independent keys, drawn anew where the largest are equal: each tied class exactly alike.
+    keys = np.where(best, source.tie_keys(noisy.shape), 0)
+    while (equal := (keys == keys.max(axis=1, keepdims=True)).sum(axis=1) > 1).any():
+        keys[equal] = np.where(best[equal], source.tie_keys(keys[equal].shape), 0)
+    label: Ints = keys.argmax(axis=1)
     return label
 
 

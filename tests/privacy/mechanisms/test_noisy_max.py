@@ -25,6 +25,7 @@ from pate_fed.privacy import (
     SystemNoise,
 )
 from pate_fed.privacy.mechanisms.events import hospital_noise
+from pate_fed.privacy.mechanisms.noisy_max import noisy_argmax
 
 REST: dict[str, Any] = {"num_teachers": 100, "num_classes": 3}
 
@@ -148,6 +149,22 @@ def test_labels_follow_the_law_of_the_noisy_argmax(sigma: float) -> None:
     # The third class wins so seldom that it cannot be seen here.
     assert stats.binomtest(wins, 20_000, min(1.0, float(first))).pvalue > 1e-6
     assert stats.binomtest(wins, 20_000, 0.5).pvalue < 1e-6
+
+
+class _FewKeys(SeededNoise):
+    """Keys of 1 to 4 alone, so that the largest are mostly equal, and no noise."""
+
+    def tie_keys(self, shape: Any) -> NDArray[np.int64]:
+        return self.rng.integers(1, 4, size=shape, endpoint=True)
+
+
+def test_equal_keys_prefer_no_class() -> None:
+    """Of 62 bits they are equal in one of 2^62 pairs; whatever their number, each tied class is as likely."""
+    votes = np.tile([[7, 2, 7, 7]], (30_000, 1))
+    label = noisy_argmax(votes, np.zeros_like(votes), _FewKeys(seed=3))
+    counts = np.bincount(label, minlength=4)
+    assert counts[1] == 0
+    assert stats.chisquare(counts[[0, 2, 3]]).pvalue > 1e-3
 
 
 def test_the_threshold_check_follows_its_law() -> None:
