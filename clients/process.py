@@ -21,7 +21,7 @@ from clients.leave import STATEMENT_FILE, has_left
 from clients.log import LOG_FILE, Answered, read_events
 from clients.policy import Policy, find_policy
 from clients.state_dir import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, find_state_dir, old_state_dir
-from pate_fed.disk import check_there, check_writable_files, try_lock
+from pate_fed.disk import check_there, check_writable_files, hold
 from pate_fed.errors import InputError, PolicyError, require_libraries
 from pate_fed.flower.connection import Connection
 from pate_fed.format import counted, printable
@@ -99,7 +99,7 @@ class HospitalProcess:
         """
         from pate_fed.flower.compat import quiet_flower
 
-        with lock_state_dir(self._state), _temporary_files_in(self._state):
+        with hold(self._state, what="--state-dir"), _temporary_files_in(self._state):
             if (when := self._over_since()) is not None:
                 return self._say_over(when)
             self._write_site()
@@ -317,17 +317,6 @@ def _described(done: Exchange, *, again: bool = False) -> str | None:
     if isinstance(step, SumRefused):
         return f"refused a step of the secure summation: {step.refusal.value}"
     return None
-
-
-@contextmanager
-def lock_state_dir(state: Path) -> Iterator[None]:
-    """Hold the state directory: two processes of one hospital would each think that they answer once."""
-    with open(os.open(state / "lock", os.O_CREAT | os.O_RDWR, 0o600), "r+") as lock:
-        if not try_lock(lock.fileno()):
-            raise InputError(
-                f"--state-dir {state}: another process of this hospital uses it; one at a time is meant"
-            )
-        yield
 
 
 @contextmanager

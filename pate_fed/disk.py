@@ -6,9 +6,13 @@ import errno
 import io
 import json
 import os
+import platform
 import sys
 import tempfile
+import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -184,8 +188,12 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def try_lock(handle: int) -> bool:
-    """Take the system's exclusive lock on an open file, gone with this process; whether it was free."""
+def try_lock(handle: int, path: Path) -> bool:
+    """Take the system's exclusive lock on an open file, gone with this process; whether it was free.
+
+    Raises:
+        InputError: the file system of `path` has no locks.
+    """
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -195,6 +203,37 @@ def try_lock(handle: int) -> bool:
             import fcntl
 
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK, errno.EDEADLK):
+            return False
+        raise InputError(
+            f"{path}: cannot be locked ({error.strerror}), so two processes could use it at once; put it on "
+            "a file system that has locks"
+        ) from error
     return True
+
+
+@contextmanager
+def hold(folder: Path, *, what: str) -> Iterator[None]:
+    """Hold a folder alone, at most as long as this process lives: a lock on its file `lock`, which says who.
+
+    `what` names it in errors: an option, or what lies in it.
+
+    Raises:
+        InputError: another process holds it, or it cannot be written or locked.
+    """
+    path = folder / "lock"
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise InputError(f"{what} {folder}: cannot be written ({error.strerror})") from error
+    with open(handle, "r+", encoding="utf-8") as lock:
+        if not try_lock(handle, path):
+            who = lock.read(200).strip() or "another process"
+            raise InputError(f"{what} {folder}: {who} uses it; one at a time is meant")
+        lock.truncate(0)
+        lock.write(
+            f"process {os.getpid()} on {platform.node()}, since {time.strftime('%Y-%m-%d %H:%M:%S')},\n"
+        )
+        lock.flush()
+        yield

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.disk import check_there, read_json, write_arrays, write_private, write_result
+from pate_fed.disk import check_there, hold, read_json, write_arrays, write_private, write_result
 from pate_fed.errors import InputError, IntegrityError
 
 VOTES = np.array([[1, 0], [0, 1], [1, 0]])
@@ -134,3 +139,46 @@ def test_a_file_that_is_not_there_or_cannot_be_reached_is_named(
     monkeypatch.setattr(Path, "stat", closed)
     with pytest.raises(InputError, match=r"--data .*plain: cannot be read \(Permission denied\)"):
         check_there(tmp_path / "plain", option="--data")
+
+
+def _holder(folder: Path) -> subprocess.Popen[str]:
+    code = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from pate_fed.disk import hold\n"
+        "with hold(Path(sys.argv[1]), what='--run-dir'):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    root = Path(__file__).resolve().parent.parent
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True, cwd=root
+    )
+
+
+def test_a_folder_is_held_by_one_process_until_it_is_killed(tmp_path: Path) -> None:
+    """The second is told which process has it; a kill frees it, and what it wrote misleads nobody."""
+    with _holder(tmp_path) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        words = rf"--run-dir {re.escape(str(tmp_path))}: process {process.pid} on .+, since 2.+ uses it; one"
+        with pytest.raises(InputError, match=words), hold(tmp_path, what="--run-dir"):
+            pass
+        process.kill()
+        process.wait()
+    with hold(tmp_path, what="--run-dir"):
+        assert f"process {os.getpid()} " in (tmp_path / "lock").read_text(encoding="utf-8")
+    assert (tmp_path / "lock").stat().st_mode & 0o077 == 0
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an NFS mount without its lock daemon: nobody waits for ever, and nobody goes on unlocked."""
+
+    def no_locks(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with (
+        pytest.raises(InputError, match=r"lock: cannot be locked \(No locks available\)"),
+        hold(tmp_path, what="--run-dir"),
+    ):
+        pass

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
-from pate_fed.disk import read_json, write_result
+from pate_fed.disk import hold, read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.admission import Admission, ledger_key_bytes, signed_bytes
 from pate_fed.identity.certificates import (
@@ -33,7 +33,14 @@ from pate_fed.identity.certificates import (
     self_signed,
     to_pem,
 )
-from pate_fed.identity.keys import check_name, check_private, read_request, sign, write_new_private
+from pate_fed.identity.keys import (
+    AdmissionRequest,
+    check_name,
+    check_private,
+    read_request,
+    sign,
+    write_new_private,
+)
 from pate_fed.kinds.terms import Terms
 from pate_fed.structure import to_plain
 
@@ -122,6 +129,10 @@ class Authority:
             IntegrityError: the request was changed on its way.
         """
         asked = read_request(request)
+        with hold(self.folder, what="the study's keys in"):
+            return self._admit(asked, days=days)
+
+    def _admit(self, asked: AdmissionRequest, *, days: int) -> Admission:
         name = asked.name
         held = self.folder / "hospitals" / f"{name}.crt"
         if held.exists() and load_certificate(held).public_key() != asked.public:
@@ -159,12 +170,13 @@ class Authority:
             InputError: no hospital of that name is admitted.
         """
         held = self.folder / "hospitals" / f"{check_name(name)}.crt"
-        if not held.exists():
-            known = ", ".join(sorted(each.stem for each in held.parent.glob("*.crt"))) or "none"
-            raise InputError(f"{name}: no such hospital is admitted (admitted: {known})")
-        (self.folder / "revoked").mkdir(exist_ok=True)
-        certificate = load_certificate(held)
-        held.replace(self.folder / "revoked" / f"{name}-{certificate.serial_number:x}.crt")
+        with hold(self.folder, what="the study's keys in"):
+            if not held.exists():
+                known = ", ".join(sorted(each.stem for each in held.parent.glob("*.crt"))) or "none"
+                raise InputError(f"{name}: no such hospital is admitted (admitted: {known})")
+            (self.folder / "revoked").mkdir(exist_ok=True)
+            certificate = load_certificate(held)
+            held.replace(self.folder / "revoked" / f"{name}-{certificate.serial_number:x}.crt")
 
     def admitted(self) -> Iterator[tuple[str, Certificate]]:
         """Names and certificates of all hospitals that are admitted, by name; some may have expired.

@@ -136,9 +136,10 @@ class SumStore:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """One process at a time; a lock of the system's, gone with the process that holds it."""
-        handle = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        path = self._folder / _LOCK
+        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            while not try_lock(handle):  # freed by the system also where its holder was killed
+            while not try_lock(handle, path):  # freed by the system also where its holder was killed
                 time.sleep(_WAIT_S)
             yield
         finally:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clients.process import lock_state_dir
 from pate_fed.cli import health
+from pate_fed.disk import hold
 
 
 def test_health(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,7 +20,7 @@ def test_health(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert health.main(["coordinator", address]) == 1
     assert health.main(["coordinator", "x:y"]) == 2
     assert health.main(["hospital", str(tmp_path)]) == 1
-    with lock_state_dir(tmp_path):
+    with hold(tmp_path, what="--state-dir"):
         assert health.main(["hospital", str(tmp_path)]) == 0
     assert health.main(["hospital", str(tmp_path)]) == 1
     assert capsys.readouterr().out.splitlines() == ["alive", *["not alive"] * 2, "alive", "not alive"]

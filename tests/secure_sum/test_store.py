@@ -287,7 +287,7 @@ def test_a_killed_process_leaves_no_lock_and_no_torn_state(stores: list[SumStore
         assert process.stdout is not None
         assert process.stdout.readline() == "in\n"
         handle = os.open(tmp_path / "p0" / "lock", os.O_RDWR)
-        assert not try_lock(handle)
+        assert not try_lock(handle, tmp_path)
         process.kill()
         process.wait()
         os.close(handle)

@@ -420,7 +420,7 @@ class WriterLock:
 
         Raises:
             IntegrityError: another writer holds it.
-            InputError: the lock file cannot be made.
+            InputError: the lock file cannot be made or locked.
         """
         path = path.resolve()  # a link to the ledger is no second ledger
         self._path = path.with_name(path.name + ".lock")
@@ -429,7 +429,12 @@ class WriterLock:
                 self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
             except OSError as error:
                 raise InputError(f"{path}: the ledger cannot be written ({error.strerror})") from error
-            if not try_lock(self._handle):
+            try:
+                free = try_lock(self._handle, path)
+            except InputError:
+                os.close(self._handle)
+                raise
+            if not free:
                 os.close(self._handle)
                 raise IntegrityError(f"{path}: another process writes this ledger; only one may")
             if self._current():
