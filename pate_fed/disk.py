@@ -7,6 +7,7 @@ import io
 import json
 import os
 import platform
+import stat
 import sys
 import tempfile
 import time
@@ -14,7 +15,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from pate_fed.errors import InputError, PateFedError
 from pate_fed.structure import from_plain
 
 T = TypeVar("T")
+
+MOST_READ = 64 * 2**20
+"""Bytes that a file of settings, keys or terms may have."""
 
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 """Of `OSError.errno`: a disk that is full, gone or read-only, and no fault of the program."""
@@ -41,6 +45,32 @@ def check_writable_files(folder: Path) -> None:
             )
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to be read: a FIFO would be waited for without an end, and a device has none.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+    """
+    file = open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file")
+    return file
+
+
+def read_file(path: Path, *, most: int | None = MOST_READ) -> bytes:
+    """The content of a regular file of at most so many bytes, None: of any length.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger.
+    """
+    with open_regular(path) as file:
+        content = file.read() if most is None else file.read(most + 1)
+    if most is not None and len(content) > most:
+        raise OSError(errno.EFBIG, f"larger than {most // 2**20} MiB")
+    return content
+
+
 def read_json(
     kind: type[T], path: Path, *, what: str, error: type[PateFedError] = InputError, aside: bool = False
 ) -> T:
@@ -53,7 +83,7 @@ def read_json(
         PateFedError: of the class `error`: the file cannot be read, or is not `what`. The message names it.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_each_once)
+        values = json.loads(read_file(path).decode(), object_pairs_hook=_each_once)
     except OSError as found:
         raise error(f"{path}: cannot be read ({found.strerror})") from found
     except InputError as found:
@@ -83,11 +113,11 @@ def read_toml(path: Path, *, option: str) -> dict[str, Any]:
         InputError: the file cannot be read or is not TOML; the error names the option, the file, the place.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(read_file(path).decode("utf-8-sig").replace("\r\n", "\n"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InputError(f"{option} {path}: cannot be read ({reason})") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{option} {path}: not valid TOML: {error}") from error
 
 

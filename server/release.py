@@ -37,7 +37,7 @@ def releases_told(run_dir: Path) -> tuple[int, ...]:
     for line in lines:
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if (
             isinstance(event, dict)

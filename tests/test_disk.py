@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.disk import check_there, hold, read_json, write_arrays, write_private, write_result
+from pate_fed.disk import check_there, hold, read_json, read_toml, write_arrays, write_private, write_result
 from pate_fed.errors import InputError, IntegrityError
 
 VOTES = np.array([[1, 0], [0, 1], [1, 0]])
@@ -182,3 +182,30 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
         hold(tmp_path, what="--run-dir"),
     ):
         pass
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder", "huge"])
+def test_only_regular_files_of_some_size_are_read(kind: str, tmp_path: Path) -> None:
+    """Nobody waits for a pipe that nobody writes to, or reads a device without an end."""
+    path = tmp_path / "x"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(2**40)
+    path = Path("/dev/zero") if kind == "device" else path
+    words = {"huge": "larger than 64 MiB", "folder": "directory"}.get(kind, "not a regular file")
+    with pytest.raises(InputError, match=rf"cannot be read \(.*{words}"):
+        read_json(Note, path, what="a note")
+    with pytest.raises(InputError, match=rf"--config .*: cannot be read \(.*{words}"):
+        read_toml(path, option="--config")
+
+
+@pytest.mark.parametrize("text", ["x=" + "[" * 100_000, "x=" + "9" * 5000, "x = {" * 50_000])
+def test_settings_that_nobody_means_are_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"--config .*study\.toml: not valid TOML"):
+        read_toml(path, option="--config")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.evaluation import AccuracyTally, taught_places, true_labels
 from pate_fed.cli.parser import Parser, add_command, add_option
+from pate_fed.disk import read_file
 from pate_fed.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _load(path: Path, device: str) -> _Predictor:
     from pate_fed.learning.students.class_sums import holds_sums
 
     try:
-        content = path.read_bytes()
+        content = read_file(path, most=None)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     try:

@@ -21,6 +21,7 @@ from clients.state_dir import find_state_dir
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
 from pate_fed.data import Schema, pool_digest, read_pool
+from pate_fed.disk import read_file
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.identity import Admission, HospitalIdentity
@@ -396,7 +397,7 @@ def read_offer(path: Path) -> tuple[Terms, Admission | None]:
         if not path.exists():
             raise InputError(f"{path.parent}: no admission was accepted there yet: give its file")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path).decode()
         values = json.loads(text)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error

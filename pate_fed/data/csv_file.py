@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 
 from pate_fed.data.schema import is_missing_word, number_in
+from pate_fed.disk import read_file
 from pate_fed.errors import InputError
 
 POINT, COMMA = "point", "comma"
@@ -315,7 +316,7 @@ def _frame(header: list[str], rows: Sequence[list[str]], separator: str) -> tupl
 def _decoded(path: Path) -> tuple[str, str]:
     """A file's text, and the encoding's name."""
     try:
-        content = path.read_bytes()
+        content = read_file(path, most=None)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if (marked := content[:2] in (b"\xff\xfe", b"\xfe\xff")) or content[1:2] == b"\0":

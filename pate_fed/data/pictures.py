@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.disk import open_regular
 from pate_fed.errors import InputError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         InputError: it cannot be read, or is damaged.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             found = np.load(file, allow_pickle=False)
             return {"": found} if isinstance(found, np.ndarray) else {name: found[name] for name in found}
     except Exception as error:  # numpy raises what its readers meet first
@@ -172,7 +173,7 @@ def _read_idx(path: Path, *, dimensions: int, what: str) -> NDArray[np.uint8]:
     if path.stat().st_size == 0:
         raise InputError(f"{path}: the file is empty")
     try:
-        with path.open("rb") as raw:
+        with open_regular(path) as raw:
             packed = path.suffix == ".gz"
             stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
             return _parse(path, stream, dimensions, what)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from pate_fed.disk import read_json, sync_folder, write_result
+from pate_fed.disk import read_file, read_json, sync_folder, write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.certificates import (
     expiry_warnings,
@@ -322,7 +322,7 @@ def consent_to(folder: Path, *, terms: str, authority: str) -> Consent | None:
     """
     path = folder / CONSENT_FILE
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_file(path).decode().splitlines()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -337,7 +337,7 @@ def _read(line: str) -> Consent | None:
     """The consent in a line; None in one that a crash or a full disk cut."""
     try:
         values = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     whole = isinstance(values, dict) and set(values) == {each.name for each in fields(Consent)}
     return Consent(**values) if whole else None

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from pate_fed.disk import read_file
 from pate_fed.errors import InputError, IntegrityError
 
 WARN_DAYS = 30  # a certificate that expires sooner is warned of
@@ -86,7 +87,7 @@ def load_certificate(path: Path) -> Certificate:
         InputError: the file cannot be read or is none.
     """
     try:
-        return read_certificate(path.read_bytes(), str(path))
+        return read_certificate(read_file(path), str(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.disk import write_result
+from pate_fed.disk import read_file, write_result
 from pate_fed.errors import InputError, IntegrityError
 
 SMALLEST = 8
@@ -143,7 +143,7 @@ def read_model(path: Path, kind: str) -> dict[str, Any]:
     """
     path = Path(path)
     try:
-        data = path.read_bytes()
+        data = read_file(path, most=None)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if not is_whole(data):

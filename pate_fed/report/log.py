@@ -219,7 +219,7 @@ def read_log(path: Path) -> Iterator[tuple[str, Event | None]]:
             continue
         try:
             values = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             yield "", None
             continue
         kind = EVENTS.get(values.get("event", "")) if isinstance(values, dict) else None
