@@ -184,14 +184,14 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
     "clients": (4_480, 21),
-    "pate_fed": (780, 7),
+    "pate_fed": (810, 7),
     "pate_fed/cli": (7_240, 32),
     "pate_fed/config": (2_330, 11),
     "pate_fed/data": (3_520, 14),
     "pate_fed/flower": (3_600, 16),
     "pate_fed/identity": (1_120, 5),
     "pate_fed/kinds": (5_770, 30),
-    "pate_fed/learning": (6_890, 33),
+    "pate_fed/learning": (6_960, 33),
     "pate_fed/privacy": (10_210, 36),
     "pate_fed/protocol": (460, 3),
     "pate_fed/report": (4_540, 15),

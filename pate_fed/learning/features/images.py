@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
 from pate_fed.learning.features.feature_map import Embedding, FeatureMap, FeatureSettings
-from pate_fed.learning.features.kernel import rounded_down
+from pate_fed.learning.features.kernel import WholeMatrix, rounded_down, row_product
 from pate_fed.learning.networks.classifiers import Shape
-from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures, fit_encoder
+from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFeatures, fit_encoder
 from pate_fed.learning.tensors import check_images, image_shape, to_tensor
 from pate_fed.structure import to_plain
 
@@ -25,6 +25,7 @@ class ImageEmbedding(Embedding):
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder, self._preprocess = encoder, encoder.preprocessing()
+        self._basis = WholeMatrix.of(encoder.basis.astype(np.float64))
 
     @property
     def width(self) -> int:
@@ -44,7 +45,11 @@ class ImageEmbedding(Embedding):
         """
         check_images(inputs, self.encoder.image_shape)
         with torch.inference_mode():
-            return np.asarray(self._preprocess.in_parts(to_tensor(inputs, "cpu")).numpy())
+            measured = [
+                self._preprocess.measure(part) for part in torch.split(to_tensor(inputs, "cpu"), BATCH)
+            ]
+            centred = torch.cat(measured).numpy() - self.encoder.mean.astype(np.float32)
+        return row_product(centred, self._basis, most=1.0).astype(np.float32)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The encoder's file, as an array of bytes."""

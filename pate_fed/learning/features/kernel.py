@@ -5,12 +5,18 @@ products are the kernel. The symmetric root leaves each near its own anchor, so 
 become 0, and what is left is scaled to length 1 and rounded down to the lattice. A power beyond 1/2 takes
 length from what all inputs have in common, which tells no classes apart but would take most of the length
 that the noise is measured against.
+
+What a row becomes follows from that row alone, to the bit: whatever sums over a row's numbers is computed of
+whole numbers that stay below 2^53, where doubles are exact. So neither the rows beside it nor the number of
+threads, which choose the order of a matrix product's sums, have a part in it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +27,12 @@ from pate_fed.structure import to_plain
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
+Exact = NDArray[np.float64]
 
 JITTER = 1e-2  # of a kernel's unit diagonal
 CONSTANT = 8  # a part of the length: 1/64 of its square is the same for all inputs
+_EXACT = 52  # bits of whole numbers whose sums and products are exact in doubles, with one to spare
+_FAR = 4  # bits before the point of an embedded number: beyond 16 the kernel is 0 at every anchor near 0
 
 
 def gaussian_kernel(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
@@ -36,14 +45,65 @@ def gaussian_kernel(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
+def _bits(terms: int) -> int:
+    """Bits that whole numbers may have so that a sum of so many products of two is exact."""
+    return (_EXACT - math.ceil(math.log2(terms + 1))) // 2
+
+
+def whole(values: NDArray[Any], places: int, *, most: float) -> Exact:
+    """Values cut at ±`most`, as whole numbers of 2^-`places`, float64 of the same shape."""
+    found: Exact = np.rint(np.clip(values.astype(np.float64), -most, most) * 2.0**places)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeMatrix:
+    """A public matrix (k, m) as whole numbers of 2^-`places`, so many that sums of k products are exact."""
+
+    entries: Exact
+    places: int
+
+    @classmethod
+    def of(cls, matrix: NDArray[Any]) -> WholeMatrix:
+        """The matrix, rounded."""
+        largest = float(np.abs(matrix).max(initial=2.0**-60))
+        places = _bits(len(matrix)) - math.ceil(math.log2(largest))
+        return cls(whole(matrix, places, most=largest), places)
+
+
+def row_product(rows: NDArray[Any], matrix: WholeMatrix, *, most: float) -> Exact:
+    """Rows (n, k), cut at ±`most` and rounded, times a public matrix: float64 (n, m), each row by itself."""
+    places = _bits(rows.shape[1]) - math.ceil(math.log2(most))
+    product = whole(rows, places, most=most) @ matrix.entries
+    product *= 2.0 ** -(places + matrix.places)
+    found: Exact = product
+    return found
+
+
+def row_kernel(rows: NDArray[Any], points: NDArray[Any]) -> Exact:
+    """exp(-|a_i - b_j|²) of rows (n, d) and public points (m, d), float64 (n, m), each row by itself."""
+    places = _bits(4 * rows.shape[1]) - _FAR  # of three terms, one of them twice
+    a, b = (whole(each, places, most=2.0**_FAR) for each in (rows, points))
+    found: Exact = a @ b.T
+    found *= -2
+    found += (a * a).sum(axis=1)[:, None]
+    found += (b * b).sum(axis=1)
+    found *= -(2.0 ** (-2 * places))
+    np.exp(found, out=found)
+    return found
+
+
 def rounded_down(found: NDArray[Any], lattice: int) -> Ints:
     """A constant and non-negative numbers (n, d) scaled to the rest of the length; whole steps (n, 1 + d)."""
     constant = lattice // CONSTANT
     rest = np.sqrt(lattice**2 - constant**2)
-    length = np.sqrt((found * found).sum(axis=1, keepdims=True))
+    exact = found.astype(np.float64)
+    exact *= 2.0 ** _bits(found.shape[1]) / np.maximum(exact.max(axis=1, keepdims=True), 1e-300)
+    np.rint(exact, out=exact)
+    length = np.sqrt((exact * exact).sum(axis=1, keepdims=True))
     steps = np.empty((len(found), 1 + found.shape[1]), dtype=np.int64)
     steps[:, 0] = constant
-    steps[:, 1:] = found * (rest / np.maximum(length, 1e-30))  # a whole number is what is rounded towards 0
+    steps[:, 1:] = exact * (rest / np.maximum(length, 1.0))  # a whole number is what is rounded towards 0
     return steps
 
 
@@ -90,12 +150,13 @@ class AnchorFeatures(_OnEmbedding):
 
     def __init__(self, settings: FeatureSettings, embedding: Embedding, points: NDArray[np.float16]) -> None:
         super().__init__(settings, embedding, points)
-        self._anchors, self._root = points.astype(np.float32), _root(points, settings.power)
+        self._root = WholeMatrix.of(_root(points, settings.power))
 
     def steps(self, inputs: NDArray[Any]) -> Ints:
         """Inputs that the embedding takes, to int64 (n, dimension)."""
-        found = gaussian_kernel(self.embedding.encode(inputs), self._anchors) @ self._root
-        return rounded_down(np.maximum(found, 0), self.settings.lattice)
+        near = row_kernel(self.embedding.encode(inputs), self.points)
+        found = row_product(near, self._root, most=1.0)
+        return rounded_down(np.maximum(found, 0, out=found), self.settings.lattice)
 
 
 _ROOTS: dict[tuple[bytes, tuple[int, ...], float], Floats] = {}
@@ -126,6 +187,7 @@ class RandomFeatures(_OnEmbedding):
     def steps(self, inputs: NDArray[Any]) -> Ints:
         """Inputs that the embedding takes, to int64 (n, dimension)."""
         assert self.settings.name == RANDOM
-        exponent = np.sqrt(2) * self.embedding.encode(inputs) @ self.points.astype(np.float32).T
+        drawn = WholeMatrix.of(self.points.T)
+        exponent = np.sqrt(2) * row_product(self.embedding.encode(inputs), drawn, most=2.0**_FAR)
         found = np.exp(exponent - exponent.max(axis=1, keepdims=True))  # the scale is taken out below
         return rounded_down(found, self.settings.lattice)
