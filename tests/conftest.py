@@ -63,9 +63,12 @@ settings.load_profile("pate_fed")
 # of a session as long again.
 gc.disable()
 atexit.register(gc.unfreeze)
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # The last of all at a worker's exit: taking everything that it imported apart is three seconds' work.
-    atexit.register(os._exit, 0)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker ends as soon as all else is done: to take apart what it imported is three seconds' work."""
+    if hasattr(config, "workerinput"):
+        atexit.register(os._exit, 0)
 
 
 def pytest_collection_finish() -> None:
