@@ -196,7 +196,7 @@ BUDGET = {
     "pate_fed/reproduce": (4_300, 24),
     "pate_fed/runtime": (1_120, 11),
     "pate_fed/secure_sum": (2_850, 13),
-    "pate_fed/structure": (1_100, 7),
+    "pate_fed/structure": (1_170, 7),
     "server": (5_110, 27),
 }
 

@@ -9,6 +9,8 @@ without a label: that of a head which left-out labels have calibrated.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -28,8 +30,9 @@ def calibrate(scores: Tensor, labels: Tensor) -> tuple[float, float]:
     """
     best = (-float("inf"), 1.0, 0.0)
     noise = torch.arange(0.0, 0.9, 0.03).tolist()  # all shares of it at once, a row each
-    kept = scores.new_tensor([1 - share for share in noise])[:, None]
-    spread = scores.new_tensor([share / scores.shape[1] for share in noise])[:, None]
+    form: dict[str, Any] = {"dtype": scores.dtype, "device": scores.device}
+    kept = torch.tensor([1 - share for share in noise], **form)[:, None]
+    spread = torch.tensor([share / scores.shape[1] for share in noise], **form)[:, None]
     for sharpness in torch.logspace(*SCORES, STEPS).tolist():
         if labels.ndim == 2:
             likely = float((labels * (sharpness * scores).log_softmax(dim=1)).sum())
