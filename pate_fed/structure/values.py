@@ -107,7 +107,8 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 
 def to_record(message: Any) -> dict[str, Any]:
     """A message's kind and fields, flat, as they are."""
-    return {"kind": message.kind, **{name: getattr(message, name) for name in _names(type(message))}}
+    kind: Any = type(message)
+    return {"kind": message.kind, **{name: getattr(message, name) for name in _names(kind)}}
 
 
 def from_record(
