@@ -65,9 +65,16 @@ gc.disable()
 atexit.register(gc.unfreeze)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker ends as soon as all else is done: to take apart what it imported is three seconds' work."""
+    if hasattr(config, "workerinput"):
+        atexit.register(os._exit, 0)
+
+
 def pytest_collection_finish() -> None:
-    """From here on garbage is looked for, among what the tests make."""
+    """From here on garbage is looked for, among what the tests make, and rarely among what they keep."""
     gc.freeze()
+    gc.set_threshold(5000, 10, 50)
     gc.enable()
 
 

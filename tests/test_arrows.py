@@ -191,14 +191,14 @@ BUDGET = {
     "pate_fed/flower": (3_600, 16),
     "pate_fed/identity": (1_120, 5),
     "pate_fed/kinds": (5_770, 30),
-    "pate_fed/learning": (6_960, 33),
-    "pate_fed/privacy": (10_210, 36),
+    "pate_fed/learning": (6_970, 33),
+    "pate_fed/privacy": (10_220, 36),
     "pate_fed/protocol": (460, 3),
     "pate_fed/report": (4_540, 15),
     "pate_fed/reproduce": (4_200, 18),
     "pate_fed/runtime": (1_100, 8),
     "pate_fed/secure_sum": (2_820, 12),
-    "pate_fed/structure": (1_100, 5),
+    "pate_fed/structure": (1_160, 5),
     "server": (5_090, 27),
 }
 

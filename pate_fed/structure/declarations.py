@@ -57,10 +57,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredField:
-    """One field of a dataclass: its resolved type, what it may hold, and its default (or MISSING)."""
+    """One field of a dataclass: its resolved type, what it may hold, and its default (or MISSING).
+
+    A value whose very type is in `exact` is in the field's form already.
+    """
 
     name: str
     hint: Any
+    exact: frozenset[type]
     setting: Setting
     default: Any
     required: bool
@@ -125,11 +129,13 @@ def entries(kind: type[Any]) -> tuple[DeclaredField, ...]:
         TypeError: a field, of a section within too, is declared as what no reader knows: a fault of the code.
     """
     if kind not in _ENTRIES:
-        hints = get_type_hints(kind)
+        given = get_type_hints(kind)
+        hints = {each.name: _plain(given[each.name], f"{kind.__name__}.{each.name}") for each in fields(kind)}
         _ENTRIES[kind] = tuple(
             DeclaredField(
                 name=each.name,
-                hint=_plain(hints[each.name], f"{kind.__name__}.{each.name}"),
+                hint=hints[each.name],
+                exact=exact_types(hints[each.name]),
                 setting=each.metadata.get("setting", _ANYTHING),
                 default=each.default if each.default_factory is MISSING else each.default_factory(),
                 required=each.default is MISSING and each.default_factory is MISSING,
@@ -180,6 +186,21 @@ def _unwrapped(hint: Any) -> Any:
 def members(hint: Any) -> tuple[Any, ...]:
     """The types of a union, or the one type there is."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def exact_types(hint: Any) -> frozenset[type]:
+    """Classes of plain values that are in the form of a hint as they are, but for a field's declaration.
+
+    A whole number is not where a float is tried first, and nothing is that a path or a table might take.
+    """
+    found: set[type] = set()
+    kinds = members(hint)
+    for kind in kinds:
+        if kind not in (bool, int, float, str, bytes, NoneType):
+            break
+        if kind is not int or float not in found:
+            found.add(kind)
+    return frozenset({*found, NoneType} if NoneType in kinds else found)
 
 
 # What a field means and what it was given, in the words of an error.

@@ -253,7 +253,13 @@ def full_name(name: str, kind: str) -> str:
 
 def entry_points(kind: str) -> dict[str, str]:
     """Parts of a kind that installed packages offer: module:attribute by the entry point's name."""
-    return {each.name: each.value for each in metadata.entry_points(group=GROUPS[kind])}
+    return dict(_offered(GROUPS[kind], _installations()))
+
+
+@lru_cache(maxsize=64)
+def _offered(group: str, installations: tuple[tuple[str, int], ...]) -> Mapping[str, str]:
+    """Entry points of a group; all packages are looked through, so once for each state of these folders."""
+    return {each.name: each.value for each in metadata.entry_points(group=group)}
 
 
 def _import(module: str, what: str) -> ModuleType:

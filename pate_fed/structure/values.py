@@ -7,6 +7,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin
@@ -16,9 +17,11 @@ import numpy as np
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.structure.declarations import (
     PART_NAME,
+    DeclaredField,
     Setting,
     SettingError,
     entries,
+    exact_types,
     members,
     nearest,
     shown,
@@ -58,6 +61,8 @@ def unpack(value: Mapping[str, Any]) -> np.ndarray[Any, Any] | None:
 
 T = TypeVar("T")
 
+_AS_THEY_ARE = frozenset({bool, int, str, NoneType})
+
 
 def check(value: Any) -> None:
     """Hold every field of a dataclass to its type and declaration; for its `__post_init__`.
@@ -69,7 +74,7 @@ def check(value: Any) -> None:
     """
     for entry in entries(type(value)):
         given = getattr(value, entry.name)
-        fitted = fit(entry.hint, given, entry.setting, entry.name)
+        fitted = _fitted(entry, given, entry.setting, entry.name)
         if fitted is not given:
             object.__setattr__(value, entry.name, fitted)
 
@@ -108,11 +113,16 @@ def to_plain(value: Any) -> Any:
 
     A dataclass becomes a table, a tuple a list, a path a text, an image array base64, NaN and infinity None.
     """
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: to_plain(getattr(value, each.name)) for each in fields(value)}
+    kind = type(value)
+    if kind in _AS_THEY_ARE:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else None
+    if is_dataclass(kind):
+        return {name: to_plain(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, np.ndarray):
         return pack(value)
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):
         return [to_plain(inner) for inner in value]
     if isinstance(value, Mapping):
         return {str(key): to_plain(inner) for key, inner in value.items()}
@@ -123,9 +133,16 @@ def to_plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+@cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    """A dataclass's fields."""
+    return tuple(each.name for each in fields(kind))
+
+
 def to_record(message: Any) -> dict[str, Any]:
     """A message's kind and fields, flat, as they are."""
-    return {"kind": message.kind, **{each.name: getattr(message, each.name) for each in fields(message)}}
+    kind: Any = type(message)
+    return {"kind": message.kind, **{name: getattr(message, name) for name in _names(kind)}}
 
 
 def from_record(
@@ -143,7 +160,7 @@ def from_record(
         raise SettingError("a record", f"a message {name!r} with the fields {names} is meant")
     declared = {entry.name: entry.setting for entry in known} | dict(checks or {})
     return kind(
-        **{each.name: fit(each.hint, record[each.name], declared[each.name], each.name) for each in known}
+        **{each.name: _fitted(each, record[each.name], declared[each.name], each.name) for each in known}
     )
 
 
@@ -167,13 +184,22 @@ def _build(kind: type[T], values: object, path: str, aside: bool) -> T:
     built = {}
     for name, entry in known.items():
         if name in values:
-            built[name] = fit(entry.hint, values[name], entry.setting, _join(path, name), aside)
+            built[name] = _fitted(entry, values[name], entry.setting, _join(path, name), aside)
         elif entry.required:
             raise SettingError(_join(path, name), "is missing")
     try:
         return kind(**built)
     except SettingError as error:
         raise (error if "." in error.path else error.placed(path=_join(path, error.path))) from error
+
+
+def _fitted(entry: DeclaredField, value: Any, declared: Setting, path: str, aside: bool = False) -> Any:
+    """`fit` of a field's value, which most often is in the field's form already."""
+    if type(value) in entry.exact and (
+        value is None or (declared.read is None and _allowed(value, declared))
+    ):
+        return value
+    return fit(entry.hint, value, declared, path, aside)
 
 
 def fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = False) -> Any:
@@ -202,16 +228,17 @@ def fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = False
 
 def _as(kind: Any, value: Any, declared: Setting, path: str, aside: bool) -> Any:
     """The value as one of the kinds that a field may have, MISSING where it is none."""
-    origin, inner = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
     if origin is tuple:
-        return _as_tuple(inner, value, declared, path, aside)
+        return _as_tuple(get_args(kind), value, declared, path, aside)
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             return MISSING
-        return {key: fit(inner[1], each, declared, _join(path, key), aside) for key, each in value.items()}
+        inner = get_args(kind)[1]
+        return {key: fit(inner, each, declared, _join(path, key), aside) for key, each in value.items()}
     if origin is np.ndarray:
         array = unpack(value) if isinstance(value, Mapping) else value
-        dtype = np.dtype(get_args(inner[1])[0])
+        dtype = np.dtype(get_args(get_args(kind)[1])[0])
         fits = isinstance(array, np.ndarray) and array.dtype.newbyteorder("=") == dtype
         return array if fits and _allowed(array, declared) else MISSING
     if is_dataclass(kind):
@@ -230,11 +257,15 @@ def _as(kind: Any, value: Any, declared: Setting, path: str, aside: bool) -> Any
 
 
 def _as_tuple(inner: Sequence[Any], value: Any, declared: Setting, path: str, aside: bool) -> Any:
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, (list, tuple)):
         return MISSING
     kinds = [inner[0]] * len(value) if Ellipsis in inner else inner
     if len(kinds) != len(value):
         return MISSING
+    if Ellipsis in inner:
+        exact = exact_types(inner[0])
+        if all(type(item) in exact and (item is None or _allowed(item, declared)) for item in value):
+            return value if isinstance(value, tuple) else tuple(value)
     each = declared if declared.read is None else replace(declared, read=None)
     try:
         fitted = tuple(fit(kind, item, each, path, aside) for kind, item in zip(kinds, value, strict=True))
@@ -258,7 +289,7 @@ def _allowed(value: Any, declared: Setting) -> bool:
         )
     if isinstance(value, float) and not math.isfinite(value):
         return False
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return (
             (declared.low is None or value >= declared.low)
             and (declared.high is None or value <= declared.high)

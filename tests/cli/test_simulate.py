@@ -149,7 +149,8 @@ def test_data_and_a_partition_of_one_s_own(tmp_path: Path) -> None:
     labels = rng.integers(0, 2, 150)
     rows = labels[:, None] + rng.normal(0, 0.1, (150, 2))
     arrays = {"private_images": rows[:90], "private_labels": labels[:90], "public_images": rows[90:]}
-    study = {**{key: FEW[key] for key in FEW if key not in ("data", "teacher", "student")}}
+    study = {**FEW, "teacher": {"trees": 5}, "student": {"trees": 20}}
+    del study["data"]
     study["parties"] = {"num_clients": 6}
     given = {"dataset": {**arrays, "public_labels": labels[90:]}, "partitioner": halves}
     run = simulate(study, **given, run_dir=tmp_path / "rows", quiet=True)
@@ -187,7 +188,8 @@ def test_rows_that_are_named_get_models_of_rows(
     import their_rows  # type: ignore[import-not-found]
 
     assert len(their_rows.calls) == 1
-    study = {**{key: FEW[key] for key in FEW if key not in ("data", "teacher", "student")}}
+    study = {**FEW, "teacher": {"trees": 5}, "student": {"trees": 20}}
+    del study["data"]
     named = {**study, "parties": {"num_clients": 6}, "data": {"dataset": "their_rows:load"}}
     run = simulate(named, run_dir=tmp_path / "run", quiet=True)
     held = tomllib.loads((tmp_path / "run" / "study.toml").read_text(encoding="utf-8"))

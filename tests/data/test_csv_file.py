@@ -121,7 +121,12 @@ QUOTINGS = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC)
 def test_the_same_rows_in_every_combination(
     separator: str, encoding: str, meant: Rows, tmp_path: Path
 ) -> None:
-    for (decimal, group), quoting, end in itertools.product(DECIMALS, QUOTINGS, ("\n", "\r\n")):
+    # Every two choices meet in some file: the ends of lines alternate, and begin otherwise with each dialect.
+    ends = itertools.cycle(("\n", "\r\n"))
+    if (SEPARATORS.index(separator) + ENCODINGS.index(encoding)) % 2:
+        next(ends)
+    for (decimal, group), quoting in itertools.product(DECIMALS, QUOTINGS):
+        end = next(ends)
         path = _write(
             tmp_path / "x.csv",
             separator=separator,

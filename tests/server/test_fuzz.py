@@ -48,6 +48,8 @@ classes = ["no", "yes"]
 columns = { x = "number" }
 [teacher]
 trees = 3
+[student]
+trees = 3
 [aggregation]
 aggregator = "gnmax"
 sigma2 = 0.5

@@ -62,6 +62,7 @@ secure_sum = true
 noise_at = "hospitals"
 [student]
 name = "forest"
+trees = 2
 """
 
 

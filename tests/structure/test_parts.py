@@ -12,6 +12,7 @@ import pytest
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.structure.parts import (
     PartIdentity,
+    entry_points,
     load_part,
     own_files,
     part_identity,
@@ -119,6 +120,14 @@ def test_entry_points_have_short_names(folder: Path, monkeypatch: pytest.MonkeyP
     assert part_identity("own-net", "teacher").name == "own_part:make"
     with pytest.raises(InputError, match=r"pate_fed\.teachers; did you mean own-net\?"):
         load_part("own-nets", "teacher")
+
+
+def test_entry_points_are_looked_for_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every study that names a part asks for them, and all packages are looked through."""
+    found = entry_points("teacher")
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.metadata.entry_points", pytest.fail)
+        assert entry_points("teacher") == found
 
 
 def test_files_of_ones_own_are_those_that_were_imported_from_the_folder(folder: Path) -> None:

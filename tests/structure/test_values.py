@@ -6,6 +6,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import NoneType
+from typing import Any, Optional, Union
 
 import pytest
 from hypothesis import given
@@ -13,6 +16,8 @@ from hypothesis import strategies as st
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.structure import SettingError, check, from_plain, setting, to_plain
+from pate_fed.structure.declarations import Setting, exact_types
+from pate_fed.structure.values import fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,3 +103,22 @@ def test_unknown_keys_may_be_left_aside_and_cells_read() -> None:
     assert from_plain(Inner, {"share": "0.25", "count": ""}, where="f", text=True) == Inner(share=0.25)
     with pytest.raises(InputError, match="count in f is 'x': a whole number"):
         from_plain(Inner, {"count": "x"}, where="f", text=True)
+
+
+@pytest.mark.parametrize(
+    ("hint", "exact"),
+    [
+        (int, {int}),
+        (Union[int, float], {int, float}),  # noqa: UP007
+        (Union[float, int], {float}),  # noqa: UP007
+        (Union[Path, str], set()),  # noqa: UP007
+        (Union[str, Path], {str}),  # noqa: UP007
+        (Optional[tuple[int, ...]], {NoneType}),  # noqa: UP045
+        (Any, set()),
+    ],
+)
+def test_what_is_taken_as_it_is_is_what_would_be_made_of_it(hint: Any, exact: set[type]) -> None:
+    assert exact_types(hint) == exact
+    for value in (None, True, 3, 0.5, "", "a", b"x", [1], (1,)):
+        if type(value) in exact:
+            assert fit(hint, value, Setting(), "there") is value

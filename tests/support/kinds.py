@@ -48,7 +48,7 @@ from pate_fed.secure_sum.messages import Enrolment
 from server.app import Coordinator
 from server.label_hospitals import SimulatedHospitals
 
-HOSPITALS, POOL, RECORDS, CLUSTERS, CLASSES = 5, 60, 40, 4, 2
+HOSPITALS, POOL, ASKED, RECORDS, CLUSTERS, CLASSES = 5, 60, 40, 20, 4, 2
 BINS = 128  # of the example of a kind of one's own: enough draws for a check of their mean square
 
 Ints = np.ndarray
@@ -92,7 +92,7 @@ def table_study(folder: Path, *, asks: str, at_hospitals: bool, seed: int | None
             "data": {
                 "pool": str(folder / "pool.csv"),
                 "private": files,
-                "num_queries": RECORDS,
+                "num_queries": ASKED,
                 "table": {**table, "columns": {"x": "number", "sex": ["m", "f"]}},
             },
             "secrecy": {"secure_sum": True} | ({"noise_at": "hospitals"} if at_hospitals else {}),
@@ -448,7 +448,7 @@ class NoisyVoteStudy(VoteStudy):
 class SumStudy(_TableStudy):
     """Class sums with noise at the hospitals."""
 
-    asks, kind, at_hospitals = RECORDS, "sums", True
+    asks, kind, at_hospitals = ASKED, "sums", True
 
 
 class ExactSumStudy(SumStudy):

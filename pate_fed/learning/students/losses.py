@@ -8,6 +8,7 @@ techniques for training GANs", section 5). With LSE and softplus throughout, lar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -130,15 +131,19 @@ def calibrate(scores: Tensor, labels: Tensor) -> tuple[float, float]:
     Shapes: float (n, K), about 0 to 1, and int64 (n,) or float (n, K), n ≥ 1.
     """
     best = (-float("inf"), 1.0, 0.0)
+    noise = torch.arange(0.0, 0.9, 0.03).tolist()  # all shares of it at once, a row each
+    form: dict[str, Any] = {"dtype": scores.dtype, "device": scores.device}
+    kept = torch.tensor([1 - share for share in noise], **form)[:, None]
+    spread = torch.tensor([share / scores.shape[1] for share in noise], **form)[:, None]
     for sharpness in torch.logspace(*SCORES, STEPS).tolist():
         if labels.ndim == 2:
             likely = float((labels * (sharpness * scores).log_softmax(dim=1)).sum())
             best = max(best, (likely, sharpness, 0.0))
             continue
         right = (sharpness * scores).softmax(dim=1).gather(1, labels[:, None]).squeeze(1)
-        for random in torch.arange(0.0, 0.9, 0.03).tolist():
-            chance = ((1 - random) * right + random / scores.shape[1]).clamp(min=1e-12)
-            best = max(best, (float(chance.log().sum()), sharpness, random))
+        chances = (kept * right).add_(spread).clamp_(min=1e-12)  # (shares, n)
+        totals = chances.log_().sum(dim=1).tolist()
+        best = max(best, *((total, sharpness, share) for total, share in zip(totals, noise, strict=True)))
     return best[1], best[2]
 
 

@@ -377,15 +377,23 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
         if delta <= 0:
             return math.inf
     limit = math.inf if cost.most_order is None else cost.most_order
-    candidates = {_best_order(rest, delta), *(order for order in orders if order <= limit)}
-    found = min(_epsilon_at(rest, delta, order) for order in candidates)
-    if rest.outcomes:  # at once, and at any order
-        totals = rest.as_totals
-        found = min(found, _epsilon_at(totals, delta, _best_order(totals, delta)))
-        if rest == Cost(outcomes=rest.outcomes):
-            found = min(found, _at_most_once(rest.outcomes, delta), _gaussian_dp(rest.outcomes, delta))
-    found = max(0.0, found)
+    further = (_epsilon_at(rest, delta, order) for order in orders if order <= limit)
+    # What a mechanism of somebody's own claims is asked for every time.
+    searched = _searched_epsilon.__wrapped__ if rest.claimed else _searched_epsilon
+    found = max(0.0, min((searched(rest, delta), *further)))
     return _round_up(cost.epsilon + Fraction(found)) if cost.epsilon and found < math.inf else found
+
+
+@lru_cache(maxsize=4096)  # a ledger's reader, a hospital and a planner ask for the same again and again
+def _searched_epsilon(cost: Cost, delta: float) -> float:
+    """ε at δ of a cost without (ε, δ)-parts: at the best order that a search finds, or by its own law."""
+    found = _epsilon_at(cost, delta, _best_order(cost, delta))
+    if cost.outcomes:  # at once, and at any order
+        totals = cost.as_totals
+        found = min(found, _epsilon_at(totals, delta, _best_order(totals, delta)))
+        if cost == Cost(outcomes=cost.outcomes):
+            found = min(found, _at_most_once(cost.outcomes, delta), _gaussian_dp(cost.outcomes, delta))
+    return found
 
 
 def _at_most_once(outcomes: tuple[tuple[OutcomeCost, int], ...], delta: float) -> float:

@@ -35,6 +35,23 @@ def test_calibration_finds_the_noise_and_the_sharpness() -> None:
     assert sharpness == pytest.approx(4, rel=0.25) and share == pytest.approx(0.3, abs=0.06)
 
 
+@pytest.mark.parametrize("count", [1, 7, 600])
+@pytest.mark.parametrize("form", [torch.float32, torch.float64])
+def test_calibration_is_that_of_one_share_after_another(count: int, form: torch.dtype) -> None:
+    rng = np.random.default_rng(count)
+    scores = torch.from_numpy(rng.random((count, 3))).to(form)
+    labels = torch.from_numpy(np.where(rng.random(count) < 0.7, scores.argmax(dim=1).numpy(), 0))
+    tried = []
+    for sharpness in torch.logspace(0, 2, 33).tolist():
+        right = (sharpness * scores).softmax(dim=1)[torch.arange(count), labels]
+        for share in torch.arange(0.0, 0.9, 0.03).tolist():
+            chance = ((1 - share) * right + share / 3).clamp(min=1e-12)
+            tried.append((float(chance.log().sum()), sharpness, share))
+    found = calibrate(scores, labels)
+    [likely] = [each[0] for each in tried if each[1:] == found]
+    assert likely == pytest.approx(max(tried)[0], rel=1e-6)  # of two that rounding tells apart, either
+
+
 @pytest.mark.parametrize("exponent", [0.3, 1.0, 2.5])
 def test_a_power_of_probabilities_is_found_again_and_keeps_their_order(exponent: float) -> None:
     rng = np.random.default_rng(1)
