@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +11,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy import Ledger, LedgerTerms, PrivacyEvent
 from pate_fed.privacy.ledger.rows import Entry, Provenance
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.privacy.mechanisms.events import Mechanism
-from pate_fed.report.log import LOG_NAME, read_result
+from pate_fed.report.log import LOG_NAME, RunLog, read_result
 from pate_fed.report.result import ReleasedBatch
+from pate_fed.report.terminal import Progress
 
 Ints = NDArray[np.int64]
 
@@ -97,3 +101,38 @@ def charge(ledger: Ledger, release: Release, *, batch_digest: str) -> Entry:
         label=release.label,
         provenance=release.provenance,
     )
+
+
+class Charges:
+    """Charges a run's releases, and tells each in its log once; also those of a process that died before."""
+
+    def __init__(self, ledger: Ledger, log: RunLog, progress: Progress, run_dir: Path) -> None:
+        self._ledger, self._log, self._progress = ledger, log, progress
+        told = len(releases_told(run_dir))
+        for number, entry in enumerate(ledger.entries()[told:], told):
+            self._tell(entry, number)
+
+    def charge(
+        self,
+        release: Release,
+        *,
+        batch: int,
+        batch_digest: str,
+        charged: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Charge a release, as `charge` does, do what follows once it is `charged`, and only then tell it."""
+        entry = charge(self._ledger, release, batch_digest=batch_digest)
+        charged()
+        self._tell(entry, batch)
+        self.show_epsilon()
+
+    def _tell(self, entry: Entry, batch: int) -> None:
+        event = entry.event
+        self._log.write(
+            ReleasedBatch(batch=batch, asked=event.asked, answered=event.answered, epsilon=entry.epsilon)
+        )
+
+    def show_epsilon(self) -> None:
+        """Show what is spent so far beside what never is passed."""
+        most = guaranteed_epsilon(self._ledger.terms)
+        self._progress.status(f"ε {epsilon_text(self._ledger.epsilon())} of {epsilon_text(most)}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pate_fed.cli.parser import Parser, add_address_options, add_command, add_option, as_typed
 from pate_fed.errors import InputError, PateFedError
@@ -20,12 +22,16 @@ from pate_fed.runtime.console import only_tell
 from pate_fed.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pate_fed.cli.label_records import Records
-    from pate_fed.kinds.label_dp.methods import LabelDpResult, MethodSettings
+    from pate_fed.flower.host import Host
+    from pate_fed.kinds.label_dp.methods import MethodSettings
     from pate_fed.kinds.label_dp.public import PublicInputs
+    from pate_fed.kinds.terms import Terms
     from pate_fed.report.terminal import Progress
-    from server.label_hospitals import HospitalLabels, Place
-    from server.label_study import LabelStudy
+    from server.base import BaseStudy
 
 _KEY_DAYS = 365
 _SETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10", "files")
@@ -117,41 +123,40 @@ def _advise(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     """A whole study; every end has its outcome line."""
-    as_json, study, given = arguments.format == "json", None, arguments.run_dir
+    as_json, given = arguments.format == "json", arguments.run_dir
     begun = given is not None and Path(given, "ledger.sqlite").exists()  # it says what was spent
     try:
-        study, learn = _make_study(arguments, time.perf_counter())
-        study.run(learn, as_json=as_json)
-        return 0
-    except (PateFedError, KeyboardInterrupt) as error:
-        if isinstance(error, InputError):
-            error = InputError(as_typed(str(error), arguments))
-        if study is not None:
-            study.abort(error, as_json=as_json)
-        elif isinstance(error, PateFedError):
-            print(f"error: {error}", file=sys.stderr)
-            print(nothing_spent("failed", str(error), as_json=as_json, begun=begun))
-        else:
-            print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json, begun=begun))
-        return error.exit_code if isinstance(error, PateFedError) else INTERRUPTED
-    finally:
-        if study is not None:
-            study.close()
+        study = _learn(arguments, time.perf_counter())
+    except PateFedError as error:
+        told = as_typed(str(error), arguments) if isinstance(error, InputError) else str(error)
+        print(f"error: {told}", file=sys.stderr)
+        print(nothing_spent("failed", told, as_json=as_json, begun=begun))
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json, begun=begun))
+        return INTERRUPTED
+    return study.conclude(as_json=as_json)
 
 
-def _make_study(
-    arguments: argparse.Namespace, started: float
-) -> tuple[LabelStudy, Callable[[], LabelDpResult]]:
-    """The study and its method, after every check that needs no noise."""
-    from pate_fed.cli.label_records import are_apart, load_records
+def _learn(arguments: argparse.Namespace, started: float) -> BaseStudy:
+    """The study, run: after every check that needs no noise."""
+    from pate_fed.flower import prepare_environment
+
+    prepare_environment()
+    from pate_fed.cli.label_records import are_apart, deal_labels, load_records, simulate_hospitals
+    from pate_fed.config.backend import INLINE, PROCESSES
     from pate_fed.data import pool_digest
-    from pate_fed.kinds.label_dp.methods import run_method
+    from pate_fed.kinds.label_dp.methods import prepare_method, run_method
     from pate_fed.kinds.label_dp.options import LabelOptions, fill_defaults
-    from pate_fed.kinds.label_dp.source import LabelsInOnePlace, LabelSource
+    from pate_fed.kinds.label_dp.source import LabelsInOnePlace
     from pate_fed.privacy import noise_from_seed
     from pate_fed.report.terminal import make_progress
     from pate_fed.runtime.run_dir import choose_run_dir
+    from pate_fed.runtime.signals import interruptible
+    from server.app import BaseCoordinator
+    from server.kinds.labels import LabelSetup, LabelWork
     from server.label_study import LabelStudy
+    from server.process import run_apart
 
     fill_defaults(arguments)
     settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
@@ -163,41 +168,108 @@ def _make_study(
         num_classes=records.num_classes,
         pool_digest=pool_digest(records.images),
     )
-    run_dir, _ = choose_run_dir(
+    run_dir, resume = choose_run_dir(
         arguments.run_dir,
         options.name,
         lambda held: held.read_text(encoding="utf-8") == options.to_toml(),
     )
-    progress = make_progress(quiet=False)
-    hospitals = _hospitals(arguments, records, run_dir, progress)
-    public = _public_inputs(arguments, records, progress)
-    study = LabelStudy(
-        options, run_dir=run_dir, hospitals=hospitals, test=records.test, started=started, progress=progress
+    progress, stop = make_progress(quiet=False), threading.Event()
+    public = cache(partial(_public_inputs, arguments, records, progress, stop))
+    work = LabelWork(
+        options=options,
+        method=lambda source: run_method(
+            arguments.method,
+            public(),
+            source,
+            epsilon=arguments.epsilon,
+            settings=settings,
+            seed=arguments.seed or 0,
+        ),
+        test=records.test,
     )
-    source: LabelSource
-    if hospitals is not None:
-        hospitals.record, hospitals.waiting, source = study, study.note_waiting, hospitals
-        hospitals.fault = study.note_fault
-    elif records.labels is not None:
-        source = LabelsInOnePlace(
+    if arguments.hospitals is not None:
+        host, policy = _address_or_policy(arguments, records)
+        terms, clusters = _terms(arguments, records, settings, public)
+        prepare_method(arguments.method, public(), settings)
+        setup = LabelSetup(
+            terms=terms,
+            run_dir=run_dir,
+            work=work,
+            backend=PROCESSES if host is not None else arguments.backend or INLINE,
+            clusters=clusters,
+            truth=records.labels,
+        )
+        key = None if host is None or host.authority is None else host.authority.ledger_key()
+        coordinator = BaseCoordinator(
+            setup, stop, started=started, progress=progress, quiet=False, resume=resume, key=key
+        )
+        with interruptible(stop):
+            if host is not None:
+                run_apart(coordinator, host, run_dir, stop=stop)
+            elif records.labels is not None:
+                parts = deal_labels(len(records.labels), arguments.hospitals, seed=arguments.seed or 0)
+                simulate_hospitals(coordinator, records.labels, parts, backend=setup.backend, policy=policy)
+        return coordinator
+    if records.labels is None:
+        raise RuntimeError("no labels, and no hospitals that have them")
+    study = LabelStudy(work, run_dir=run_dir, started=started, progress=progress)
+    study.run(
+        LabelsInOnePlace(
             truth=records.labels,
             num_classes=records.num_classes,
             noise=noise_from_seed(arguments.seed),
             record=study,
             study_digest=options.digest,
         )
+    )
+    return study
 
-    def learn() -> LabelDpResult:
-        return run_method(
-            arguments.method,
-            public,
-            source,
-            epsilon=arguments.epsilon,
-            settings=settings,
-            seed=arguments.seed or 0,
-        )
 
-    return study, learn
+def _address_or_policy(arguments: argparse.Namespace, records: Records) -> tuple[Host | None, Path | None]:
+    """Where hospitals' processes connect or, where all labels are here, those hospitals' policy."""
+    if records.labels is None:
+        from pate_fed.flower.host import open_host
+
+        return open_host(arguments, quiet=False), None
+    from clients.policy import Policy
+
+    policy = None if arguments.policy is None else Path(arguments.policy)
+    Policy.load(policy)  # one that is none is refused here
+    return None, policy
+
+
+def _terms(
+    arguments: argparse.Namespace,
+    records: Records,
+    settings: MethodSettings,
+    public: Callable[[], PublicInputs],
+) -> tuple[Terms, NDArray[np.int64] | None]:
+    """What hospitals are asked to agree to, and the clusters in which they count, if they do."""
+    from pate_fed.data import pool_digest
+    from pate_fed.kinds.label_dp.methods import clusters_to_name
+    from pate_fed.kinds.make import PublicClusters, PublicPool, label_terms, spendable_by_counts
+
+    count = len(records.images)
+    if not 1 <= arguments.hospitals <= count:
+        raise InputError(f"--num-clients {arguments.hospitals}: 1 to {count} (records) is meant")
+    pool = PublicPool(
+        size=count,
+        digest=pool_digest(records.images),
+        num_classes=records.num_classes,
+        shape=records.images.shape[1:],
+    )
+    asked = {
+        "num_clients": arguments.hospitals,
+        "quorum": QUORUM if arguments.quorum is None else arguments.quorum,
+        "epsilon": arguments.epsilon,
+        "seed": arguments.seed,
+    }
+    if arguments.method != "noise-cluster":
+        return label_terms(pool, **asked), None
+    spends = spendable_by_counts(pool, delta=settings.delta, **asked)  # refuses too few for a sum
+    place, number = clusters_to_name(public(), settings, spends)
+    clusters = PublicClusters(place=place, count=number, delta=settings.delta)
+    return label_terms(pool, clusters=clusters, **asked), place
 
 
 def _settings(arguments: argparse.Namespace) -> MethodSettings:
@@ -219,13 +291,21 @@ def _settings(arguments: argparse.Namespace) -> MethodSettings:
     )
 
 
-def _public_inputs(arguments: argparse.Namespace, records: Records, progress: Progress) -> PublicInputs:
+def _public_inputs(
+    arguments: argparse.Namespace, records: Records, progress: Progress, stop: threading.Event
+) -> PublicInputs:
     from pate_fed.kinds.label_dp.public import PublicInputs
+    from pate_fed.runtime.signals import raise_if
 
     @contextmanager
     def phase(name: str, total: int) -> Iterator[Callable[[], None]]:
         with progress.phase(name, total) as bar:
-            yield bar.advance
+
+            def advance() -> None:
+                bar.advance()
+                raise_if(stop)
+
+            yield advance
 
     return PublicInputs(
         records.images,
@@ -243,20 +323,14 @@ def _init(arguments: argparse.Namespace) -> int:
     """Keys for the study of these terms; hospitals are admitted with `pate-fed study admit`."""
     from pate_fed.cli.label_records import are_apart, load_records
     from pate_fed.identity import Authority
-    from pate_fed.kinds.label_dp.methods import clusters_to_name
-    from pate_fed.kinds.make import PublicClusters
     from pate_fed.report.terminal import make_progress
 
     settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
-    progress = make_progress(quiet=False)
-    hospitals, clusters = _hospitals(arguments, records, Path(), progress), None
-    if hospitals is None:
+    if arguments.hospitals is None:
         raise InputError(f"--init {arguments.init}: goes with --num-clients")
-    if arguments.method == "noise-cluster":
-        public = _public_inputs(arguments, records, progress)
-        place, count = clusters_to_name(public, settings, hospitals, arguments.epsilon)
-        clusters = PublicClusters(place=place, count=count, delta=settings.delta)
-    terms = hospitals.make_terms(epsilon=arguments.epsilon, clusters=clusters)
+    progress = make_progress(quiet=False)
+    public = partial(_public_inputs, arguments, records, progress, threading.Event())
+    terms, _ = _terms(arguments, records, settings, public)
     made = Authority.init(
         Path(arguments.init), address=arguments.address, terms=terms.to_json(), days=_KEY_DAYS
     )
@@ -264,66 +338,3 @@ def _init(arguments: argparse.Namespace) -> int:
     print(f"authority's fingerprint (tell every hospital another way): {made.fingerprint}")
     print(f"admit each hospital with pate-fed study admit, then: the same command, --tls-dir {made.folder}")
     return 0
-
-
-def _hospitals(
-    arguments: argparse.Namespace, records: Records, run_dir: Path, progress: Progress
-) -> HospitalLabels | None:
-    """Those that have the labels; None where one place has all."""
-    if arguments.hospitals is None:
-        return None
-    from pate_fed.data import pool_digest
-    from pate_fed.kinds.make import PublicPool
-    from server.label_hospitals import HospitalLabels
-
-    count = len(records.images)
-    if not 1 <= arguments.hospitals <= count:
-        raise InputError(f"--num-clients {arguments.hospitals}: 1 to {count} (records) is meant")
-    shape = records.images.shape[1:]
-    pool = PublicPool(
-        size=count,
-        digest=pool_digest(records.images),
-        num_classes=records.num_classes,
-        shape=shape,
-    )
-    found = HospitalLabels(
-        place=_place(arguments, records, run_dir),
-        pool=pool,
-        quorum=QUORUM if arguments.quorum is None else arguments.quorum,
-        seed=arguments.seed,
-        progress=progress,
-    )
-    if arguments.method == "noise-cluster":
-        found.spendable(arguments.epsilon, arguments.delta)  # refuses, before any work, too few for a sum
-    return found
-
-
-def _place(arguments: argparse.Namespace, records: Records, run_dir: Path) -> Place:
-    """Processes of their own or, where labels are here, hospitals with an equal part each, at random."""
-    import numpy as np
-
-    from server.label_hospitals import SeparateHospitals, SimulatedHospitals
-
-    if records.labels is None:
-        from pate_fed.flower.host import open_host
-
-        host = None if arguments.init is not None else open_host(arguments, quiet=False)
-        return SeparateHospitals(count=arguments.hospitals, host=host, run_dir=run_dir)
-    from clients.policy import Policy
-
-    policy = None if arguments.policy is None else Path(arguments.policy)
-    Policy.load(policy)  # one that is none is refused here
-    order = np.random.default_rng([3, arguments.seed or 0]).permutation(len(records.labels))
-    return SimulatedHospitals(
-        parts=tuple(np.array_split(order, arguments.hospitals)),
-        labels=records.labels,
-        client_app=_client_app,
-        backend=arguments.backend or "inline",
-        policy=policy,
-    )
-
-
-def _client_app() -> Any:
-    from clients.app import app
-
-    return app

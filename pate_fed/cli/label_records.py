@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +19,16 @@ from pate_fed.config.sections import Data
 from pate_fed.errors import InputError
 from pate_fed.kinds.label_dp.options import FILES
 from pate_fed.kinds.label_dp.release import check_labels
+from pate_fed.runtime.run_dir import simulated_disks
+from pate_fed.structure.faults import telling_of_parties
+
+if TYPE_CHECKING:
+    from server.app import BaseCoordinator
 
 Images = NDArray[np.uint8]
 Ints = NDArray[np.int64]
+
+_SITE = "PATE_FED_SITE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -169,3 +181,68 @@ def _vector(given: str | None, option: str) -> Ints:
     if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
         raise InputError(f"{option} {given}: a .npy of whole numbers (n,) is meant")
     return found.astype(np.int64)
+
+
+# Hospitals that are played on this machine.
+
+
+def deal_labels(count: int, hospitals: int, *, seed: int) -> tuple[Ints, ...]:
+    """Places of each hospital's records: equal parts of so many, at random."""
+    return tuple(np.array_split(np.random.default_rng([3, seed]).permutation(count), hospitals))
+
+
+def simulate_hospitals(
+    coordinator: BaseCoordinator,
+    labels: Ints,
+    parts: Sequence[Ints],
+    *,
+    backend: str,
+    policy: Path | None = None,
+) -> None:
+    """Run a study with hospitals that have these `parts`, int64 (n_i,), of the labels, int64 (n,).
+
+    Each has a disk of its own with its labels, and the `policy`; it runs the code that a real one runs.
+    """
+    from pate_fed.flower.engine import run_apps
+
+    def start(server_app: Any) -> None:
+        with (
+            simulated_disks() as folder,
+            _dealt(folder, labels, parts, policy),
+            telling_of_parties(folder, coordinator.note_faults),
+        ):
+            run_apps(server_app, _client_app, backend=backend, num_nodes=len(parts), folder=folder)
+
+    coordinator.run(start)
+
+
+def _client_app() -> Any:
+    from clients.app import app
+
+    return app
+
+
+@contextmanager
+def _dealt(folder: Path, labels: Ints, parts: Sequence[Ints], policy: Path | None) -> Iterator[None]:
+    """Each hospital's own folder with its own labels, where its side finds it."""
+    for number, part in enumerate(parts):
+        own = folder / f"hospital-{number}"
+        own.mkdir(mode=0o700, exist_ok=True)
+        rows = "".join(f"{index},{label}\n" for index, label in zip(part, labels[part], strict=True))
+        (own / "labels.csv").write_text(f"index,label\n{rows}", encoding="utf-8")
+        site: dict[str, Any] = {
+            "hospital": own.name,
+            "data": str(own / "labels.csv"),
+            "state_dir": str(own),
+            "policy": None if policy is None else str(policy.absolute()),
+            "plays": number,
+        }
+        (own / "hospital.json").write_text(json.dumps(site), encoding="utf-8")
+    before = os.environ.get(_SITE)
+    os.environ[_SITE] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[_SITE]
+        if before is not None:
+            os.environ[_SITE] = before

@@ -27,7 +27,7 @@ from pate_fed.report.log import LOG_NAME, read_log
 from pate_fed.report.result import Outcome, PrivacyFigures
 from pate_fed.structure.parts import is_part_name, load_part
 from server.figures import analysts_epsilon, measure, publishable_epsilon, spending_curve
-from server.kinds.base import Course
+from server.kinds.base import StudyCourse
 from server.kinds.rounds import QueryRound, QueryRounds
 from server.refused_classes import refusal_warnings
 from server.release import Release, ReleaseFailedError
@@ -117,7 +117,7 @@ class LabelReleaser:
         return Release.of(self._ledger.terms, self._mechanism, index, nothing)
 
 
-class VoteCourse(Course):
+class VoteCourse(StudyCourse):
     """The course of a study with votes. `totals` are private, by their batches' digests."""
 
     def __init__(self, *given: Any, **more: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import die_learning, forks
+from dying import dying
 
 from clients.hospital import Hospital
 from pate_fed.cli.main import main
@@ -22,6 +23,7 @@ from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.privacy import Ledger, verify
 from pate_fed.privacy.ledger.report import verify_run
 from pate_fed.protocol.refusals import Refusal
+from server.kinds.labels import LabelCourse
 
 RECORDS = 80
 METHODS = ("randres+normal", "noise-cluster", "lp-2st", "alibi", "pate-fm")
@@ -142,14 +144,11 @@ def test_labels_in_one_place_none_of_which_was_released_are_no_hospitals_loss(
 def test_labels_at_hospitals_are_on_the_ledger_too(
     records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train = learners.train
-    monkeypatch.setattr(learners, "train", lambda *_, **__: (_ for _ in ()).throw(Killed))
     command = _command(records, "lp-1st", tmp_path / "run", "--hospitals", "5")
-    with pytest.raises(Killed):
+    with dying(LabelCourse, "learn", after=False):
         main(command)
     released = _released(tmp_path / "run")
-    monkeypatch.setattr(learners, "train", train)
-    monkeypatch.setattr("server.labels.LabelCoordinator.run", lambda *_: pytest.fail("asked again"))
+    monkeypatch.setattr(Hospital, "join", lambda *_: pytest.fail("asked again"))
     assert main(command) == 0
     assert "on the ledger: nobody was asked again" in capsys.readouterr().out
     np.testing.assert_array_equal(_released(tmp_path / "run"), released)
@@ -163,8 +162,7 @@ def test_what_hospitals_sent_a_coordinator_that_was_killed_counts_as_spent(
     """It had their labels and died before their row; the next ones hear nothing, and are stopped in order."""
     run_dir = tmp_path / "run"
     command = _command(records, "lp-1st", run_dir, "--hospitals", "5")
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Ledger, "charge", lambda *_, **__: (_ for _ in ()).throw(Killed))
+    with dying(Ledger, "charge", after=False):
         main(command)
     assert not verify(run_dir / "ledger.sqlite").chain.entries
     monkeypatch.setattr(Hospital, "join", lambda own, _: own.refuse(Refusal.POLICY_STUDY))
