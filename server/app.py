@@ -38,12 +38,12 @@ from pate_fed.runtime.signals import INTERRUPTED
 from pate_fed.structure.faults import Fault, cause_of, place_of
 from pate_fed.structure.parts import is_part_name
 from server.base import BaseStudy
+from server.exchange import send_shutdown_notice
 from server.federation import AdmittedKeys
 from server.kinds import Figures, RunContext, Setup, StudySetup
 from server.receipts import Receipts
 from server.release import LEDGER_NAME, open_ledger, releases_told
 from server.run import Run
-from server.shutdown import send_shutdown_notice
 from server.state import CoordinatorState
 
 

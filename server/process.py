@@ -71,7 +71,7 @@ def run_apart(coordinator: BaseCoordinator, host: Host, run_dir: Path, *, stop: 
     """
     from pate_fed.flower.compat import quiet_flower
     from server.base import LINK_FOLDER
-    from server.shutdown import TELL_S
+    from server.exchange import TELL_S
 
     host.require_terms(coordinator.terms_digest)
     if not coordinator.needs_hospitals:  # those that still wait are told how it ended

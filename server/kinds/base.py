@@ -100,6 +100,19 @@ class Setup(ABC):
         return ()
 
 
+def fixed_facts(fixed: LedgerTerms) -> dict[str, Any]:
+    """What the log's record says of the ledger's terms, whatever is run under them."""
+    return {
+        "guaranteed": guaranteed_epsilon(fixed),
+        "protects": fixed.protects,
+        "noise": fixed.noise,
+        "noise_private": fixed.private,
+        "coordinator": fixed.coordinator.kind,
+        "coordinator_sees": fixed.coordinator.text(),
+        "versions": collect_versions(),
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StudySetup(Setup):
     """That of a study.toml, with its data."""
@@ -149,7 +162,7 @@ class StudySetup(Setup):
 
     def record(self, fixed: LedgerTerms) -> StudyRecord:
         """The terms, and the facts that are no terms."""
-        study, view = self.study, fixed.coordinator
+        study = self.study
         return StudyRecord(
             terms=self.terms,
             dataset=study.data.dataset,
@@ -160,13 +173,7 @@ class StudySetup(Setup):
             backend=study.engine.played_on,
             inputs="rows" if self.dataset.public_images.ndim == 2 else "images",
             test_size=self.terms.pool_size - self.dataset.num_queries,
-            guaranteed=guaranteed_epsilon(fixed),
-            protects=fixed.protects,
-            noise=fixed.noise,
-            noise_private=fixed.private,
-            coordinator=view.kind,
-            coordinator_sees=view.text(),
-            versions=collect_versions(),
+            **fixed_facts(fixed),
         )
 
 

@@ -28,13 +28,11 @@ from pate_fed.kinds.labels import LABEL_OF, THERE, LabelTerms, clusters_file
 from pate_fed.kinds.labels_words import lost_text
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import Ledger, LedgerTerms, NoiseSource
-from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.protocol.messages import Question
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.log import LOG_NAME, read_log
-from pate_fed.report.metrics import collect_versions
 from pate_fed.report.result import LabelStudyRecord, Outcome, PrivacyFigures, RunResult
-from server.kinds.base import Course, Figures, RunContext, Setup
+from server.kinds.base import Course, Figures, RunContext, Setup, fixed_facts
 from server.release import Release
 from server.state import Totals
 
@@ -100,13 +98,7 @@ class LabelWork:
             seed=options.seed,
             backend=backend,
             test_size=0 if self.test is None else len(self.test[1]),
-            guaranteed=guaranteed_epsilon(fixed),
-            protects=fixed.protection.text(),
-            noise=fixed.noise,
-            noise_private=fixed.private,
-            coordinator=fixed.coordinator.kind,
-            coordinator_sees=fixed.coordinator.text(),
-            versions=collect_versions(),
+            **fixed_facts(fixed),
         )
 
     def add_metrics(self, metrics: dict[str, Any], result: RunResult, *, mechanism: str) -> None:
@@ -244,26 +236,16 @@ class LabelSetup(Setup):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HospitalLabels:
-    """Labels that hospitals released, int64 (pool_size,), as the source that a method asks.
+    """Labels that hospitals released under the terms of a setup, as the source that a method asks.
 
-    `hospitals` had a part in them; None: nobody was asked in this process.
+    `truth` int64 (pool_size,) are all true labels where a simulation has them. `sigma` is the noise in the
+    sum, in labels; None where nothing was summed, or nobody asked in this process.
     """
 
     setup: LabelSetup
-    label: Ints = field(repr=False)
-    noise: NoiseSource
-    hospitals: int | None
-
-    @property
-    def truth(self) -> Ints | None:
-        """All true labels where a simulation has them."""
-        return self.setup.truth
-
-    @property
-    def sigma(self) -> float | None:
-        """The noise in the sum, in labels; None where nothing was summed, or nobody asked."""
-        share = self.setup.terms.sigma_party
-        return None if share is None or self.hospitals is None else share * self.hospitals**0.5
+    labels: PrivateLabels
+    truth: Ints | None = field(repr=False)
+    sigma: float | None
 
     def spendable(self, epsilon: float, delta: float) -> float:
         """How much of ε counts under masks spend."""
@@ -271,27 +253,16 @@ class HospitalLabels:
 
     def respond(self, epsilon: float) -> PrivateLabels:
         """Labels after randomised response at each hospital, -1 where one is left out."""
-        labels = self._released(None)
-        at = "hospitals" if self.hospitals is None else f"{self.hospitals} hospitals"
-        return replace(labels, how=labels.how.replace("response", f"response at {at}"))
+        return self._asked_as(b"")
 
     def count(self, clusters: Ints, num_clusters: int, *, epsilon: float, delta: float) -> PrivateLabels:
         """Labels of all inputs from the hospitals' noisy counts in public clusters, summed under masks."""
-        return self._released(clusters)
+        return self._asked_as(clusters_file(clusters))
 
-    def _released(self, clusters: Ints | None) -> PrivateLabels:
-        terms, asks = self.setup.terms, LabelTerms.of(self.setup.terms)
-        if (b"" if clusters is None else clusters_file(clusters)) != self.setup.file:
+    def _asked_as(self, file: bytes) -> PrivateLabels:
+        if file != self.setup.file:
             raise IntegrityError("the method asks for labels in other clusters than the hospitals were asked")
-        return PrivateLabels(
-            label=self.label,
-            num_classes=terms.num_classes,
-            epsilon=asks.spent(terms),
-            delta=terms.delta,
-            how=asks.how(terms),
-            noise=self.noise.kind,
-            private=self.noise.private,
-        )
+        return self.labels
 
 
 class LabelCourse(Course):
@@ -348,12 +319,21 @@ class LabelCourse(Course):
 
     def learn(self) -> None:
         """Let the method learn from what is on the ledger."""
-        work, figures = self._setup.work, self.figures
-        _, _, label = self._ledger.released()
-        source = HospitalLabels(
-            setup=self._setup, label=label, noise=self._noise, hospitals=figures.hospitals
+        setup, terms, figures = self._setup, self._terms, self.figures
+        share, count = terms.sigma_party, figures.hospitals
+        at = "response at hospitals" if count is None else f"response at {count} hospitals"
+        labels = PrivateLabels(
+            label=self._ledger.released()[2],
+            num_classes=terms.num_classes,
+            epsilon=self._asks.spent(terms),
+            delta=terms.delta,
+            how=self._asks.how(terms).replace("response", at),
+            noise=self._noise.kind,
+            private=self._noise.private,
         )
-        work.finish(work.learn(source, figures), self._setup.run_dir, figures)
+        sigma = None if share is None or count is None else share * count**0.5
+        source = HospitalLabels(setup=setup, labels=labels, truth=setup.truth, sigma=sigma)
+        setup.work.finish(setup.work.learn(source, figures), setup.run_dir, figures)
 
     def private_figures(self, privacy: PrivacyFigures, *, complete: bool) -> PrivacyFigures:
         """What hospitals send is noisy: where nobody was asked, the coordinator learnt nothing."""

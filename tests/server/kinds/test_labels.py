@@ -573,9 +573,9 @@ def test_labels_of_who_is_revoked_while_others_are_asked_count_nowhere(
     made = study.coordinator()
     made.set_admitted(names, {}, key=Ed25519PrivateKey.generate())
     study.simulate(made)
-    assert made.error is None and study.source.hospitals == HOSPITALS - 2
+    assert made.error is None and made._figures.hospitals == HOSPITALS - 2
     for number, part in enumerate(PARTS):
-        assert (study.source.label[part] >= 0).any() == (number not in (0, HOSPITALS - 1))
+        assert (study.source.labels.label[part] >= 0).any() == (number not in (0, HOSPITALS - 1))
 
 
 def test_ctrl_c_is_heard_and_the_site_put_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-import server.app
+import server.base
 import server.release
 from clients.hospital import Hospital
 from clients.local import read_site
@@ -177,11 +177,11 @@ def test_a_sanitised_epsilon_is_drawn_once_however_often_the_end_dies(
 ) -> None:
     """Each draw is paid for, and their mean would be the private figure."""
     world = World(PLAIN, tmp_path, monkeypatch)
-    with dying(server.app, "write_metrics", after=False):
+    with dying(server.base, "write_metrics", after=False):
         world.run(resume=False)
     if not kept:
         (world.run_dir / "private" / "sanitised.json").unlink()
-    with dying(server.app, "write_report", after=True):
+    with dying(server.base, "write_report", after=True):
         world.run(resume=True, hospitals=0)
     assert world.run(resume=True, hospitals=0) == 0
     told = [
