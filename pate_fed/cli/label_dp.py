@@ -275,10 +275,9 @@ def _terms(
 def _settings(arguments: argparse.Namespace) -> MethodSettings:
     """What the method is given, and a refusal of a method, a clusterer or an ε that there is not."""
     from pate_fed.kinds.label_dp.exact import check_pure_epsilon
-    from pate_fed.kinds.label_dp.learners import LearnSettings
+    from pate_fed.kinds.label_dp.learners import LearnSettings, TeachSettings
     from pate_fed.kinds.label_dp.methods import MethodSettings, find_clusterer
     from pate_fed.kinds.label_dp.options import check_method
-    from pate_fed.kinds.label_dp.teachers import TeachSettings
 
     check_method(arguments.method, at_hospitals=arguments.hospitals is not None)
     check_pure_epsilon(arguments.epsilon)

@@ -17,8 +17,7 @@ from pate_fed.config.study import Study
 from pate_fed.config.trust import AT_HOSPITALS, TrustModel
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp.federation import least_share
-from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster
+from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster, least_share
 from pate_fed.kinds.labels import COUNTS_UNDER_MASKS, RANDRES, LabelTerms, clusters_digest
 from pate_fed.kinds.own import OwnTerms, own_terms, sigma_of
 from pate_fed.kinds.sums import SumTerms, protection_by, sum_noise

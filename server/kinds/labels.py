@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pate_fed.config.backend import Engine
 from pate_fed.errors import BudgetError, IntegrityError
 from pate_fed.format import accuracy_text, delta_text, epsilon_text, share_text
-from pate_fed.kinds.label_dp.federation import summed_labels
+from pate_fed.kinds.label_dp.noise_cluster import summed_labels
 from pate_fed.kinds.label_dp.options import LabelOptions
 from pate_fed.kinds.label_dp.release import NO_LABEL, PrivateLabels
 from pate_fed.kinds.label_dp.source import LabelSource

@@ -252,8 +252,6 @@ def test_what_was_released_outlives_a_failed_test(
 def test_an_interrupted_run_says_what_is_spent_and_goes_on(
     records: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import pate_fed.kinds.label_dp.teachers  # noqa: F401  # which else would take the broken one for good
-
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

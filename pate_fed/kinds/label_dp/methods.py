@@ -27,7 +27,14 @@ from pate_fed.kinds.label_dp.clusters import (
     pixel_clusters,
 )
 from pate_fed.kinds.label_dp.denoise import denoise, equation8, estimated_accuracy
-from pate_fed.kinds.label_dp.learners import LearnSettings, ldp_normal, ldp_ssl
+from pate_fed.kinds.label_dp.learners import (
+    LearnSettings,
+    TeachSettings,
+    ldp_normal,
+    ldp_ssl,
+    queries_of,
+    teach,
+)
 from pate_fed.kinds.label_dp.networks import nearest_centre
 from pate_fed.kinds.label_dp.options import check_method
 from pate_fed.kinds.label_dp.pate_fm import plan_pate_fm
@@ -36,7 +43,6 @@ from pate_fed.kinds.label_dp.randres import PriorRes, RandRes
 from pate_fed.kinds.label_dp.release import NO_LABEL, PrivateLabels, label_accuracy
 from pate_fed.kinds.label_dp.scan import Scan
 from pate_fed.kinds.label_dp.source import LabelsInOnePlace, LabelSource, Released
-from pate_fed.kinds.label_dp.teachers import TeachSettings, queries_of, teach
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 
 Ints = NDArray[np.int64]

@@ -35,10 +35,9 @@ from pate_fed.errors import BudgetError, InputError, IntegrityError, QuorumError
 from pate_fed.flower.inline import InlineGrid, run_inline
 from pate_fed.flower.records import from_flower
 from pate_fed.kinds.label_dp.clusters import noise_clusters
-from pate_fed.kinds.label_dp.federation import summed_labels
 from pate_fed.kinds.label_dp.learners import LearnSettings
 from pate_fed.kinds.label_dp.methods import MethodSettings, clusters_to_name, run_method
-from pate_fed.kinds.label_dp.noise_cluster import label_counts
+from pate_fed.kinds.label_dp.noise_cluster import label_counts, summed_labels
 from pate_fed.kinds.label_dp.options import LabelOptions
 from pate_fed.kinds.label_dp.public import PublicInputs
 from pate_fed.kinds.label_dp.randres import RandRes
