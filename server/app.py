@@ -23,7 +23,7 @@ from pate_fed.disk import write_arrays
 from pate_fed.errors import PateFedError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.kinds.guarantee import guarantee_lines, require_meaningful
-from pate_fed.kinds.make import check_against_data, make_terms
+from pate_fed.kinds.make import check_against_data
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
@@ -69,7 +69,7 @@ class BaseCoordinator(BaseStudy):
         self._setup, self._terms, self._resume, self._key = setup, setup.terms, resume, key
         self._private = setup.private(resume=resume)
         self._state = CoordinatorState(self._private, run_dir=setup.run_dir)
-        self._noise = setup.noise()
+        self._noise = setup.noise
         self._ledger_terms = self._terms.ledger_terms(
             noise=self._noise.kind, private=self._noise.private, together=not setup.apart
         )
@@ -328,8 +328,7 @@ class Coordinator(BaseCoordinator):
         with counted_phase(progress, "drawing, once") as drawn:
             dataset = load_study_data(study, drawn)
         check_against_data(study, dataset)
-        setup = StudySetup(study=study, dataset=dataset, terms=make_terms(study, dataset), run_dir=run_dir)
-        self._study, self._dataset = study, dataset
+        self._study, self._dataset, setup = study, dataset, StudySetup.of(study, dataset, run_dir)
         super().__init__(setup, stop, started=started, progress=progress, quiet=quiet, resume=resume, key=key)
         if not resume:  # what was begun is on the ledger
             require_meaningful(self._terms, self._ledger_terms)

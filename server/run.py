@@ -108,7 +108,7 @@ class Run:
     def _join(self, grid: Grid) -> Federation:
         """Have every hospital agree to the terms and get ready; who is in then takes part to the end."""
         setup, terms = self._setup, self._terms
-        engine, file, reads = setup.engine, setup.file, setup.apart and terms.asks.reads_inputs
+        engine, file, reads = setup.engine, setup.file(), setup.apart and terms.asks.reads_inputs
         channel = Channel(
             grid=grid,
             stop=self._context.stop,

@@ -188,7 +188,7 @@ BUDGET = {
     "pate_fed/data": (3_550, 21),
     "pate_fed/flower": (3_620, 17),
     "pate_fed/identity": (1_130, 7),
-    "pate_fed/kinds": (5_800, 34),
+    "pate_fed/kinds": (5_790, 32),
     "pate_fed/learning": (6_980, 46),
     "pate_fed/privacy": (10_230, 43),
     "pate_fed/protocol": (450, 4),
@@ -197,7 +197,7 @@ BUDGET = {
     "pate_fed/runtime": (1_120, 11),
     "pate_fed/secure_sum": (2_850, 13),
     "pate_fed/structure": (1_100, 7),
-    "server": (5_110, 27),
+    "server": (4_770, 25),
 }
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pate_fed.config.backend import PROCESSES, Engine
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
-from pate_fed.kinds.make import public_file
+from pate_fed.kinds.make import make_terms, public_file
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import RIDGE, TABLE_STUDENTS
 from pate_fed.privacy import Ledger, LedgerTerms, NoiseSource, noise_from_seed
@@ -46,15 +46,18 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Setup(ABC):
-    """What is fixed of a study of any kind before the first message, and where its run is written."""
+    """What is fixed of a study of any kind before the first message, and where its run is written.
+
+    `engine` says how the hospitals run, and how long each has to answer. `text` is the run's study.toml,
+    `reason` why it is as it is, where that was not the user's choice. `noise` is the coordinator's own.
+    """
 
     terms: Terms
     run_dir: Path
-
-    @property
-    @abstractmethod
-    def engine(self) -> Engine:
-        """How the hospitals run, and how long each has to answer."""
+    engine: Engine
+    text: str
+    reason: str = ""
+    noise: NoiseSource
 
     @property
     def apart(self) -> bool:
@@ -65,28 +68,13 @@ class Setup(ABC):
         """The folder of what another coordinator process goes on from; None: it begins anew."""
         return self.run_dir / PRIVATE if self.apart else None
 
-    @property
-    @abstractmethod
     def file(self) -> bytes:
         """The public file that every hospital gets with the terms; empty where it needs none."""
+        return b""
 
     def pool(self) -> bytes:
         """The public inputs, for hospitals apart that read them; no label of theirs is in it."""
         return b""
-
-    def noise(self) -> NoiseSource:
-        """The coordinator's own noise."""
-        return noise_from_seed(self.terms.seed)
-
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """The run's study.toml."""
-
-    @property
-    def reason(self) -> str:
-        """Why it is as it is, where that was not the user's choice."""
-        return ""
 
     @abstractmethod
     def record(self, fixed: LedgerTerms) -> StudyRecord | LabelStudyRecord:
@@ -120,16 +108,24 @@ class StudySetup(Setup):
     study: Study
     dataset: Dataset
 
-    @property
-    def engine(self) -> Engine:
-        """That of the study."""
-        return self.study.engine
+    @classmethod
+    def of(cls, study: Study, dataset: Dataset, run_dir: Path) -> StudySetup:
+        """Of a resolved study."""
+        return cls(
+            study=study,
+            dataset=dataset,
+            terms=make_terms(study, dataset),
+            run_dir=run_dir,
+            engine=study.engine,
+            text=study.to_toml(),
+            reason=study.reason,
+            noise=noise_from_seed(None if study.seed is None else study.seed_for("noise")),
+        )
 
     def private(self, *, resume: bool) -> Path | None:
         """In a simulation what was asked is kept only where it goes on, with a student to learn."""
         return self.run_dir / PRIVATE if self.apart or resume else None
 
-    @property
     def file(self) -> bytes:
         """An encoder or a feature map."""
         return public_file(self.study, self.dataset)
@@ -139,20 +135,6 @@ class StudySetup(Setup):
         buffer = io.BytesIO()
         np.save(buffer, np.ascontiguousarray(self.dataset.public_images), allow_pickle=False)
         return buffer.getvalue()
-
-    def noise(self) -> NoiseSource:
-        """From the study's seed, apart from what else is drawn from it."""
-        return noise_from_seed(None if self.study.seed is None else self.study.seed_for("noise"))
-
-    @property
-    def text(self) -> str:
-        """The resolved study."""
-        return self.study.to_toml()
-
-    @property
-    def reason(self) -> str:
-        """Of a choice that was left open."""
-        return self.study.reason
 
     @property
     def student_path(self) -> Path:

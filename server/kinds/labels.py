@@ -27,7 +27,7 @@ from pate_fed.kinds.label_dp.source import LabelSource
 from pate_fed.kinds.labels import LABEL_OF, THERE, LabelTerms, clusters_file
 from pate_fed.kinds.labels_words import lost_text
 from pate_fed.kinds.terms import Terms
-from pate_fed.privacy import Ledger, LedgerTerms, NoiseSource
+from pate_fed.privacy import Ledger, LedgerTerms, NoiseSource, noise_from_seed
 from pate_fed.protocol.messages import Question
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.log import LOG_NAME, read_log
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-_ANSWER_S = 600.0  # for which a hospital may be waited: it trains nothing
+_ANSWER_S = 600.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -159,34 +159,29 @@ def _shown(facts: dict[str, float | int | None], tried: dict[str, int]) -> list[
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LabelSetup(Setup):
-    """Labels at hospitals on a `backend`, in `clusters` int64 (pool_size,) where they are counted in some.
+    """Labels at hospitals, in `clusters` int64 (pool_size,) where they are counted in some.
 
     `truth` int64 (pool_size,) are all labels, where a simulation has them.
     """
 
     work: LabelWork
-    backend: str
     clusters: Ints | None = field(default=None, repr=False)
     truth: Ints | None = field(default=None, repr=False)
 
-    @property
-    def engine(self) -> Engine:
-        """The backend, and times for hospitals that train nothing."""
-        return Engine(backend=self.backend, teach_timeout_s=_ANSWER_S, vote_timeout_s=_ANSWER_S)
+    @classmethod
+    def of(cls, work: LabelWork, terms: Terms, run_dir: Path, *, backend: str, **labels: Any) -> LabelSetup:
+        """Of hospitals on a backend, which train nothing: each answers soon."""
+        engine = Engine(backend=backend, teach_timeout_s=_ANSWER_S, vote_timeout_s=_ANSWER_S)
+        noise, text = noise_from_seed(terms.seed), work.options.to_toml()
+        return cls(work=work, terms=terms, run_dir=run_dir, engine=engine, text=text, noise=noise, **labels)
 
-    @property
     def file(self) -> bytes:
         """The public clusters."""
         return b"" if self.clusters is None else clusters_file(self.clusters)
 
-    @property
-    def text(self) -> str:
-        """The resolved options."""
-        return self.work.options.to_toml()
-
     def record(self, fixed: LedgerTerms) -> LabelStudyRecord:
         """The options, and what hospitals agree to."""
-        return self.work.record(fixed, terms=self.terms, backend=self.backend)
+        return self.work.record(fixed, terms=self.terms, backend=self.engine.backend)
 
     def add_metrics(self, metrics: dict[str, Any], result: RunResult, figures: Figures) -> None:
         """The method's, and the hospitals'; all of the latter is public."""
@@ -199,7 +194,7 @@ class LabelSetup(Setup):
             "least": terms.least_clients,
             "left_out": [{"hospital": each.party, "reason": each.reason} for each in result.left_out],
             "kept": figures.kept,
-            "backend": self.backend,
+            "backend": self.engine.backend,
             "coordinator": {
                 "epsilon": asks.spent(terms) if asked else 0.0,
                 "delta": terms.delta,
@@ -260,7 +255,7 @@ class HospitalLabels:
         return self._asked_as(clusters_file(clusters))
 
     def _asked_as(self, file: bytes) -> PrivateLabels:
-        if file != self.setup.file:
+        if file != self.setup.file():
             raise IntegrityError("the method asks for labels in other clusters than the hospitals were asked")
         return self.labels
 

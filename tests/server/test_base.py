@@ -19,7 +19,7 @@ prepare_environment()
 
 from flwr.serverapp import Grid
 
-from pate_fed.privacy import LedgerTerms
+from pate_fed.privacy import LedgerTerms, SeededNoise
 from pate_fed.report.result import StudyRecord
 from pate_fed.report.terminal import make_progress
 from server.app import BaseCoordinator
@@ -29,17 +29,14 @@ from server.kinds import Setup
 
 
 class _Setup(Setup):
-    engine = Engine(backend="inline")
-    file = b""
-    text = ""
-
     def record(self, fixed: LedgerTerms) -> StudyRecord:
         raise AssertionError("nothing is logged")
 
 
 class _Study(BaseCoordinator):
     def __init__(self, error: Exception | None, run_dir: Path) -> None:
-        setup = _Setup(terms=make_terms(), run_dir=run_dir)
+        engine, noise = Engine(backend="inline"), SeededNoise(1)
+        setup = _Setup(terms=make_terms(), run_dir=run_dir, engine=engine, text="", noise=noise)
         progress = make_progress(True)
         super().__init__(setup, threading.Event(), started=0.0, progress=progress, quiet=True, resume=False)
         self.raised = error

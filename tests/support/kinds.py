@@ -486,7 +486,7 @@ class CountStudy(StudyKind):
         def outliving() -> Iterator[Path]:
             yield self.parties
 
-        patch.setattr("pate_fed.cli.label_records.simulated_disks", outliving)
+        patch.setattr("pate_fed.cli.label_run.simulated_disks", outliving)
         patch.setattr(LabelSetup, "apart", property(lambda setup: True))
 
     def run(self, *, hospitals: int | None = None) -> int:

@@ -29,7 +29,7 @@ from label_requests import CLASSES, CLUSTER, CLUSTERS, HOSPITALS, LABEL, PARTS, 
 
 from clients.hospital import Hospital
 from clients.masked import SummingHospital
-from pate_fed.cli import label_records
+from pate_fed.cli import label_run
 from pate_fed.config.study import Study
 from pate_fed.errors import BudgetError, InputError, IntegrityError, QuorumError
 from pate_fed.flower.inline import InlineGrid, run_inline
@@ -112,10 +112,10 @@ class Labels:
     ) -> None:
         self.run_dir, self.parts, self.policy = folder / "run", parts, policy
         self.work = work or Asking(options=OPTIONS, method=run_method)  # type: ignore[arg-type]
-        self.setup = LabelSetup(
-            terms=labels_terms(CLUSTER if counts else None, **changes),
-            run_dir=self.run_dir,
-            work=self.work,
+        self.setup = LabelSetup.of(
+            self.work,
+            labels_terms(CLUSTER if counts else None, **changes),
+            self.run_dir,
             backend=backend,
             clusters=CLUSTER if counts else None,
             truth=LABEL,
@@ -134,8 +134,8 @@ class Labels:
 
     def simulate(self, coordinator: BaseCoordinator) -> None:
         """Run it with all hospitals."""
-        label_records.simulate_hospitals(
-            coordinator, LABEL, self.parts, backend=self.setup.backend, policy=self.policy
+        label_run.simulate_hospitals(
+            coordinator, LABEL, self.parts, backend=self.setup.engine.backend, policy=self.policy
         )
 
     def run(self) -> PrivateLabels:
@@ -184,7 +184,7 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def kept() -> Iterator[Path]:
         yield folder
 
-    monkeypatch.setattr("pate_fed.cli.label_records.simulated_disks", kept)
+    monkeypatch.setattr("pate_fed.cli.label_run.simulated_disks", kept)
     return folder
 
 
@@ -281,7 +281,7 @@ def spoilt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes some hospitals' own files unusable."""
 
     def spoil(*numbers: int) -> None:
-        dealt = label_records._dealt
+        dealt = label_run._dealt
 
         @contextmanager
         def bad(folder: Path, *given: Any) -> Iterator[None]:
@@ -290,7 +290,7 @@ def spoilt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                     (folder / f"hospital-{number}" / "labels.csv").write_text("index,label\n0,99\n")
                 yield
 
-        monkeypatch.setattr(label_records, "_dealt", bad)
+        monkeypatch.setattr(label_run, "_dealt", bad)
 
     return spoil
 
