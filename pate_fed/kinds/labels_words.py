@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from pate_fed.format import counted
 from pate_fed.kinds.words import ALSO, Against, AtHome, Facts, Words, listed
 from pate_fed.privacy.protection import LABEL
 
@@ -96,6 +97,11 @@ class LabelWords(Words):
     def given(self, rows: int, *, left: bool) -> str:
         """An answer, once."""
         return "answers about its labels" if left else "no answer about its labels"
+
+    def question(self, rows: int) -> str:
+        """Counts in so many clusters, or labels of inputs."""
+        counts = self._seen == _SUMMED
+        return f"counts of {counted(rows, 'cluster')}" if counts else f"labels of {counted(rows, 'input')}"
 
     # After it.
 

@@ -156,6 +156,27 @@ def test_labels_at_hospitals_are_on_the_ledger_too(
     assert verify_run(tmp_path / "run").chain.terms.study_digest == terms
 
 
+def test_a_method_that_fails_after_hospitals_were_asked_costs_nothing_once_it_is_mended(
+    records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    command = _command(records, "lp-1st", run_dir, "--hospitals", "5")
+    with monkeypatch.context() as patch:
+        patch.setattr(learners, "train", lambda *_, **__: (_ for _ in ()).throw(ValueError("no")))
+        assert main(command) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("FAILED  ε=2 δ=0 unit=label labels=80 ")
+    assert f"the labels (80) are kept in {run_dir / 'labels.npz'}" in said.err
+    figures = json.loads((run_dir / "metrics.json").read_text())
+    assert figures["status"] == "failed" and "the same command with --run-dir" in figures["error"]
+    assert figures["privacy"]["epsilon"] == figures["hospitals"]["coordinator"]["epsilon"] == 2
+    before = _released(run_dir)
+    monkeypatch.setattr(Hospital, "join", lambda *_: pytest.fail("asked again"))
+    assert main(command) == 0
+    np.testing.assert_array_equal(_released(run_dir), before)
+    assert not (run_dir / "private").exists() and verify_run(run_dir).epsilon == 2
+
+
 def test_what_hospitals_sent_a_coordinator_that_was_killed_counts_as_spent(
     records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
