@@ -55,7 +55,7 @@ from pate_fed.runtime.run_dir import choose_run_dir, simulated_disks
 from pate_fed.runtime.signals import interruptible, raise_if
 from pate_fed.structure.faults import telling_of_parties
 from server.app import BaseCoordinator
-from server.base import BaseStudy
+from server.base import BaseStudy, clear_finished
 from server.kinds.labels import LabelSetup, LabelWork
 from server.label_study import LabelStudy
 from server.process import run_apart
@@ -275,10 +275,11 @@ def run_label_study(arguments: argparse.Namespace, stop: threading.Event, starte
         num_classes=records.num_classes,
         pool_digest=pool_digest(records.images),
     )
+    if arguments.run_dir is not None:
+        clear_finished(Path(arguments.run_dir))  # its process may have died before it could
+    text = options.to_toml()
     run_dir, resume = choose_run_dir(
-        arguments.run_dir,
-        options.name,
-        lambda held: held.read_text(encoding="utf-8") == options.to_toml(),
+        arguments.run_dir, options.name, lambda held: held.read_text("utf-8") == text
     )
     progress = make_progress(quiet=False)
     public = cache(partial(_public_inputs, arguments, records, progress, stop))

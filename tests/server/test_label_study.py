@@ -231,7 +231,9 @@ def test_a_finished_run_and_another_study_are_refused(
     records: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unsaid = "FAILED  ε=- δ=- unit=- labels=- accuracy=- report=-\n"  # its ledger says what was spent
-    assert main(_command(records, "lp-2st", finished / "lp-2st")) == 2
+    left = finished / "lp-2st" / "private"  # as a process leaves it that dies just after its metrics
+    left.mkdir()
+    assert main(_command(records, "lp-2st", finished / "lp-2st")) == 2 and not left.exists()
     said = capsys.readouterr()
     assert "holds a run that is finished" in said.err and said.out == unsaid
     assert main(_command(records, "lp-2st", finished / "lp-2st", "--epsilon", "1")) == 2
