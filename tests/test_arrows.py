@@ -192,12 +192,12 @@ BUDGET = {
     "pate_fed/learning": (6_980, 46),
     "pate_fed/privacy": (10_230, 43),
     "pate_fed/protocol": (450, 4),
-    "pate_fed/report": (4_800, 26),
-    "pate_fed/reproduce": (4_300, 24),
+    "pate_fed/report": (4_780, 26),
+    "pate_fed/reproduce": (4_260, 24),
     "pate_fed/runtime": (1_120, 11),
     "pate_fed/secure_sum": (2_850, 13),
     "pate_fed/structure": (1_100, 7),
-    "server": (4_770, 25),
+    "server": (4_750, 23),
 }
 
 

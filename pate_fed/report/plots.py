@@ -267,6 +267,6 @@ def _engine_share(result: RunResult, total: float, first: str, second: str) -> s
         return ""
     return (
         f" {engine:.1f} s ({engine / max(total, 1e-9):.1%} of the run) were Flower, its engine's start and "
-        f"end, and messages: in {first}, {second} and other; the rest of {first} and {second} was the parties' "
-        "own work."
+        f"end, and messages: in {first}, {second} and other; the rest of {first} and {second} was the "
+        "parties' own work."
     )

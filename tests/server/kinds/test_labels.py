@@ -382,7 +382,7 @@ def test_counts_are_answered_once(disks: Path, tmp_path: Path) -> None:
     with pytest.raises(QuorumError, match="began the study's secure summation with another coordinator"):
         Labels(tmp_path / "again", counts=True).run()
     with pytest.raises(QuorumError, match="asked about its labels before"):
-        Labels(tmp_path / "other", counts=True, epsilon=0.9, sigma_party=50.0).run()
+        Labels(tmp_path / "other", counts=True, epsilon=0.9).run()
     assert _counted(disks) == [1] * HOSPITALS
 
 
@@ -684,7 +684,7 @@ def test_counts_that_are_lost_are_told_and_not_asked_for_again(
             study.run()
     # Not under a smaller ε either: hospitals hold on to the terms that they know.
     with pytest.raises(QuorumError, match="asked about its labels before"):
-        Labels(tmp_path / "other", counts=True, epsilon=0.5, sigma_party=80.0).run()
+        Labels(tmp_path / "other", counts=True, epsilon=0.5).run()
     assert _counted(apart) == before
 
 
