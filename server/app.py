@@ -15,16 +15,14 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from pate_fed.config.data import load_study_data, records_digest
-from pate_fed.config.libraries import require_study_libraries
+from pate_fed.config.data import load_study_data, records_digest, require_study_libraries
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import PateFedError
 from pate_fed.format import counted, delta_text, epsilon_text
-from pate_fed.kinds.guarantee import guarantee_lines, require_meaningful
 from pate_fed.kinds.make import check_against_data
-from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.terms import Terms, guarantee_lines, require_meaningful
 from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.messages import EndRequest

@@ -10,8 +10,7 @@ from dataclasses import asdict
 from pate_fed.cli.parser import Parser, add_address_options, add_command, add_option, as_typed
 from pate_fed.errors import InputError
 from pate_fed.privacy.protection import QUORUM
-from pate_fed.runtime.command import run_study_command
-from pate_fed.runtime.console import only_tell
+from pate_fed.runtime.console import only_tell, run_study_command
 
 _SETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10", "files")
 

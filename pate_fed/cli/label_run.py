@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from clients.app import app
 from clients.kinds.labels import HEADER
 from clients.policy import Policy
-from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings
+from clients.state_dir import LOCAL_SITE, SITE_VARIABLE, LocalSettings
 from pate_fed.config.backend import INLINE, PROCESSES
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Data

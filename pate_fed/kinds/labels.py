@@ -19,7 +19,7 @@ from pate_fed.privacy.label_dp import LabelRelease, SharedClusterCounts
 from pate_fed.privacy.ledger.terms import LedgerTerms, is_digest
 from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.protection import LABEL
-from pate_fed.protocol.agreed import digest_of
+from pate_fed.protocol.messages import digest_of
 from pate_fed.structure import check, setting
 from pate_fed.structure.parts import PartIdentity
 
@@ -221,7 +221,7 @@ class LabelTerms(KindTerms):
 
     def words(self, terms: Terms) -> Words:
         """Those of `labels_words.py`."""
-        from pate_fed.kinds.labels_words import LabelWords
+        from pate_fed.kinds.labels import LabelWords
 
         return LabelWords(terms, self.method)
 

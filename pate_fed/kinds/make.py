@@ -31,8 +31,7 @@ from pate_fed.privacy.protection import LABEL, LEAST_PARTIES, Protection
 from pate_fed.structure.parts import PartIdentity, is_part_name, load_part, part_identity
 
 if TYPE_CHECKING:
-    from pate_fed.learning.features.feature_map import FeatureMap
-    from pate_fed.learning.features.settings import FeatureSettings
+    from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings
     from pate_fed.learning.networks.encoder import Encoder
 
 
@@ -207,7 +206,7 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
     if len(dataset.private_labels) or not study.data.from_files:
         _check_private(study, dataset)
     if dataset.public_images.ndim > 2:
-        from pate_fed.learning.device import resolve_device
+        from pate_fed.learning.tensors import resolve_device
 
         resolve_device(study.engine.device)
     if is_part_name(study.teacher.name):
@@ -226,7 +225,7 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
             with_probabilities=study.aggregation.aggregator == CLASS_SUMS,
         )
     if is_part_name(strategy := study.queries.strategy):
-        from pate_fed.learning.students.own_strategy import try_own_strategy
+        from pate_fed.learning.students.query_selection import try_own_strategy
 
         try_own_strategy(
             load_part(strategy, "query strategy"),

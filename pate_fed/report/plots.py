@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from pate_fed.format import delta_text, epsilon_text
+from pate_fed.report.plots import WIDTH, Canvas, Chart, Scale, compact, nice_ticks
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
-from pate_fed.report.svg import WIDTH, Canvas, Chart, Scale, compact, nice_ticks
 
 _MOST_CLASSES = 20  # with more, a confusion matrix shows no numbers and no names
 

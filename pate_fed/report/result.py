@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.sections import Queries
 from pate_fed.errors import InputError
-from pate_fed.kinds.labels_words import LabelWords
+from pate_fed.kinds.labels import LabelWords
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.words import Words
 from pate_fed.privacy.protection import Assumptions

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.reproduce.columns import Cell, cells_of
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.pictures import draw_panels, plot_curves
+from pate_fed.reproduce.measures import draw_panels, plot_curves
 from pate_fed.reproduce.votes import inputs_of, read_totals
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from pate_fed.kinds.label_dp.noise_cluster import summed_labels
 from pate_fed.kinds.label_dp.options import LabelOptions
 from pate_fed.kinds.label_dp.release import NO_LABEL, PrivateLabels
 from pate_fed.kinds.label_dp.source import LabelSource
-from pate_fed.kinds.labels import LABEL_OF, THERE, LabelTerms, clusters_file
-from pate_fed.kinds.labels_words import lost_text
+from pate_fed.kinds.labels import LABEL_OF, THERE, LabelTerms, clusters_file, lost_text
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import Ledger, LedgerTerms, NoiseSource, noise_from_seed
 from pate_fed.protocol.messages import Question

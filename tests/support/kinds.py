@@ -31,7 +31,7 @@ import clients.app
 from clients.hospital import Hospital
 from clients.local import local_site, simulated_site
 from clients.log import HospitalLog
-from clients.site_files import LocalSettings
+from clients.state_dir import LocalSettings
 from pate_fed.cli.main import main
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import Study, study_from_dict

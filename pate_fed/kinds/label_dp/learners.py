@@ -19,11 +19,11 @@ from pate_fed.errors import InputError
 from pate_fed.kinds.label_dp.pate_fm import shares_of_labels
 from pate_fed.kinds.label_dp.public import PublicInputs
 from pate_fed.kinds.label_dp.release import NO_LABEL, PrivateLabels
-from pate_fed.learning.device import seeded
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.settings import StudentSettings
 from pate_fed.learning.students.data import TrainingSets
 from pate_fed.learning.students.fixmatch import FixMatch
+from pate_fed.learning.tensors import seeded
 
 Ints = NDArray[np.int64]
 

@@ -27,8 +27,8 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 from label_requests import CLASSES, CLUSTER, CLUSTERS, HOSPITALS, LABEL, PARTS, POOL, RECORDS, labels_terms
 
+from clients.base import SummingHospital
 from clients.hospital import Hospital
-from clients.masked import SummingHospital
 from pate_fed.cli import label_run
 from pate_fed.config.study import Study
 from pate_fed.errors import BudgetError, InputError, IntegrityError, QuorumError

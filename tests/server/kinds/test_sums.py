@@ -18,10 +18,10 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 import server.release
+from pate_fed.config.auto import Sums
 from pate_fed.config.backend import Engine
 from pate_fed.config.sections import Aggregation, Data, Parties, Privacy
 from pate_fed.config.study import Study, study_from_dict
-from pate_fed.config.sums import Sums
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings
 from pate_fed.learning.settings import StudentSettings
