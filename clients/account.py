@@ -18,15 +18,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from clients.account import COORDINATOR, PUBLIC, StudyCost, fits, target_of, total_epsilon
 from clients.policy import Policy
+from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, fits, target_of, total_epsilon
 from pate_fed.disk import sync_folder, write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import LedgerTerms
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.runtime.run_dir import state_home
+from pate_fed.runtime.state_home import state_home
 
 _STATE_ID = "account.id"
 _WAIT_S = 30.0

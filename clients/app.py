@@ -19,7 +19,7 @@ from clients.hospital import Hospital
 from clients.local import read_site
 from clients.log import HospitalLog
 from clients.site import find_site
-from clients.state_dir import LocalSettings
+from clients.site_files import LocalSettings
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import (

@@ -11,7 +11,8 @@ from typing import TypeVar
 from clients.account import state_id
 from clients.journal import Journal
 from clients.leave import erase, has_left, turn_to_answer
-from clients.log import HospitalLog, keep_receipt
+from clients.log import HospitalLog
+from clients.receipts import keep_receipt
 from clients.site import BaseSite, Objection
 from clients.state_dir import OLD_LABELS, TERMS_FILE
 from pate_fed.disk import write_private

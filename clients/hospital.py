@@ -12,8 +12,8 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import SummingHospital, forget_replies, is_sound
 from clients.kinds import HospitalSide, side_of
+from clients.masked import SummingHospital, forget_replies, is_sound
 from clients.site import Objection, Site
 from pate_fed.errors import InputError, IntegrityError, require_libraries
 from pate_fed.kinds.terms import Terms

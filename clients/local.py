@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from clients.policy import Policy
 from clients.site import Site, find_site, seed_of, simulated_site
-from clients.state_dir import PART, TERMS_FILE, LocalSettings
+from clients.site_files import PART, LocalSettings
+from clients.state_dir import TERMS_FILE
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Data, Parties
 from pate_fed.config.study import Study, read_study

@@ -10,16 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clients.log import (
-    CHAINED,
-    HEAD_FILE,
-    HEAD_PURPOSE,
-    LINE_PURPOSE,
-    LOG_FILE,
-    NO_LINE,
-    digest_of_line,
-    read_receipts,
-)
+from clients.log import CHAINED, HEAD_FILE, HEAD_PURPOSE, LINE_PURPOSE, LOG_FILE, NO_LINE, digest_of_line
+from clients.receipts import read_receipts
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted
 from pate_fed.identity import HospitalIdentity

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clients.site import simulated_site, take_data
-from clients.state_dir import SITE_VARIABLE, SimulatedSites
+from clients.site_files import SITE_VARIABLE, SimulatedSites
 from pate_fed.config.data import data_digest
 from pate_fed.data import Dataset
 from pate_fed.disk import write_private
@@ -83,7 +83,7 @@ def play_parties(folder: Path, sent: SentStudy, dataset: Dataset) -> ClientApp:
     take_data(site, dataset)
     held = simulated_site(site, 0).study
     if held.teacher.name not in TABLE_TEACHERS:
-        from pate_fed.learning.tensors import resolve_device
+        from pate_fed.learning.device import resolve_device
 
         resolve_device(held.engine.device)  # loads PyTorch, too, while other nodes still start
     from clients.app import app

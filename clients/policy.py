@@ -16,7 +16,8 @@ from typing import Any
 from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.disk import read_toml
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.kinds.terms import Terms, worst_epsilon
+from pate_fed.kinds.guarantee import worst_epsilon
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy.protection import (
     ADJACENCIES,
     FEATURE_MAP,

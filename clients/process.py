@@ -20,15 +20,17 @@ from clients.account import Account
 from clients.leave import STATEMENT_FILE, has_left
 from clients.log import LOG_FILE, Answered, read_events
 from clients.policy import Policy, find_policy
-from clients.state_dir import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, find_state_dir, old_state_dir
+from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings
+from clients.state_dir import find_state_dir, old_state_dir
 from pate_fed.disk import check_there, check_writable_files, try_lock
 from pate_fed.errors import InputError, PolicyError, require_libraries
 from pate_fed.flower.connection import Connection
 from pate_fed.format import counted, printable
-from pate_fed.kinds.terms import Terms, largest_messages
+from pate_fed.kinds.guarantee import largest_messages
+from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import ANSWER, END, JOIN, SUM, record_digest
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.runtime.addresses import check_security
+from pate_fed.runtime.security import check_security
 from pate_fed.runtime.signals import INTERRUPTED, raise_if
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import MaskedVector, SumRefused

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pate_fed.disk import write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.identity import HospitalIdentity
-from pate_fed.identity.keys import Receipt
+from pate_fed.identity.receipt import Receipt
 
 _PATTERN = "receipt-*.json"
 _MOST_KEPT = 100

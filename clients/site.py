@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clients.account import Account
 from clients.policy import Policy
-from clients.state_dir import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, SimulatedSites
+from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import deal_records, load_study_data, records_digest
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, pool_digest, split_among_teachers, split_by_patient
@@ -115,7 +115,7 @@ class Site(BaseSite):
     @property
     def device(self) -> str:
         """Where teachers train: cpu or cuda."""
-        from pate_fed.learning.tensors import resolve_device
+        from pate_fed.learning.device import resolve_device
 
         return resolve_device(self.study.engine.device)
 

@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from clients.state_dir import LOCAL_SITE, LocalSettings
+from clients.site_files import LOCAL_SITE, LocalSettings
 from pate_fed.disk import read_json
 from pate_fed.errors import InputError
 from pate_fed.kinds.terms import Terms
-from pate_fed.runtime.run_dir import state_home
+from pate_fed.runtime.state_home import state_home
 
 TERMS_FILE = "terms.json"  # in a state directory: what the hospital agreed to
 OLD_LABELS = "labels"  # in one of release 0.1.0: the folder of an answer about private labels

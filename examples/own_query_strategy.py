@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
 
 from pate_fed import simulate
-from pate_fed.learning.students.query_selection import PublicView
+from pate_fed.learning.students.own_strategy import PublicView
 
 
 def varied(seen: PublicView) -> NDArray[np.int64]:

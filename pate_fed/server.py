@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pate_fed.cli.parser import DRY_RUN, Parser, add_address_options, add_option, program_name
 from pate_fed.format import VERSION
-from pate_fed.runtime.console import any_console, run_study_command
+from pate_fed.runtime.command import run_study_command
+from pate_fed.runtime.console import any_console
 
 _EPILOG = """\
 Hospitals connect with python -m pate_fed.client. Exit codes: 0 success, 1 fault, 2 wrong input, 3 budget,

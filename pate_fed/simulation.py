@@ -12,7 +12,8 @@ from pathlib import Path
 from pate_fed.cli.parser import DRY_RUN, Parser, add_option
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.format import VERSION
-from pate_fed.runtime.console import any_console, run_study_command
+from pate_fed.runtime.command import run_study_command
+from pate_fed.runtime.console import any_console
 
 _DESCRIPTION = """\
 Simulate a PATE federation on this machine: parties train teachers on disjoint private data and vote on public

@@ -271,7 +271,7 @@ class Learner:
 
     def _least_noise(self) -> float:
         """The share of labels that the noise alone turns; 0 where that is not known."""
-        from pate_fed.learning.students.train import least_noise_rate
+        from pate_fed.learning.students.noise_rate import least_noise_rate
 
         study = self._study
         if study.aggregation.aggregator in ("lnmax", CLASS_SUMS) or study.aggregation.sigma2 is None:

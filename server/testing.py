@@ -20,7 +20,8 @@ from scipy.sparse.csgraph import connected_components
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset, first_equal
 from pate_fed.learning import TABLE_STUDENTS
-from pate_fed.report.accuracy import Accuracy, Calibration, HowTested
+from pate_fed.report.accuracy import Accuracy, HowTested
+from pate_fed.report.calibration import Calibration
 
 Ints = NDArray[np.int64]
 

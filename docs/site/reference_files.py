@@ -14,7 +14,7 @@ from clients.policy import Policy
 from pate_fed import client, server, simulation
 from pate_fed.cli import health
 from pate_fed.cli.main import make_parser
-from pate_fed.config.template import json_schema, study_schema
+from pate_fed.config.json_schema import json_schema, study_schema
 from pate_fed.config.options import study_options
 from pate_fed.format import delta_text
 

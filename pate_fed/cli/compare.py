@@ -34,7 +34,8 @@ def add_compare_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _compare(arguments: argparse.Namespace) -> int:
     from pate_fed.disk import check_file_path, write_result
-    from pate_fed.report.comparison import Comparison, load_run, name_runs, render_comparison
+    from pate_fed.report.comparison import Comparison, load_run, name_runs
+    from pate_fed.report.comparison_page import render_comparison
 
     paths = [Path(each) for each in arguments.runs]
     if len(paths) < 2:

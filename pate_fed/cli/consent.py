@@ -10,11 +10,13 @@ from pathlib import Path
 
 from clients.local import POOL_FILE
 from clients.state_dir import find_state_dir
-from pate_fed.cli.terms import make_page, preview
+from pate_fed.cli.pool_preview import preview
+from pate_fed.cli.terms_page import make_page
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import printable
 from pate_fed.identity import Admission, HospitalIdentity
-from pate_fed.identity.admission import ADMISSION_FILE, CONSENT_FILE, Consent, record_consent
+from pate_fed.identity.admission import ADMISSION_FILE
+from pate_fed.identity.consent import CONSENT_FILE, Consent, record_consent
 from pate_fed.kinds.terms import Terms
 
 

@@ -1,7 +1,7 @@
 """`pate-fed demo hospitals DIR`: four hospitals that see other patients each, and their study's commands.
 
 What each hospital would get alone stands at the end beside what they get together, on the same patients of
-all ages. The records are drawn (`pate_fed.cli.demo`).
+all ages. The records are drawn (`pate_fed.cli.demo_patients`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.cli.demo import CLASSES, COLUMNS, SITES, Patients, draw_patients
+from pate_fed.cli.demo_patients import CLASSES, COLUMNS, SITES, Patients, draw_patients
 from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, PateFedError

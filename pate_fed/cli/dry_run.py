@@ -29,7 +29,7 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
     from pate_fed.flower import prepare_environment
 
     prepare_environment()
-    from pate_fed.kinds.terms import guarantee_lines, largest_messages
+    from pate_fed.kinds.guarantee import guarantee_lines, largest_messages
     from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
     from server.app import Coordinator
 

@@ -72,15 +72,15 @@ def _folder(path: Path, *, option: str) -> Iterator[None]:
 def _write_folder(run: Run, path: Path, kind: str, *, analyst: bool) -> str:
     """Write a run in one of the forms that are a folder; what was written, in words."""
     if kind == "csv":
-        from pate_fed.report.export import write_csv_files
+        from pate_fed.report.tables import write_csv_files
 
         return f"wrote {', '.join(write_csv_files(run, path, analyst=analyst))} in {path}"
     if kind == "mlflow":
-        from pate_fed.report.export import STORE, write_mlflow
+        from pate_fed.report.mlflow import STORE, write_mlflow
 
         write_mlflow(run.result, path, name=run.path.resolve().name, analyst=analyst)
         return f"wrote {path / STORE}: mlflow ui --backend-store-uri sqlite:///{path / STORE}"
-    from pate_fed.report.export import write_tensorboard
+    from pate_fed.report.tensorboard import write_tensorboard
 
     write_tensorboard(run.result, path, analyst=analyst)
     return f"wrote {path}: tensorboard --logdir {path}"

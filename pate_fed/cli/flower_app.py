@@ -21,7 +21,8 @@ from pate_fed.config.backend import RAY
 from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.errors import InputError
 from pate_fed.report.terminal import make_progress
-from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks, state_home
+from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
+from pate_fed.runtime.state_home import state_home
 from pate_fed.structure.faults import telling_of_parties
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from flwr.clientapp.typing import Mod
     from flwr.serverapp import Grid, ServerApp
 
-    from clients.state_dir import SimulatedSites
+    from clients.site_files import SimulatedSites
 
 _SITE = "site.json"
 # Keys of the run config that are no study's.
@@ -81,7 +82,7 @@ def the_server_app() -> ServerApp:
 
 def _in_its_run(message: Message, context: Context, call_next: Callable[..., Message]) -> Message:
     """Flower's mod that tells a simulated party where its study is; a real hospital's site stays its own."""
-    from clients.state_dir import LOCAL_SITE, SITE_VARIABLE
+    from clients.site_files import LOCAL_SITE, SITE_VARIABLE
 
     if Path(os.environ.get(SITE_VARIABLE, "")).name != LOCAL_SITE:
         os.environ[SITE_VARIABLE] = str(_folder_of(context) / _SITE)
@@ -175,6 +176,6 @@ def _over(values: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sites(disks: Path, records: str | None) -> SimulatedSites:
-    from clients.state_dir import SimulatedSites
+    from clients.site_files import SimulatedSites
 
     return SimulatedSites(study=disks / "study.toml", state_dir=disks, records=records)

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pate_fed.cli.hospital import add_leave_action
-from pate_fed.cli.hospital_log import add_account_action, add_log_action
+from pate_fed.cli.hospital_account import add_account_action
+from pate_fed.cli.hospital_leave import add_leave_action
+from pate_fed.cli.hospital_log import add_log_action
 from pate_fed.cli.parser import (
     DECIMAL,
     STATE_DIR,
@@ -126,13 +127,13 @@ def _hospital_request(arguments: argparse.Namespace) -> int:
 
 
 def _hospital_terms(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.terms import show_terms
+    from pate_fed.cli.consent import show_terms
 
     return show_terms(arguments)
 
 
 def _hospital_accept(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.terms import accept
+    from pate_fed.cli.consent import accept
 
     return accept(arguments)
 
@@ -144,7 +145,7 @@ def _hospital_rehearse(arguments: argparse.Namespace) -> int:
 
 
 def _hospital_join(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.rehearse import join
+    from pate_fed.cli.join import join
 
     only_tell()
     return join(arguments)

@@ -89,7 +89,7 @@ def _listed() -> str:
 
 def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:
     """The account for `--format json`."""
-    from clients.account import COORDINATOR, PUBLIC, total_epsilon
+    from clients.study_cost import COORDINATOR, PUBLIC, total_epsilon
 
     bookings = account.bookings()
     counted = [each.cost for each in bookings if each.asked]
@@ -110,7 +110,7 @@ def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:
 
 
 def _study(booked: Booking, delta: float) -> dict[str, Any]:
-    from clients.account import COORDINATOR, PUBLIC, total_epsilon
+    from clients.study_cost import COORDINATOR, PUBLIC, total_epsilon
 
     cost, stated = booked.cost, booked.cost.stated
     seeded = not cost.terms[stated].private

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
 from pate_fed.cli.parser import add_command, add_option, print_lines
+from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
 from pate_fed.disk import read_json
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text, printable
@@ -20,7 +20,7 @@ from pate_fed.structure import to_plain
 
 if TYPE_CHECKING:
     from clients.leave import Given
-    from clients.state_dir import LocalSettings
+    from clients.site_files import LocalSettings
     from pate_fed.kinds.terms import Terms
 
 _KEPT = (
@@ -146,7 +146,7 @@ def _ask(hospital: str, agreed: Terms | None, *, yes: bool) -> None:
 
 def _state(state_dir: Path, settings: LocalSettings, identity: Path | None) -> Path:
     from clients.leave import given_by, state_leaving
-    from clients.state_dir import PART
+    from clients.site_files import PART
 
     # Read again: until the mark was there, a hospital that runs could agree to more and answer it.
     agreed, given = _agreed(state_dir), given_by(state_dir)
@@ -182,7 +182,7 @@ def _statement(hospital: str, agreed: Terms | None, given: Given) -> _Statement:
 
 def _most(terms: Terms | None, *, answered: bool) -> _Most:
     """What the answers under these terms cost at most; without terms nobody knows."""
-    from pate_fed.kinds.terms import worst_epsilon
+    from pate_fed.kinds.guarantee import worst_epsilon
 
     if terms is None:
         return _Most(delta=None, public=None, coordinator=None)

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, state_dir_of
 from pate_fed.cli.parser import add_command, add_format_option, add_option, print_lines
+from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, state_dir_of
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, printable
 

@@ -6,15 +6,16 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from pate_fed.cli.consent import ask_consent
 from pate_fed.cli.doctor.command import show_findings
+from pate_fed.cli.doctor.findings import PROBLEM, Finding
 from pate_fed.cli.doctor.hospital import HospitalSide
-from pate_fed.cli.doctor.machine import PROBLEM, Finding, machine_findings
-from pate_fed.cli.terms import ask_consent
+from pate_fed.cli.doctor.machine import machine_findings
 from pate_fed.client import main as run_client
 from pate_fed.disk import check_there
 from pate_fed.format import printable
 from pate_fed.identity import HospitalIdentity
-from pate_fed.identity.admission import CONSENT_FILE, consent_to
+from pate_fed.identity.consent import CONSENT_FILE, consent_to
 
 _MAY_COME_LATER = ("coordinator",)  # the client waits for it
 

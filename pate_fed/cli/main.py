@@ -8,17 +8,19 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pate_fed.cli.compare import add_compare_command
+from pate_fed.cli.completion import add_completion_command
 from pate_fed.cli.data import add_data_command
 from pate_fed.cli.demo import add_demo_command
 from pate_fed.cli.doctor.command import add_doctor_command
+from pate_fed.cli.export import add_export_command
 from pate_fed.cli.hospital import add_hospital_command
 from pate_fed.cli.label_dp import add_label_dp_command
-from pate_fed.cli.main import add_completion_command
 from pate_fed.cli.parser import Parser, as_typed
 from pate_fed.cli.plan import add_audit_command, add_plan_command
 from pate_fed.cli.predict import add_predict_command
 from pate_fed.cli.reproduce import add_reproduce_command
-from pate_fed.cli.run import add_compare_command, add_export_command, add_ledger_command, add_report_command
+from pate_fed.cli.run import add_ledger_command, add_report_command
 from pate_fed.cli.study import add_study_command
 from pate_fed.cli.sweep import add_sweep_command
 from pate_fed.cli.watch import add_watch_command

@@ -94,7 +94,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     if choice is not None:
         choice = replace(choice, command=_with_study(choice.command, arguments.config))
     if arguments.picture:
-        from pate_fed.cli.plan import draw_plan
+        from pate_fed.report.plan import draw_plan
 
         draw_plan(made.to_dict(), Path(arguments.picture))
     if arguments.format == "json":

@@ -149,7 +149,7 @@ def _load(path: Path, device: str) -> _Predictor:
             return _load_sums(path) if holds_sums(path) else _load_forest(path)
         return _load_torchscript(path, content) if path.suffix == ".ts" else _load_checkpoint(path, device)
     except IntegrityError as error:
-        from pate_fed.learning.tensors import is_whole  # late: a table's student needs no torch
+        from pate_fed.learning.files import is_whole  # late: a table's student needs no torch
 
         if content.startswith(b"PK") and not is_whole(content):  # an archive, as every student, but damaged
             raise
@@ -313,7 +313,7 @@ def _load_torchscript(path: Path, content: bytes) -> _Predictor:
     import torch
 
     from pate_fed.data.pictures import read_image_file
-    from pate_fed.learning.tensors import is_whole
+    from pate_fed.learning.files import is_whole
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls TorchScript old; see learning/students/export.py

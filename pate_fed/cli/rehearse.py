@@ -23,10 +23,12 @@ from clients.kinds import side_of
 from clients.local import POOL_FILE, LocalSite, check_records, kind_of, study_of
 from clients.log import HospitalLog
 from clients.policy import Policy, find_policy
-from clients.state_dir import LocalSettings
+from clients.site_files import LocalSettings
+from pate_fed.cli.consent import read_offer
+from pate_fed.cli.gain import gain_lines
+from pate_fed.cli.message_preview import masked_lines, plain_lines
 from pate_fed.cli.parser import print_lines
-from pate_fed.cli.rehearse import gain_lines, masked_lines, plain_lines
-from pate_fed.cli.terms import open_pool, read_offer
+from pate_fed.cli.pool_preview import open_pool
 from pate_fed.config.study import Study
 from pate_fed.data import Rows
 from pate_fed.errors import InputError

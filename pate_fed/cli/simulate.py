@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pate_fed.config.backend import CLUSTER, INLINE, cores
-from pate_fed.config.data import data_digest, imply_models, imply_models_for, records_digest
+from pate_fed.config.data import data_digest, records_digest
+from pate_fed.config.own_data import imply_models, imply_models_for
 from pate_fed.config.registry import KINDS
 from pate_fed.config.study import Study, load_study, read_study, study_from_dict
 from pate_fed.data import as_dataset
@@ -25,7 +26,6 @@ from pate_fed.report.terminal import Progress, Step, make_progress, tell_progres
 from pate_fed.runtime.run_dir import choose_run_dir, fresh_run_dir, may_learn, simulated_disks
 from pate_fed.runtime.signals import Interrupted, interruptible
 from pate_fed.structure import nearest
-from pate_fed.structure.declarations import shown
 from pate_fed.structure.faults import telling_of_parties
 from pate_fed.structure.parts import (
     IN_MEMORY,
@@ -37,6 +37,7 @@ from pate_fed.structure.parts import (
     release_parts,
     search_folder,
 )
+from pate_fed.structure.wording import shown
 
 if TYPE_CHECKING:
     from server.app import Coordinator
@@ -76,7 +77,7 @@ def simulate(
     (`pate_fed.learning.teachers.own`), a `student` (`pate_fed.learning.students.own`), a `dataset`
     (`pate_fed.data.own`: arrays, or a function that loads them), a `partitioner(labels, num_parties, seed)`
     that gives one index array a party, an `aggregator` (`pate_fed.privacy.mechanisms.own`), a
-    `query_strategy` (`pate_fed.learning.students.query_selection`), a `feature_map` of class sums
+    `query_strategy` (`pate_fed.learning.students.own_strategy`), a `feature_map` of class sums
     (`pate_fed.learning.features.own`), a `kind` of question (`pate_fed.kinds.own`). With one that no module
     has under its own name all parties run in this process.
 
@@ -318,7 +319,7 @@ def _seconds_worked(folder: Path) -> float:
 
 
 def _write_site(study: Study, folder: Path, records: str | None) -> None:
-    from clients.state_dir import SITE_VARIABLE, SimulatedSites
+    from clients.site_files import SITE_VARIABLE, SimulatedSites
 
     (folder / "study.toml").write_text(study.to_toml(), encoding="utf-8")
     SimulatedSites(

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from pate_fed.disk import read_json
 from pate_fed.errors import InputError
 from pate_fed.format import printable
-from pate_fed.runtime.run_dir import state_home
+from pate_fed.runtime.state_home import state_home
 
 if TYPE_CHECKING:
-    from clients.state_dir import LocalSettings
+    from clients.site_files import LocalSettings
 
 STATE_DIR_HELP = "the study's name, or the folder that the hospital ran with as --state-dir"
 
@@ -24,7 +24,7 @@ def state_dir_of(text: str) -> Path:
     Raises:
         InputError: there is none, or more than one.
     """
-    from clients.state_dir import LOCAL_SITE
+    from clients.site_files import LOCAL_SITE
 
     path = Path(text)
     if path.is_dir():
@@ -46,7 +46,7 @@ def settings_of(state_dir: Path) -> LocalSettings:
     Raises:
         InputError: no hospital ran there, or its site file is damaged.
     """
-    from clients.state_dir import LOCAL_SITE, LocalSettings
+    from clients.site_files import LOCAL_SITE, LocalSettings
 
     path = state_dir / LOCAL_SITE
     if not path.exists():
@@ -56,7 +56,7 @@ def settings_of(state_dir: Path) -> LocalSettings:
 
 def identity_of(state_dir: Path, given: str | None) -> Path | None:
     """The folder of a hospital's identity: as given, else of its last run; None where it had no keys."""
-    from clients.state_dir import LOCAL_SITE
+    from clients.site_files import LOCAL_SITE
 
     if given is not None:
         return Path(given)

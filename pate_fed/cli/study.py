@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from pate_fed.cli.parser import Parser, add_command, add_option
-from pate_fed.cli.study import add_new_action
+from pate_fed.cli.study_new import add_new_action
 from pate_fed.errors import InputError
 
 
@@ -52,7 +52,7 @@ def _days(text: str) -> int:
 
 def _study_schema(arguments: argparse.Namespace) -> int:
     from clients.policy import Policy
-    from pate_fed.config.template import json_schema, study_schema
+    from pate_fed.config.json_schema import json_schema, study_schema
 
     schema = json_schema(Policy, title="policy.toml of pate_fed") if arguments.policy else study_schema()
     print(json.dumps(schema, indent=2, ensure_ascii=False))

@@ -182,7 +182,7 @@ def _about_patients(found: InferredSchema) -> list[str]:
 
 def _deal(arguments: argparse.Namespace, out: Path, schema: Schema) -> tuple[list[Path], Path]:
     """The files of `--deal`, in a folder beside the study."""
-    from pate_fed.data.infer import deal_csv
+    from pate_fed.data.deal import deal_csv
 
     if len(arguments.csv) != 1 or arguments.pool is not None:
         raise InputError(f"--deal {arguments.deal}: goes with one --csv FILE, and makes the pool of it")

@@ -74,7 +74,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 def _run_all(combinations: Sequence[Combination], done: Sequence[bool], folder: Path) -> list[PateFedError]:
     """Run those that are not done; a run that fails stops no other. What went wrong, as it went wrong."""
-    from pate_fed.cli.sweep import Job, most_at_once, run_side_by_side
+    from pate_fed.cli.side_by_side import Job, most_at_once, run_side_by_side
 
     heads, left, errors = dict[Path, str](), list[Job](), list[PateFedError]()
     for number, (each, finished) in enumerate(zip(combinations, done, strict=True), 1):
@@ -255,9 +255,10 @@ def _set_aside(folder: Path) -> None:
 
 def _compare(combinations: Sequence[Combination], folder: Path) -> None:
     """Print all runs side by side, and write compare.html."""
-    from pate_fed.cli.run import print_comparison
+    from pate_fed.cli.compare import print_comparison
     from pate_fed.disk import write_result
-    from pate_fed.report.comparison import Comparison, load_run, render_comparison
+    from pate_fed.report.comparison import Comparison, load_run
+    from pate_fed.report.comparison_page import render_comparison
 
     runs = [
         load_run(folder / each.folder, name=each.folder, group=each.group)

@@ -7,8 +7,9 @@ from pathlib import Path
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
 from pate_fed.format import delta_text, epsilon_text
+from pate_fed.kinds.guarantee import require_meaningful, worst_epsilon
 from pate_fed.kinds.make import make_terms
-from pate_fed.kinds.terms import Terms, require_meaningful, worst_epsilon
+from pate_fed.kinds.terms import Terms
 
 
 def cost_text(terms_json: str) -> str:

@@ -15,7 +15,8 @@ from typing import Any
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.identity import Admission
 from pate_fed.identity.certificates import spoken
-from pate_fed.kinds.terms import Terms, worst_epsilon
+from pate_fed.kinds.guarantee import worst_epsilon
+from pate_fed.kinds.terms import Terms
 
 _WIDTH, _NAMES = 80, 12
 _NOT_STATED = "not stated"

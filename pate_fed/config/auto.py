@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pate_fed.config.auto import SUMS_EPSILON, Sums
 from pate_fed.config.defaults import USEFUL_LABELS, Ensemble, keeps_in_proportion, useful_offer
 from pate_fed.config.sections import CLASS_SUMS, VOTES
+from pate_fed.config.sums import SUMS_EPSILON, Sums
 from pate_fed.config.trust import AT_HOSPITALS, TrustModel
 from pate_fed.errors import InputError
 from pate_fed.format import counted

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.config.backend import INLINE
-from pate_fed.config.data import imply_models
+from pate_fed.config.own_data import imply_models
 from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.data import DATASETS
 from pate_fed.errors import InputError

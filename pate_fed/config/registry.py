@@ -27,7 +27,7 @@ from pate_fed.config.sections import (
 from pate_fed.data import DATASETS, Dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import RIDGE, STRATEGIES, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
-from pate_fed.learning.features.feature_map import FEATURE_MAPS
+from pate_fed.learning.features.settings import FEATURE_MAPS
 from pate_fed.structure import nearest
 from pate_fed.structure.parts import entry_points, full_name, is_part, load_part
 

@@ -13,20 +13,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pate_fed.config.auto import SUMS_EPSILON, Sums, fixed_way
+from pate_fed.config.about import About
+from pate_fed.config.auto import fixed_way
 from pate_fed.config.backend import AUTO, INLINE, RAY, Engine, cheaper_backend, cluster_address, cores
 from pate_fed.config.defaults import Ensemble, with_defaults
 from pate_fed.config.registry import own_names
 from pate_fed.config.sections import (
     CLASS_SUMS,
     INTERACTIVE,
-    About,
     Aggregation,
     Data,
     Parties,
     Privacy,
     Queries,
 )
+from pate_fed.config.sums import SUMS_EPSILON, Sums
 from pate_fed.config.trust import TrustModel
 from pate_fed.disk import read_toml
 from pate_fed.errors import InputError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pate_fed.data import Schema
-from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.structure import check, refusal, same_as, setting
 
 SUMS_EPSILON = 1.0

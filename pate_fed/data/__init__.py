@@ -23,7 +23,7 @@ from pate_fed.data.own import as_dataset, check_dataset, check_parts, from_parti
 from pate_fed.data.partition import is_scheme, partition, split_among_teachers, split_by_patient
 from pate_fed.data.preview import contact_sheet
 from pate_fed.data.schema import Schema
-from pate_fed.data.source import GlyphSettings
+from pate_fed.data.settings import GlyphSettings
 from pate_fed.data.table import Rows
 
 __all__ = [

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.source import DatasetSource, GlyphSettings, build_once, cache_root, read_manifest
+from pate_fed.data.cache import build_once, cache_root, read_manifest
+from pate_fed.data.settings import GlyphSettings
+from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 

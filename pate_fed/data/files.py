@@ -15,15 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.dataset import Dataset, pool_digest
-from pate_fed.data.pictures import (
-    DICOM_SUFFIXES,
-    PICTURE_SUFFIXES,
-    pictures_in,
-    read_arrays,
-    read_dicom,
-    read_labelled_images,
-    read_picture,
-)
+from pate_fed.data.dicom import DICOM_SUFFIXES, read_dicom
+from pate_fed.data.idx import read_labelled_images
+from pate_fed.data.pictures import PICTURE_SUFFIXES, pictures_in, read_arrays, read_picture
 from pate_fed.data.schema import Schema
 from pate_fed.data.table import LARGEST, UNLABELLED, Rows, read_table
 from pate_fed.errors import InputError

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.formats import CLASSES, find_cinic
-from pate_fed.data.pictures import read_labelled_images
+from pate_fed.data.cinic import CLASSES, find_cinic
+from pate_fed.data.idx import read_labelled_images
 from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError, naming_mismatch
 

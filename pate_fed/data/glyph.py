@@ -22,8 +22,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.glyph import GRID, INNER, SYMBOLS, DistanceMaps, fonts_digest, make_distance_maps
-from pate_fed.data.source import DatasetSource, GlyphSettings
+from pate_fed.data.glyph_raster import GRID, INNER, SYMBOLS, DistanceMaps, fonts_digest, make_distance_maps
+from pate_fed.data.settings import GlyphSettings
+from pate_fed.data.source import DatasetSource
 
 VERSION = 1  # raise it whenever an image changes
 SIDE = 28

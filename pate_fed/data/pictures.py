@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.pictures import read_images
+from pate_fed.data.idx import read_images
 from pate_fed.errors import InputError
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm", ".tif", ".tiff")

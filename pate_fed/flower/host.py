@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pate_fed.errors import PateFedError
 from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
-from pate_fed.runtime.addresses import check_security
+from pate_fed.runtime.security import check_security
 from pate_fed.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Host:
         Raises:
             PateFedError: the SuperLink does not start, or ends before its time.
         """
-        from pate_fed.flower.host import AdmittedHospitals
+        from pate_fed.flower.admitted import AdmittedHospitals
         from pate_fed.flower.superlink import SuperLink
 
         admitted = None
@@ -183,7 +183,8 @@ def _server_tls(authority: Authority) -> ServerTls:
     """The authority's keys for the SuperLink, with bounds by the terms that hospitals were admitted to."""
     from pate_fed.flower.superlink import ServerTls
     from pate_fed.flower.transport import LinkGuard
-    from pate_fed.kinds.terms import Terms, largest_messages
+    from pate_fed.kinds.guarantee import largest_messages
+    from pate_fed.kinds.terms import Terms
 
     keys, terms = authority.folder, Terms.from_json(authority.study.terms)
     guard = LinkGuard(most_bytes=largest_messages(terms).to_coordinator, hospitals=terms.num_clients)

@@ -30,7 +30,7 @@ from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.kinds.base import Bounds, Check, KindTerms
 from pate_fed.privacy import CoordinatorView, LedgerTerms, Protection
-from pate_fed.privacy.bounds.cost import Claim, Plain
+from pate_fed.privacy.bounds.claimed import Claim, Plain
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.privacy.mechanisms.events import NOISY_TOTALS, SECURE_SUM
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim, make_aggregator, own_mechanism
@@ -167,7 +167,7 @@ class OwnTerms(KindTerms):
 
     def words(self, terms: Terms) -> Words:
         """Those of `own_words.py`."""
-        from pate_fed.kinds.own import OwnWords
+        from pate_fed.kinds.own_words import OwnWords
 
         return OwnWords(terms, self)
 

@@ -12,7 +12,7 @@ from pate_fed.config.sections import CLASS_SUMS, Privacy, Queries
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.kinds.base import SHA256, Bounds, Check, KindTerms
-from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.privacy import CoordinatorView, LedgerTerms, Protection
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.privacy.mechanisms.class_sums import (
@@ -145,7 +145,7 @@ class SumTerms(KindTerms):
 
     def words(self, terms: Terms) -> Words:
         """Those of `sums_words.py`."""
-        from pate_fed.kinds.sums import SumWords
+        from pate_fed.kinds.sums_words import SumWords
 
         return SumWords(terms, self)
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pate_fed.config.sections import MOST_CLASSES, MOST_INPUTS, About, Data, Parties, Privacy
+from pate_fed.config.about import About
+from pate_fed.config.sections import MOST_CLASSES, MOST_INPUTS, Data, Parties, Privacy
 from pate_fed.config.trust import MOST_PARTIES, TrustModel
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
@@ -19,7 +20,7 @@ from pate_fed.kinds.votes import VoteTerms
 from pate_fed.kinds.words import Words
 from pate_fed.privacy import CoordinatorView, LedgerTerms
 from pate_fed.privacy.protection import Assumptions
-from pate_fed.protocol.messages import Agreed
+from pate_fed.protocol.agreed import Agreed
 from pate_fed.structure import check, entries, from_plain, nearest, refusal, same_as, setting
 
 KINDS: dict[str, type[KindTerms]] = {

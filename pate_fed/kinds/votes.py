@@ -29,7 +29,7 @@ from pate_fed.privacy import (
     Protection,
     SanitiseSettings,
 )
-from pate_fed.privacy.bounds.cost import Claim
+from pate_fed.privacy.bounds.claimed import Claim
 from pate_fed.privacy.mechanisms.data_dependent import check_sanitisable
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise

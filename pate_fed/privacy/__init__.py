@@ -13,9 +13,10 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # each name is imported when it is asked for: settings need a few light ones
 if TYPE_CHECKING:
-    from pate_fed.privacy.accounting import Accountant, BudgetFilter
+    from pate_fed.privacy.accounting import Accountant
     from pate_fed.privacy.bounds.control import capped_cost_epsilon
     from pate_fed.privacy.bounds.cost import epsilon_of
+    from pate_fed.privacy.filter import BudgetFilter
     from pate_fed.privacy.ledger.ledger import Ledger
     from pate_fed.privacy.ledger.report import verify
     from pate_fed.privacy.ledger.terms import LedgerTerms

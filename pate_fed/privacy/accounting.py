@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pate_fed.errors import InputError
 from pate_fed.format import counted
-from pate_fed.privacy.accounting import BudgetFilter, pld_epsilon
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import NOTHING, Cost
+from pate_fed.privacy.bounds.profiles import pld_epsilon
 from pate_fed.privacy.checks import check_count
+from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.mechanisms.events import (
     Mechanism,
     PrivacyEvent,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol.messages import digest_of
+from pate_fed.protocol.agreed import digest_of
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.structure import Setting, SettingError, entries, from_record, setting, to_record
 
@@ -229,7 +229,7 @@ class RefusalReply(_Message):
 class EndRequest(_Message):
     """Coordinator to hospital: the study is over; `exit_code` and `summary` are the coordinator's own.
 
-    `receipt` is a signed `pate_fed.identity.keys.Receipt` of what came from this hospital; empty where the
+    `receipt` is a signed `pate_fed.identity.receipt.Receipt` of what came from this hospital; empty where the
     coordinator has no keys.
 
     Raises:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.format import FEW_TRIALS, accuracy_text, counted, share_text, wilson_interval
-from pate_fed.report.accuracy import Calibration
+from pate_fed.report.calibration import Calibration
 
 Ints = NDArray[np.int64]
 

@@ -10,9 +10,10 @@ from statistics import fmean, stdev
 
 from pate_fed.format import delta_text, epsilon_text, share_text, wilson_interval
 from pate_fed.report.comparison import Comparison, RunToCompare
-from pate_fed.report.figures import compare_curves
-from pate_fed.report.html import in_columns, render_page
-from pate_fed.report.plots import Chart, Figure, nice_ticks
+from pate_fed.report.curves import compare_curves
+from pate_fed.report.page import in_columns, render_page
+from pate_fed.report.plots import Figure
+from pate_fed.report.svg import Chart, nice_ticks
 
 _MOST_NAMES = 8  # with more points, names stand in the table alone
 _SHIFT = 13.0  # between points of the same ε, which would lie on each other

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pate_fed.format import accuracy_text, share_text
-from pate_fed.report.plots import Chart, Figure, compact, nice_ticks
+from pate_fed.report.plots import Figure
 from pate_fed.report.result import RunResult
+from pate_fed.report.svg import Chart, compact, nice_ticks
 
 _SERIES = ("c1", "c2", "c3", "c4", "c5", "c6")
 

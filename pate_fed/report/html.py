@@ -8,8 +8,10 @@ from typing import Any
 
 from pate_fed.disk import write_result
 from pate_fed.format import duration_text, epsilon_text
-from pate_fed.report import figures, plots, text
-from pate_fed.report.html import contact_sheet, data_uri, glossary, in_columns, plain_answers, render_page
+from pate_fed.report import curves, plots, quality, text
+from pate_fed.report.page import in_columns, render_page
+from pate_fed.report.plain_words import glossary, plain_answers
+from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
 
 
@@ -55,12 +57,12 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
 def _groups(result: RunResult, *, publishable: bool) -> list[tuple[str, list[list[plots.Figure]]]]:
     """Titles, each with its figures in columns."""
     agreement = None if publishable else plots.top_vote_histogram(result)
-    accuracy = figures.accuracy_bars(result, publishable=publishable)
-    matrix, curve = plots.confusion_matrix(result), figures.test_accuracy_curve(result)
-    sure = figures.calibration_curve(result)
+    accuracy = quality.accuracy_bars(result, publishable=publishable)
+    matrix, curve = plots.confusion_matrix(result), curves.test_accuracy_curve(result)
+    sure = quality.calibration_curve(result)
     privacy = ("Privacy over the run", [plots.epsilon_curve(result), agreement])
-    good = ("How good it is", [accuracy, figures.recall_bars(result), sure, matrix, curve])
-    learnt = ("How the student learnt", [*figures.learning_curves(result), _samples(result)])
+    good = ("How good it is", [accuracy, quality.recall_bars(result), sure, matrix, curve])
+    learnt = ("How the student learnt", [*curves.learning_curves(result), _samples(result)])
     groups: list[tuple[str, Sequence[plots.Figure | None]]] = (
         [good, privacy] if publishable else [privacy, good, learnt]
     )

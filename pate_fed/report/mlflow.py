@@ -11,8 +11,8 @@ from typing import Any
 
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.report.export import epoch_rows, figure_rows, spending_rows
 from pate_fed.report.result import RunResult
+from pate_fed.report.tables import epoch_rows, figure_rows, spending_rows
 from pate_fed.report.text import describe_terms
 
 STORE = "mlflow.db"

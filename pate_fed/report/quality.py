@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from pate_fed.format import FEW_TRIALS, accuracy_text, share_text, wilson_interval
 from pate_fed.report.accuracy import Accuracy, Recall
-from pate_fed.report.plots import WIDTH, Canvas, Chart, Figure, Scale
+from pate_fed.report.plots import Figure
 from pate_fed.report.result import RunResult
+from pate_fed.report.svg import WIDTH, Canvas, Chart, Scale
 
 _MOST_BARS = 20  # classes; of more those of least recall are drawn
 _MANY = 10_000  # inputs of a class: more do not fit beside its bar

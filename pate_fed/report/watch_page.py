@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.format import counted, delta_text, duration_text, epsilon_text, share_text
-from pate_fed.report import figures, plots
-from pate_fed.report.html import asset, in_columns, render_page
+from pate_fed.report import curves, plots, quality
 from pate_fed.report.log import Taught, Voted
-from pate_fed.report.plots import WIDTH, Canvas, Scale
+from pate_fed.report.page import asset, in_columns, render_page
+from pate_fed.report.svg import WIDTH, Canvas, Scale
 from pate_fed.report.watching import (
     Snapshot,
     heard_of,
@@ -101,8 +101,8 @@ def _figures(now: Snapshot, *, analyst: bool) -> list[plots.Figure | None]:
     return [
         plots.epsilon_curve(result),
         _class_bars(now),
-        figures.test_accuracy_curve(result),
-        figures.accuracy_bars(result, publishable=not analyst) if now.over else None,
+        curves.test_accuracy_curve(result),
+        quality.accuracy_bars(result, publishable=not analyst) if now.over else None,
         plots.top_vote_histogram(result) if analyst else None,
     ]
 

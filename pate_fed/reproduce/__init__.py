@@ -12,17 +12,20 @@ from dataclasses import replace
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.class_sums import reproduce_sums_of_images, reproduce_sums_of_tables
-from pate_fed.reproduce.default_student import reproduce_default_student, reproduce_student_schedule
+from pate_fed.reproduce.default_student import reproduce_default_student
 from pate_fed.reproduce.driver import Log, Reproduction
+from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
 from pate_fed.reproduce.interactive import reproduce_interactive
 from pate_fed.reproduce.label_dp import reproduce_label_dp
 from pate_fed.reproduce.mnist import reproduce_mnist
 from pate_fed.reproduce.mnist2017 import reproduce_mnist_2017
 from pate_fed.reproduce.questions import reproduce_questions
+from pate_fed.reproduce.student_schedule import reproduce_student_schedule
 from pate_fed.reproduce.tables import reproduce_tables
-from pate_fed.reproduce.threshold import reproduce_frontier, reproduce_threshold
-from pate_fed.reproduce.uncertain import reproduce_uncertain, reproduce_wide
+from pate_fed.reproduce.threshold import reproduce_threshold
+from pate_fed.reproduce.uncertain import reproduce_uncertain
+from pate_fed.reproduce.wide_kernels import reproduce_wide
 from pate_fed.runtime.workers import cores
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "reproduce", "usual_workers"]
@@ -53,7 +56,7 @@ REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 
 def usual_workers(name: str, device: str) -> int:
     """The processes that `name` takes where nobody says how many: one a core, on a GPU one."""
-    from pate_fed.learning.tensors import resolve_device
+    from pate_fed.learning.device import resolve_device
 
     takes_workers = name in _MAKERS and "--workers" in _MAKERS[name][1]
     return cores() if takes_workers and resolve_device(device) == "cpu" else 1

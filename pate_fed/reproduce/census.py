@@ -35,8 +35,9 @@ from pate_fed.privacy import (
     data_dependent_epsilon_do_not_publish,
     epsilon_of,
 )
-from pate_fed.reproduce.columns import Cell, write_rows
+from pate_fed.reproduce.columns import Cell
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
+from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import inputs_of, kept_totals
 
 TEACHERS, LABELS, SCALE, DELTA, TREES = 250, 500, 20.0, 1e-5, 100

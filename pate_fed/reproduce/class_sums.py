@@ -28,7 +28,8 @@ from pate_fed.data import Dataset, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
 from pate_fed.learning.features.build import build_feature_map
-from pate_fed.learning.features.feature_map import BINS, HOG, KERNEL, RANDOM, FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import FeatureMap
+from pate_fed.learning.features.settings import BINS, HOG, KERNEL, RANDOM, FeatureSettings
 from pate_fed.learning.students.class_sums import fit_sums_student
 from pate_fed.privacy import SeededNoise
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SumShape, least_sigma

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from pate_fed.format import epsilon_text
-from pate_fed.reproduce.columns import task_of
+from pate_fed.reproduce.rows import task_of
 
 EPSILON = "ε"
 Row = TypeVar("Row")

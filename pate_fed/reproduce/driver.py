@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError
-from pate_fed.reproduce.columns import append_row, bind_rows, read_rows, task_of
-from pate_fed.reproduce.driver import store_result
+from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, task_of
+from pate_fed.reproduce.stored import store_result
 from pate_fed.runtime.workers import as_ready
 
 Row = TypeVar("Row")

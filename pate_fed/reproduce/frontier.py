@@ -27,14 +27,8 @@ from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import (
-    StudentRow,
-    affordable_sigma2,
-    draw_panels,
-    plot_curves,
-    release_labels,
-    train_and_test,
-)
+from pate_fed.reproduce.measures import StudentRow, affordable_sigma2, release_labels, train_and_test
+from pate_fed.reproduce.pictures import draw_panels, plot_curves
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
 DELTA = 1e-5

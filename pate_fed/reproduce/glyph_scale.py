@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import load_dataset
-from pate_fed.data.source import GlyphSettings
+from pate_fed.data.settings import GlyphSettings
 from pate_fed.format import delta_text
 from pate_fed.privacy import (
     ConfidentGNMax,
@@ -35,8 +35,9 @@ from pate_fed.privacy import (
 )
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import COLOURS, draw_panels, least_noise
+from pate_fed.reproduce.measures import least_noise
 from pate_fed.reproduce.mnist2017 import gaps
+from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.votes import ensemble_size, ensemble_totals, inputs_of
 
 NAME = "scalable-glyph"

@@ -33,9 +33,11 @@ from pate_fed.privacy import (
     epsilon_of,
     total_cost,
 )
-from pate_fed.reproduce.columns import EPSILON, Column, cells_of, mean_and_sd, student_table, task_of
+from pate_fed.reproduce.columns import EPSILON, Column, cells_of, mean_and_sd, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import StudentRow, draw_panels, plot_curves, train_and_test
+from pate_fed.reproduce.measures import StudentRow, train_and_test
+from pate_fed.reproduce.pictures import draw_panels, plot_curves
+from pate_fed.reproduce.rows import task_of
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, ensemble_totals, inputs_of
 
 if TYPE_CHECKING:

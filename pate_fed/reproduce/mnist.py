@@ -22,9 +22,11 @@ from pate_fed.data import Dataset
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, data_dependent_epsilon_do_not_publish, epsilon_of
-from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table, write_rows
+from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import COLOURS, StudentRow, draw_panels, release_labels, train_and_test
+from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
+from pate_fed.reproduce.pictures import COLOURS, draw_panels
+from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, inputs_of, read_totals
 
 THRESHOLD, SIGMA1, SIGMA2, DELTA = 200.0, 150.0, 40.0, 1e-5

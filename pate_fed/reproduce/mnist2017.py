@@ -28,10 +28,12 @@ from pate_fed.data import Dataset
 from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, LNMax, SeededNoise, epsilon_of
-from pate_fed.privacy.bounds.gnmax import lnmax_log_moments, moments_epsilon
-from pate_fed.reproduce.columns import EPSILON, Column, cells_of, student_table, write_rows
+from pate_fed.privacy.bounds.lnmax import lnmax_log_moments, moments_epsilon
+from pate_fed.reproduce.columns import EPSILON, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import COLOURS, StudentRow, draw_panels, release_labels, train_and_test
+from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
+from pate_fed.reproduce.pictures import COLOURS, draw_panels
+from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, ensemble_totals, inputs_of
 
 NAME = "pate-2017-mnist"

@@ -29,7 +29,8 @@ from pate_fed.learning import STRATEGIES, StudentSettings, choose_order, expert_
 from pate_fed.privacy import RECORD, GNMax, SeededNoise, epsilon_of
 from pate_fed.reproduce.columns import ACCURACY, EPSILON, Cell, Column, cells_of, student_table, text_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import StudentRow, draw_panels, plot_curves, train_and_test
+from pate_fed.reproduce.measures import StudentRow, train_and_test
+from pate_fed.reproduce.pictures import draw_panels, plot_curves
 from pate_fed.reproduce.votes import PLAIN_RIDGE, ensemble_size, ensemble_totals, inputs_of
 
 NAME = "pate-2017-questions"

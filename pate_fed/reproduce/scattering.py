@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 from scipy import fft
 
-from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import FeatureMap
 from pate_fed.learning.features.kernel import rounded_down
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.learning.networks.encoder import ENOUGH, fit_encoder, leading_directions
 from pate_fed.structure import to_plain
 

@@ -36,16 +36,11 @@ from pate_fed.data import Dataset
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
-from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table, write_rows
+from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import (
-    COLOURS,
-    ReleasedLabels,
-    StudentRow,
-    draw_panels,
-    release_labels,
-    train_and_test,
-)
+from pate_fed.reproduce.measures import ReleasedLabels, StudentRow, release_labels, train_and_test
+from pate_fed.reproduce.pictures import COLOURS, draw_panels
+from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
 LABELS, DELTA = 2200, 1e-5

@@ -160,7 +160,7 @@ def _digest(numbers: NDArray[np.generic]) -> str:
 
 def _votes(plan: Reproduction, dataset: Dataset, teacher: str, parts: list[Ints]) -> Iterable[Ints]:
     """Each teacher's classes for the queries, as they are ready."""
-    from pate_fed.learning.tensors import resolve_device
+    from pate_fed.learning.device import resolve_device
 
     if teacher == "encoder-head":
         return _head_votes(dataset, parts, device=plan.device, moved=True)
@@ -206,10 +206,10 @@ def _head_votes(dataset: Dataset, parts: list[Ints], *, device: str, moved: bool
     """Votes of heads on the public encoder, many fitted at once; `moved` with moved copies of the records."""
     import torch
 
+    from pate_fed.learning.inputs import to_tensor
     from pate_fed.learning.networks.encoder import fit_encoder
     from pate_fed.learning.networks.heads import TEACHER_RIDGE, head_scores
-    from pate_fed.learning.teachers.network import shifted_copies
-    from pate_fed.learning.tensors import to_tensor
+    from pate_fed.learning.teachers.closed_form import shifted_copies
 
     asked = dataset.public_images[: dataset.num_queries]
     encoder = fit_encoder(asked)

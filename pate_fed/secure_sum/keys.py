@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.secure_sum.keys import digest, pack
+from pate_fed.secure_sum.codec import digest, pack
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64

@@ -22,18 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
-from pate_fed.secure_sum.keys import (
-    KEY_BYTES,
-    SIGNATURE_BYTES,
-    TAG_BYTES,
-    Identity,
-    Record,
-    Value,
-    digest,
-    pack,
-    unpack,
-    verify,
-)
+from pate_fed.secure_sum.codec import Record, Value, digest, pack, unpack
+from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES, Identity, verify
 from pate_fed.secure_sum.masks import Vector
 from pate_fed.secure_sum.shamir import MAX_SHARES, SECRET_BYTES
 from pate_fed.structure import (

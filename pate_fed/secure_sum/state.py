@@ -18,8 +18,9 @@ import numpy as np
 
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum import shamir
+from pate_fed.secure_sum.codec import Record, Value, pack, unpack
 from pate_fed.secure_sum.dealing import Seat
-from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey, Record, Value, pack, unpack
+from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey
 from pate_fed.secure_sum.messages import BatchOpening, Enrolment, Positions, Roster
 from pate_fed.secure_sum.roster import Members, read_roster
 

@@ -19,11 +19,11 @@ from pate_fed.structure.declarations import (
     Setting,
     SettingError,
     entries,
-    nearest,
     same_as,
     setting,
 )
 from pate_fed.structure.values import check, fit, from_plain, from_record, refusal, to_plain, to_record
+from pate_fed.structure.wording import nearest
 
 __all__ = [
     "PARTY_NAME",

@@ -12,17 +12,9 @@ from typing import Any, TypeVar, get_args, get_origin
 import numpy as np
 
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.structure.declarations import (
-    PART_NAME,
-    Setting,
-    SettingError,
-    entries,
-    members,
-    nearest,
-    shown,
-    wanted,
-)
-from pate_fed.structure.values import pack, unpack
+from pate_fed.structure.arrays import pack, unpack
+from pate_fed.structure.declarations import PART_NAME, Setting, SettingError, entries, members
+from pate_fed.structure.wording import nearest, shown, wanted
 
 T = TypeVar("T")
 

@@ -8,9 +8,10 @@ from statistics import mean, stdev
 import numpy as np
 import pytest
 
-from pate_fed.cli.demo import CLASSES, COLUMNS, SITES, alone, drawn_patients
+from pate_fed.cli.demo import alone, drawn_patients
+from pate_fed.cli.demo_patients import CLASSES, COLUMNS, SITES
 from pate_fed.learning.features.build import build_feature_map
-from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.learning.students.class_sums import fit_sums_student
 from pate_fed.privacy import SeededNoise
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SumShape, least_share

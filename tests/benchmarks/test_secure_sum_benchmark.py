@@ -19,7 +19,8 @@ import pytest
 from costs import Cost, watched
 
 from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
-from pate_fed.secure_sum.keys import pack, verify
+from pate_fed.secure_sum.codec import pack
+from pate_fed.secure_sum.keys import verify
 from pate_fed.secure_sum.roster import _first_unsigned
 
 pytestmark = pytest.mark.benchmark

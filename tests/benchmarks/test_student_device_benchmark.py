@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pate_fed.learning.tensors import image_shape, resolve_device, seeded, to_tensor
 from torch import Tensor
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import StudentSettings
+from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.inputs import image_shape, to_tensor
 from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.gan import GANTrainer
 

@@ -13,7 +13,7 @@ import pytest
 from builders import make_label_terms
 
 from clients.state_dir import default_state_dir
-from pate_fed.cli.terms import open_pool
+from pate_fed.cli.pool_preview import open_pool
 from pate_fed.identity import Admission
 from pate_fed.kinds.terms import Terms
 

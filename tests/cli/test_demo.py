@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pate_fed.cli import demo, label_dp, rehearse, sweep
-from pate_fed.cli.demo import SITES
+from pate_fed.cli import demo, join, label_dp, sweep
+from pate_fed.cli.demo_patients import SITES
 from pate_fed.cli.main import main
 from pate_fed.config.study import read_study
 
@@ -44,7 +44,7 @@ def test_a_demonstration_that_waits_is_run_where_it_is(
         (("demo", "hospitals", "folder", "--run"), demo, "run_demo"),
         (("label-dp", "--dataset", "glyph", "--epsilon", "1"), label_dp, "_run"),
         (("sweep", "study.toml", "--run-dir", "runs", "--set", "queries.labels=3,4"), sweep, "_run_all"),
-        (("hospital", "join", "folder", "--data", "north.csv"), rehearse, "join"),
+        (("hospital", "join", "folder", "--data", "north.csv"), join, "join"),
     ],
 )
 def test_a_study_is_no_failure_where_what_its_command_says_is_lost(

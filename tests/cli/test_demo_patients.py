@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from pate_fed.cli.demo import COLUMNS, SITES, draw_patients
+from pate_fed.cli.demo_patients import COLUMNS, SITES, draw_patients
 
 
 def test_hospitals_share_out_all_ages() -> None:

@@ -32,7 +32,7 @@ from flwr.common.config import flatten_dict
 from flwr.supercore import object_ref
 
 import pate_fed
-from clients.state_dir import LOCAL_SITE, SITE_VARIABLE
+from clients.site_files import LOCAL_SITE, SITE_VARIABLE
 from pate_fed import Run, make_client_app, make_server_app
 from pate_fed.cli import flower_app
 from pate_fed.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from builders import make_terms
 
-from pate_fed.cli.rehearse import gain_lines
+from pate_fed.cli.gain import gain_lines
 from pate_fed.data import Rows, Schema
 from pate_fed.learning import TeacherSettings
 

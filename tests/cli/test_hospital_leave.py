@@ -14,7 +14,7 @@ from clients.account import Account, state_id
 from clients.journal import Journal
 from clients.leave import STATEMENT_FILE, has_left
 from clients.log import HospitalLog
-from clients.state_dir import LOCAL_SITE, LocalSettings
+from clients.site_files import LOCAL_SITE, LocalSettings
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import AnswerReply, Question, SumReply
 

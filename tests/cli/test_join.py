@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pate_fed.cli import rehearse
+from pate_fed.cli import join
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         seen.append(command)
         return 4
 
-    monkeypatch.setattr(rehearse, "run_client", client)
+    monkeypatch.setattr(join, "run_client", client)
     return seen
 
 
@@ -35,7 +35,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         looked.append(requirements.what)
         return []
 
-    monkeypatch.setattr(rehearse, "machine_findings", findings)
+    monkeypatch.setattr(join, "machine_findings", findings)
     return looked
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import make_sum_terms, make_terms
 
-from pate_fed.cli.rehearse import hexdump, mask_once, masked_lines, plain_lines
+from pate_fed.cli.message_preview import hexdump, mask_once, masked_lines, plain_lines
 from pate_fed.flower.records import wire_parts
 from pate_fed.protocol.messages import AnswerReply, Question, SumReply
 

@@ -19,7 +19,7 @@ import pytest
 from saved_runs import LABELS, RECORD, SUMS, events, make_outcome, make_study, save_run
 
 from pate_fed.cli.main import main
-from pate_fed.report.accuracy import Calibration
+from pate_fed.report.calibration import Calibration
 from pate_fed.report.html import write_report
 from pate_fed.report.log import RunLog, Waiting, read_result
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import make_label_terms, make_terms, vary
 
-from pate_fed.cli.terms import open_pool, preview
+from pate_fed.cli.pool_preview import open_pool, preview
 from pate_fed.data import Schema, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings

@@ -19,7 +19,7 @@ from pate_fed.config.sections import Queries
 from pate_fed.data import pool_digest
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.features.build import build_feature_map
-from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.student import Student

@@ -17,7 +17,7 @@ from builders import make_label_terms, vary
 
 from clients.kinds.votes import count_votes, train_missing
 from clients.local import LocalSite, local_site
-from clients.state_dir import LocalSettings
+from clients.site_files import LocalSettings
 from pate_fed.cli.terms import make_terms_of
 from pate_fed.config.sections import Aggregation
 from pate_fed.config.study import read_study

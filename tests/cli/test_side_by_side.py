@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from builders import SMALL_STUDY, vary
 
-from pate_fed.cli import sweep
+from pate_fed.cli import side_by_side
 from pate_fed.cli.sweep import combine
 
 CHILD = """
@@ -36,19 +36,19 @@ def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Runs that only wait, as processes; the folder where theirs go."""
     (tmp_path / "sleeping_child.py").write_text(CHILD, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(sweep, "CHILD", "sleeping_child")
+    monkeypatch.setattr(side_by_side, "CHILD", "sleeping_child")
     return tmp_path / "runs"
 
 
-def _jobs(folder: Path, *sigmas: float) -> list[sweep.Job]:
+def _jobs(folder: Path, *sigmas: float) -> list[side_by_side.Job]:
     values = tomllib.loads(SMALL_STUDY)
     found = combine(values, [f"aggregation.sigma2={','.join(map(str, sigmas))}"], seeds=None, where="x")
-    return [sweep.Job(study=each.study, folder=folder / each.folder) for each in found]
+    return [side_by_side.Job(study=each.study, folder=folder / each.folder) for each in found]
 
 
 def test_as_many_run_at_once_as_are_meant_and_one_that_fails_stops_no_other(children: Path) -> None:
     told: list[tuple[str, str]] = []
-    sweep.run_side_by_side(
+    side_by_side.run_side_by_side(
         _jobs(children, 2.0, 8.0, 4.0),
         at_once=2,
         begin=lambda job: told.append(("begins", job.folder.name)),
@@ -61,21 +61,23 @@ def test_as_many_run_at_once_as_are_meant_and_one_that_fails_stops_no_other(chil
 
 
 def test_an_interruption_ends_all_that_run(children: Path) -> None:
-    def begin(job: sweep.Job) -> None:
+    def begin(job: side_by_side.Job) -> None:
         if job.folder.name == "sigma2-2.0":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sweep.run_side_by_side(_jobs(children, 9.0, 2.0), at_once=2, begin=begin, end=lambda job, error: None)
+        side_by_side.run_side_by_side(
+            _jobs(children, 9.0, 2.0), at_once=2, begin=begin, end=lambda job, error: None
+        )
     assert not (children / "sigma2-9.0" / "ended").exists()
 
 
 def test_runs_that_take_every_core_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pate_fed.config.backend.cores", lambda: 3)
-    monkeypatch.setattr(sweep, "_MEMORY", 1)
+    monkeypatch.setattr(side_by_side, "_MEMORY", 1)
     jobs = [job.study for job in _jobs(Path("x"), 1.0, 2.0, 3.0, 4.0)]
     on_cpu = [vary(each, device="cpu") for each in jobs]
-    assert sweep.most_at_once(on_cpu) == 3 and sweep.most_at_once(on_cpu[:2]) == 2
-    assert sweep.most_at_once([vary(each, backend="ray") for each in on_cpu]) == 1
-    monkeypatch.setattr(sweep, "_MEMORY", 2**60)
-    assert sweep.most_at_once(on_cpu) == 1
+    assert side_by_side.most_at_once(on_cpu) == 3 and side_by_side.most_at_once(on_cpu[:2]) == 2
+    assert side_by_side.most_at_once([vary(each, backend="ray") for each in on_cpu]) == 1
+    monkeypatch.setattr(side_by_side, "_MEMORY", 2**60)
+    assert side_by_side.most_at_once(on_cpu) == 1

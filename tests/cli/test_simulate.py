@@ -16,7 +16,7 @@ import own_parts
 import pytest
 from builders import SMALL_STUDY
 
-from clients.state_dir import SITE_VARIABLE, SimulatedSites
+from clients.site_files import SITE_VARIABLE, SimulatedSites
 from pate_fed import Run, Step, simulate
 from pate_fed.cli.simulate import _write_site
 from pate_fed.config.backend import INLINE, RAY, Engine

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clients.state_dir import LocalSettings
-from pate_fed.cli.hospital_log import identity_of, settings_of, state_dir_of
+from clients.site_files import LocalSettings
+from pate_fed.cli.state_dirs import identity_of, settings_of, state_dir_of
 from pate_fed.errors import InputError
 
 

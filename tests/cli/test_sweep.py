@@ -46,7 +46,7 @@ class Simulated:
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> Simulated:
     found = Simulated()
-    monkeypatch.setattr("pate_fed.cli.sweep.most_at_once", lambda studies: 1)
+    monkeypatch.setattr("pate_fed.cli.side_by_side.most_at_once", lambda studies: 1)
     monkeypatch.setattr("pate_fed.cli.simulate.simulate", found)
     return found
 

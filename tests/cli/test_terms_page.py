@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from builders import THEIRS, make_label_terms, make_sum_terms, make_terms, own_map_terms, vary
 
-from pate_fed.cli.terms import make_page
-from pate_fed.config.sections import About
+from pate_fed.cli.terms_page import make_page
+from pate_fed.config.about import About
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.format import epsilon_text
-from pate_fed.kinds.terms import Terms, worst_epsilon
+from pate_fed.kinds.guarantee import worst_epsilon
+from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TeacherSettings
 
 SCHEMA = Schema(

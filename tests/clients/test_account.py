@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from builders import make_label_terms, make_terms, vary
 
-from clients.account import PUBLIC, Account, StudyCost, account_folder, state_id, total_epsilon
+from clients.account import Account, account_folder, state_id
 from clients.policy import Policy
+from clients.study_cost import PUBLIC, StudyCost, total_epsilon
 from pate_fed.errors import InputError
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.refusals import Refusal

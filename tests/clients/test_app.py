@@ -15,7 +15,7 @@ from flwr.app import Message
 
 import clients.app
 from clients.app import note_sent, refuse_bundle
-from clients.state_dir import LOCAL_SITE, SITE_VARIABLE, LocalSettings
+from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import (

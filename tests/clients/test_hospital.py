@@ -23,9 +23,9 @@ from clients.local import read_site
 from clients.log import Answered, read_events
 from clients.policy import Policy
 from clients.site import SITE_VARIABLE, LocalSettings, Site
+from pate_fed.config.json_schema import json_schema
 from pate_fed.config.sections import Aggregation
 from pate_fed.config.study import Study
-from pate_fed.config.template import json_schema
 from pate_fed.flower.compat import set_identity, stamp
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.kinds.make import make_terms, public_file

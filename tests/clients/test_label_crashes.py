@@ -14,7 +14,7 @@ prepare_environment()
 
 from clients.hospital import Hospital
 from clients.local import local_site
-from clients.state_dir import LocalSettings
+from clients.site_files import LocalSettings
 from pate_fed.kinds.make import PublicPool, label_terms
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import AnswerReply, JoinReply, JoinRequest, Question

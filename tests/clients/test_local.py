@@ -14,7 +14,7 @@ from clients.hospital import Hospital
 from clients.kinds.votes import VoteSide
 from clients.local import LocalSite, check_records, kind_of, local_site
 from clients.log import HospitalLog
-from clients.state_dir import LocalSettings
+from clients.site_files import LocalSettings
 from pate_fed.config.sections import Parties
 from pate_fed.data import Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from builders import make_terms
 
-from clients.log import HEAD_FILE, LOG_FILE, HospitalLog, keep_receipt
+from clients.log import HEAD_FILE, LOG_FILE, HospitalLog
 from clients.log_check import LogCheck, check_log
+from clients.receipts import keep_receipt
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity import Authority, HospitalIdentity
 from pate_fed.identity.admission import ADMISSION_FILE
-from pate_fed.identity.keys import KEY_FILE, Receipt
+from pate_fed.identity.keys import KEY_FILE
+from pate_fed.identity.receipt import Receipt
 from pate_fed.protocol.messages import EndReply, JoinReply, RefusalReply, record_digest
 from pate_fed.protocol.refusals import Refusal
 

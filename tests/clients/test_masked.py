@@ -17,12 +17,12 @@ from pate_fed.kinds.terms import Terms
 
 prepare_environment()
 
-import clients.base
+import clients.masked
 import clients.site
-from clients.base import forget_replies, is_sound
 from clients.hospital import Hospital
+from clients.masked import forget_replies, is_sound
 from clients.site import Site
-from clients.state_dir import LocalSettings
+from clients.site_files import LocalSettings
 from pate_fed.config.backend import Engine
 from pate_fed.config.sections import Aggregation, Data, Parties
 from pate_fed.config.study import Study
@@ -257,7 +257,7 @@ def test_only_simulated_hospitals_share_what_they_agreed_on(
     simulated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played = PlayedSeats()
-    monkeypatch.setattr(clients.base, "_PLAYED", played)
+    monkeypatch.setattr(clients.masked, "_PLAYED", played)
     made = Federation(MASKED, tmp_path)
     made.hospitals = [Hospital(replace(site, simulated=simulated)) for site in made.sites]
     made.close()
@@ -287,11 +287,11 @@ def test_only_a_simulation_of_one_process_keeps_its_machines_in_memory(
     assert [(tmp_path / "n" / f"p{number}" / "secure_sum").exists() for number in range(PARTIES)] == [
         not in_memory
     ] * PARTIES
-    kept = [folder for folder in clients.base._MACHINES if folder.is_relative_to(tmp_path)]
+    kept = [folder for folder in clients.masked._MACHINES if folder.is_relative_to(tmp_path)]
     assert len(kept) == (PARTIES if in_memory else 0)
     for number in range(PARTIES if in_memory else 0):
         forget_replies(sites[number], tmp_path / "n" / f"p{number}")
-    assert not [folder for folder in clients.base._MACHINES if folder.is_relative_to(tmp_path)]
+    assert not [folder for folder in clients.masked._MACHINES if folder.is_relative_to(tmp_path)]
 
 
 def test_only_a_simulation_repeats_its_noise(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ prepare_environment()
 from clients.hospital import Hospital
 from clients.node import SentStudy, play_parties
 from clients.site import Site, neighbours, simulated_site
-from clients.state_dir import SITE_VARIABLE
+from clients.site_files import SITE_VARIABLE
 from pate_fed.config.data import data_digest, records_digest
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset

@@ -19,11 +19,12 @@ from builders import (
 from clients.policy import Policy, find_policy
 from pate_fed.config.sections import Aggregation
 from pate_fed.errors import InputError
+from pate_fed.kinds.guarantee import worst_epsilon
 from pate_fed.kinds.sums import SumTerms
-from pate_fed.kinds.terms import Terms, worst_epsilon
+from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TeacherSettings
-from pate_fed.learning.features.feature_map import FeatureSettings
-from pate_fed.privacy.bounds.cost import CLAIMED_ORDERS, Claim
+from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.privacy.bounds.claimed import CLAIMED_ORDERS, Claim
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import Demands
 from pate_fed.structure.parts import PartIdentity

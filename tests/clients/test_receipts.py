@@ -9,10 +9,10 @@ import pytest
 from builders import make_terms
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from clients.log import keep_receipt, read_receipts
+from clients.receipts import keep_receipt, read_receipts
 from pate_fed.errors import IntegrityError
 from pate_fed.identity import Authority
-from pate_fed.identity.keys import Receipt
+from pate_fed.identity.receipt import Receipt
 
 RECEIPT = Receipt(hospital="north", terms_digest=make_terms().digest, received=("00" * 32,))
 
@@ -36,7 +36,7 @@ def test_receipts_are_kept_beside_each_other_and_read_back(
 def test_no_coordinator_fills_the_disk_with_receipts(
     tmp_path: Path, admitted: tuple[Authority, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clients.log._MOST_KEPT", 3)
+    monkeypatch.setattr("clients.receipts._MOST_KEPT", 3)
     authority, identity = admitted
     for number in range(5):
         receipt = replace(RECEIPT, received=(f"{number:02}" * 32,))

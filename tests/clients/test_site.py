@@ -14,7 +14,7 @@ from clients.hospital import Hospital
 from clients.local import read_site
 from clients.policy import Policy
 from clients.site import SITE_VARIABLE, Site
-from clients.state_dir import LocalSettings, SimulatedSites
+from clients.site_files import LocalSettings, SimulatedSites
 from pate_fed.config.data import records_digest
 from pate_fed.config.study import Study
 from pate_fed.errors import InputError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.state_dir import LocalSettings, SimulatedSites
+from clients.site_files import LocalSettings, SimulatedSites
 from pate_fed.errors import InputError
 
 

@@ -10,7 +10,8 @@ import pytest
 from builders import make_label_terms, make_terms, vary
 
 from clients.account import Account
-from clients.state_dir import LOCAL_SITE, LocalSettings, default_state_dir, find_state_dir
+from clients.site_files import LOCAL_SITE, LocalSettings
+from clients.state_dir import default_state_dir, find_state_dir
 from pate_fed.errors import InputError
 
 TERMS = make_terms(study="Lungs / 2026")

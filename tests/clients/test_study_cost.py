@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from builders import make_label_terms, make_terms
 
-from clients.account import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
-from pate_fed.kinds.terms import Terms, worst_epsilon
+from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
+from pate_fed.kinds.guarantee import worst_epsilon
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.ledger.terms import guaranteed_cost
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pate_fed.config.sections import About
+from pate_fed.config.about import About
 from pate_fed.errors import InputError
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pate_fed.config.auto import Sums
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.config.sections import Aggregation, Data, Parties, Privacy, Queries
 from pate_fed.config.study import Study, study_from_dict
+from pate_fed.config.sums import Sums
 from pate_fed.data import GlyphSettings
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings, TeacherSettings

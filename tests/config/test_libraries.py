@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from pate_fed.config.data import require_study_libraries
+from pate_fed.config.libraries import require_study_libraries
 from pate_fed.config.study import study_from_dict
 from pate_fed.errors import InputError
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pate_fed.config.data import imply_models
+from pate_fed.config.own_data import imply_models
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
 from pate_fed.structure.parts import load_part, release_parts

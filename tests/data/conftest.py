@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, GlyphSettings, load_dataset
-from pate_fed.data.glyph import SYMBOLS, DistanceMaps, make_distance_maps
+from pate_fed.data.glyph_raster import SYMBOLS, DistanceMaps, make_distance_maps
 
 SMALL = GlyphSettings(classes=3, private=400, public=100, seed=7)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.data import GlyphSettings, load_dataset, pool_digest, source
-from pate_fed.data.source import build_once, cache_root
+from pate_fed.data import GlyphSettings, cache, load_dataset, pool_digest
+from pate_fed.data.cache import build_once, cache_root
 from pate_fed.errors import InputError
 
 LOAD = """
@@ -77,7 +77,7 @@ DAMAGES = [
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_folder_is_built_again(tmp_path: Path, damage: str) -> None:
     folder = build_once(tmp_path, "kind", "key", build)
-    array, manifest = folder / "array.bin", folder / source.MANIFEST
+    array, manifest = folder / "array.bin", folder / cache.MANIFEST
     for path in (array, manifest):
         path.chmod(0o644)
     match damage:
@@ -98,8 +98,8 @@ def test_a_damaged_folder_is_built_again(tmp_path: Path, damage: str) -> None:
         case "manifest deep":
             manifest.write_text("[" * 100_000)
     assert build_once(tmp_path, "kind", "key", build) == folder
-    assert source.is_complete(folder) and array.stat().st_size == 1000
-    assert source.read_manifest(folder).pool_digest == "ab" * 32
+    assert cache.is_complete(folder) and array.stat().st_size == 1000
+    assert cache.read_manifest(folder).pool_digest == "ab" * 32
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_without_locks_the_first_to_finish_wins(tmp_path: Path, monkeypatch: pyt
     def no_locks(*_: object) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(source.fcntl, "flock", no_locks)
+    monkeypatch.setattr(cache.fcntl, "flock", no_locks)
 
     def late(folder: Path) -> str:
         (build_once(tmp_path, "kind", "key", build) / "array.bin").stat()  # another comes first meanwhile

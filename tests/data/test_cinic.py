@@ -14,7 +14,7 @@ from pate_fed.errors import InputError
 def test_cinic10_is_a_folder_of_pictures(tmp_path: Path) -> None:
     from PIL import Image
 
-    from pate_fed.data.formats import CLASSES
+    from pate_fed.data.cinic import CLASSES
 
     rng = np.random.default_rng(0)
     for part, count in (("train", 3), ("test", 2)):

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from pate_fed.data.csv_file import CsvFile
-from pate_fed.data.infer import deal_csv, infer_schema
+from pate_fed.data.deal import deal_csv
+from pate_fed.data.infer import infer_schema
 from pate_fed.data.schema import Schema
 from pate_fed.data.table import Rows, read_table
 from pate_fed.errors import InputError

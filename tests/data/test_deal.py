@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pate_fed.data.infer import deal_csv
+from pate_fed.data.deal import deal_csv
 from pate_fed.data.schema import Schema
 from pate_fed.data.table import read_table
 from pate_fed.errors import InputError

@@ -14,7 +14,7 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from pate_fed.config.sections import Data
 from pate_fed.data import InputSpec, read_pool, read_records
-from pate_fed.data.pictures import read_dicom
+from pate_fed.data.dicom import read_dicom
 from pate_fed.errors import InputError
 
 SPEC = InputSpec(classes=("well", "ill"))

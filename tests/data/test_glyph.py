@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pate_fed.data import Dataset, GlyphSettings, load_dataset, pool_digest
-from pate_fed.data.glyph import BLOCK, SIDE, DistanceMaps, draw_block, make_labels
+from pate_fed.data.glyph import BLOCK, SIDE, draw_block, make_labels
+from pate_fed.data.glyph_raster import DistanceMaps
 
 
 def test_the_pixels_are_the_same_on_every_machine(small_glyph: Dataset) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pate_fed.data.pictures import read_images, read_labels
+from pate_fed.data.idx import read_images, read_labels
 from pate_fed.errors import InputError
 
 WriteMnist = Callable[[Path, int, int], None]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pate_fed.data import Dataset, contact_sheet
-from pate_fed.data.glyph import SYMBOLS
+from pate_fed.data.glyph_raster import SYMBOLS
 from pate_fed.data.preview import _HEAD, _MARGIN, _ROW, _TILE, _Layout
 from pate_fed.errors import InputError
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pate_fed.data import Dataset, GlyphSettings, glyph
-from pate_fed.data.glyph import DistanceMaps, glyph_source
+from pate_fed.data.glyph import glyph_source
+from pate_fed.data.glyph_raster import DistanceMaps
 
 
 def test_a_source_names_its_data_and_writes_the_four_arrays(

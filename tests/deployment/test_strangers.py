@@ -29,7 +29,8 @@ from pate_fed.flower.guard import fleet_channel
 from pate_fed.flower.transport import NodeGuard
 from pate_fed.identity import Authority, HospitalIdentity
 from pate_fed.identity.keys import load_key
-from pate_fed.kinds.terms import Terms, largest_messages
+from pate_fed.kinds.guarantee import largest_messages
+from pate_fed.kinds.terms import Terms
 
 pytestmark = pytest.mark.slow
 MEGABYTE = 2**20

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from pate_fed.flower import host as room
-from pate_fed.flower.host import AdmittedHospitals
+from pate_fed.flower import admitted as room
+from pate_fed.flower.admitted import AdmittedHospitals
 from pate_fed.identity import Authority, make_request
 
 

@@ -17,7 +17,7 @@ from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower import host
 from pate_fed.flower.host import Host, open_host
 from pate_fed.identity import Authority
-from pate_fed.kinds.terms import largest_messages
+from pate_fed.kinds.guarantee import largest_messages
 from pate_fed.report.log import Waiting
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.identity.admission import CONSENT_FILE, Consent, consent_to, login_name, record_consent
+from pate_fed.identity.consent import CONSENT_FILE, Consent, consent_to, login_name, record_consent
 
 GIVEN: dict[str, Any] = {
     "hospital": "north",

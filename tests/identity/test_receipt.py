@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pate_fed.errors import IntegrityError
-from pate_fed.identity.keys import Receipt
+from pate_fed.identity.receipt import Receipt
 
 RECEIPT = Receipt(hospital="north", terms_digest="ab" * 32, received=("cd" * 32, "ef" * 32, "cd" * 32))
 KEY = Ed25519PrivateKey.generate()

@@ -14,10 +14,10 @@ from dying import Writes
 from kinds import HOSPITAL_KINDS, HOSPITALS, HospitalKind
 
 from clients.account import Account
-from clients.base import SummingHospital
+from clients.masked import SummingHospital
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum import CoordinatorSum, Identity, RefusedError, SumRange
-from pate_fed.secure_sum.keys import pack
+from pate_fed.secure_sum.codec import pack
 from pate_fed.secure_sum.messages import Enrolment, MaskedVector
 
 

@@ -7,7 +7,8 @@ import pytest
 from builders import make_label_terms, make_noisy_terms, make_terms, vary
 
 from pate_fed.errors import InputError
-from pate_fed.kinds.terms import Terms, guarantee_lines, largest_messages, require_meaningful
+from pate_fed.kinds.guarantee import guarantee_lines, largest_messages, require_meaningful
+from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import AnswerReply, JoinRequest
 from pate_fed.structure import to_record
 

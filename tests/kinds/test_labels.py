@@ -11,9 +11,10 @@ import pytest
 from builders import make_label_terms, vary
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.kinds.guarantee import worst_epsilon
 from pate_fed.kinds.labels import LabelTerms, clusters_digest
 from pate_fed.kinds.make import PublicClusters, PublicPool, label_terms
-from pate_fed.kinds.terms import Terms, worst_epsilon
+from pate_fed.kinds.terms import Terms
 from pate_fed.privacy.label_dp import RandomisedResponse
 
 POOL = PublicPool(size=60, digest="ab" * 32, num_classes=3, shape=(8, 8, 1))

@@ -21,11 +21,8 @@ from pate_fed.kinds.own import OwnTerms, own_terms, shares_of, sigma_of, sizes_o
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import Ledger, SeededNoise, verify
 from pate_fed.privacy.bounds.cost import epsilon_of
-from pate_fed.privacy.ledger.terms import (
-    guaranteed_coordinator_epsilon,
-    guaranteed_epsilon,
-    mechanism_from_parameters,
-)
+from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 
 NAME, ROOT = "own_kind:Median", Path(__file__).resolve().parents[2]
 GIVEN = {"bins": BINS, "scale": 4.0}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kinds import BINS, ExactOwn, Own
 
-from pate_fed.cli.terms import make_page
+from pate_fed.cli.terms_page import make_page
 
 
 @pytest.mark.parametrize("made", [Own, ExactOwn])

@@ -12,8 +12,9 @@ from builders import make_sum_terms, make_terms, vary
 from pate_fed.config.sections import Privacy
 from pate_fed.data.schema import Schema
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.kinds.guarantee import largest_messages, worst_epsilon
 from pate_fed.kinds.sums import protection_by, sum_mechanism, sum_noise
-from pate_fed.kinds.terms import Terms, largest_messages, worst_epsilon
+from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import VoteTerms
 from pate_fed.privacy import LedgerTerms
 from pate_fed.privacy.mechanisms.class_sums import SumShape

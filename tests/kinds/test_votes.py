@@ -6,7 +6,7 @@ import pytest
 from builders import make_terms, vary
 
 from pate_fed.errors import InputError
-from pate_fed.kinds.terms import worst_epsilon
+from pate_fed.kinds.guarantee import worst_epsilon
 from pate_fed.kinds.votes import make_interactive, make_mechanism
 from pate_fed.privacy import DistributedGNMax
 from pate_fed.privacy.mechanisms.distributed import party_sigma

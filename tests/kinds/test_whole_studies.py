@@ -16,7 +16,7 @@ import pytest
 from dying import dying, takes
 from kinds import HOSPITALS, STUDY_KINDS, StudyKind
 
-from clients.base import SummingHospital
+from clients.masked import SummingHospital
 from pate_fed.cli.main import main
 from pate_fed.privacy import Ledger
 from pate_fed.protocol.messages import SumReply

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pate_fed.learning.tensors import resolve_device, seeded
 
 from pate_fed.errors import InputError
+from pate_fed.learning.device import resolve_device, seeded
 
 
 def test_devices() -> None:

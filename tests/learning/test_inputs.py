@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from pate_fed.learning.tensors import check_images, check_labels, image_shape, tensor_batches, to_tensor
 
 from pate_fed.errors import InputError
+from pate_fed.learning.inputs import check_images, check_labels, image_shape, tensor_batches, to_tensor
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pate_fed.learning import tensors
+from pate_fed.learning import optimisers
 
 NAMES = [("Adam", {}), ("Adam", {"weight_decay": 1e-2}), ("AdamW", {"weight_decay": 1e-2})]
 NAMES += [("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 5e-4})]
@@ -31,7 +31,7 @@ def _learn(made: Any, options: dict[str, Any]) -> Tensor:
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(("name", "options"), NAMES)
 def test_the_steps_are_those_of_pytorch(name: str, options: dict[str, Any], fused: bool) -> None:
-    ours, theirs = (_learn(getattr(of, name), options | {"fused": fused}) for of in (tensors, torch.optim))
+    ours, theirs = (_learn(getattr(of, name), options | {"fused": fused}) for of in (optimisers, torch.optim))
     assert torch.equal(ours, theirs)
 
 
@@ -43,4 +43,4 @@ def test_no_compiler_is_imported(name: str, options: dict[str, Any], monkeypatch
     monkeypatch.setitem(sys.modules, "torch._dynamo", None)
     with pytest.raises(ImportError):
         _learn(getattr(torch.optim, name), options)
-    _learn(getattr(tensors, name), options)
+    _learn(getattr(optimisers, name), options)

@@ -24,8 +24,8 @@ from pate_fed.privacy.label_dp import (
     equation5_sigma,
 )
 from pate_fed.privacy.ledger.chain import coordinator_epsilon
-from pate_fed.privacy.ledger.terms import mechanism_from_parameters
 from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE, NOISY_COUNTS
+from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.protection import LABEL, Protection
 
 RESPONSE, PRIOR = (kind(num_classes=3, epsilon=1.5) for kind in (RandomisedResponse, PriorResponse))

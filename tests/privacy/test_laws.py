@@ -13,14 +13,8 @@ from scipy.special import log_ndtr, logsumexp
 
 from pate_fed.privacy import ConfidentGNMax, PrivacyEvent, Protection, epsilon_of, total_cost
 from pate_fed.privacy.bounds.conversion import confident_mu, confident_rho, gaussian_dp_epsilon, to_epsilon
-from pate_fed.privacy.bounds.gnmax import (
-    bit_divergence,
-    exact_bit_rdp,
-    gnmax_rdp,
-    lnmax_log_q,
-    lnmax_rdp_from_log_q,
-    log_answered,
-)
+from pate_fed.privacy.bounds.gnmax import bit_divergence, exact_bit_rdp, gnmax_rdp, log_answered
+from pate_fed.privacy.bounds.lnmax import lnmax_log_q, lnmax_rdp_from_log_q
 from pate_fed.privacy.bounds.noise_law import log_tail_gaussian_difference
 from pate_fed.privacy.checks import DEFAULT_ORDERS
 

@@ -28,11 +28,13 @@ from pate_fed.privacy.bounds.gnmax import (
     gnmax_log_q,
     gnmax_rdp,
     gnmax_rdp_from_log_q,
+    log_answered,
+)
+from pate_fed.privacy.bounds.lnmax import (
     lnmax_data_independent,
     lnmax_log_moments,
     lnmax_log_q,
     lnmax_rdp_from_log_q,
-    log_answered,
     moments_epsilon,
 )
 from pate_fed.privacy.bounds.smooth import gnmax_sensitivity, smooth_sensitivity, threshold_local_sensitivity

@@ -22,15 +22,8 @@ from pate_fed.privacy.bounds.conversion import (
     overhead,
     to_epsilon,
 )
-from pate_fed.privacy.bounds.gnmax import (
-    DEFAULT_MOMENTS,
-    exact_bit_rdp,
-    exact_bit_worst_case,
-    gnmax_rdp,
-    lnmax_log_moments,
-    log_answered,
-    moments_epsilon,
-)
+from pate_fed.privacy.bounds.gnmax import exact_bit_rdp, exact_bit_worst_case, gnmax_rdp, log_answered
+from pate_fed.privacy.bounds.lnmax import DEFAULT_MOMENTS, lnmax_log_moments, moments_epsilon
 from pate_fed.privacy.bounds.smooth import smooth_sensitivity
 from pate_fed.privacy.checks import DEFAULT_ORDERS
 

@@ -15,7 +15,7 @@ from pate_fed.errors import IntegrityError
 from pate_fed.kinds import terms
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol import messages
-from pate_fed.protocol.messages import Agreed, digest_of
+from pate_fed.protocol.agreed import Agreed, digest_of
 from pate_fed.secure_sum import messages as sum_messages
 
 NOISY, TABLE = make_noisy_terms(), make_table_terms()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pate_fed.report.figures import calibration_curve, recall_bars
 from report_page import Page
 
-from pate_fed.report.accuracy import Calibration
+from pate_fed.report.calibration import Calibration
 from pate_fed.report.html import render_report
 from pate_fed.report.log import RunLog, read_result
+from pate_fed.report.quality import calibration_curve, recall_bars
 from pate_fed.report.result import RunResult
 from pate_fed.structure import from_plain, to_plain
 

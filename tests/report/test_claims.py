@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 from builders import THEIRS, own_map_terms, vary
-from pate_fed.report.export import _privacy, _tags, figure_rows
 from report_page import Page
 
 from pate_fed.config.sections import Aggregation
 from pate_fed.learning import TeacherSettings
-from pate_fed.privacy.bounds.cost import CLAIMED_ORDERS, Claim
+from pate_fed.privacy.bounds.claimed import CLAIMED_ORDERS, Claim
 from pate_fed.report.comparison import RunToCompare
 from pate_fed.report.html import render_report
 from pate_fed.report.metrics import make_metrics, outcome_json, outcome_line
+from pate_fed.report.mlflow import _tags
 from pate_fed.report.result import RunResult
+from pate_fed.report.tables import figure_rows
+from pate_fed.report.tensorboard import _privacy
 from pate_fed.report.terminal import print_summary
 
 NAME = THEIRS.name

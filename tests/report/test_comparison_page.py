@@ -7,7 +7,8 @@ from pathlib import Path
 from saved_runs import events, make_outcome, save_run
 
 from pate_fed.format import wilson_interval
-from pate_fed.report.comparison import RunToCompare, accuracy_against_epsilon, load_run
+from pate_fed.report.comparison import RunToCompare, load_run
+from pate_fed.report.comparison_page import accuracy_against_epsilon
 
 
 def _runs(folder: Path, *rights: int, group: str) -> list[RunToCompare]:

@@ -15,7 +15,7 @@ from pate_fed.errors import InputError
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult
-from pate_fed.runtime.console import nothing_spent
+from pate_fed.runtime.command import nothing_spent
 
 SCHEMA = {
     "status": str,

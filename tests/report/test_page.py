@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from jinja2 import TemplateError
 
-from pate_fed.report.html import render_page
+from pate_fed.report.page import render_page
 
 
 def test_a_value_that_is_missing_is_an_error_and_not_a_gap() -> None:

@@ -11,7 +11,8 @@ from report_page import Page
 from saved_runs import LABELS, SUMS
 
 from pate_fed.data.schema import Schema
-from pate_fed.report.html import _best_guess, plain_answers, render_report
+from pate_fed.report.html import render_report
+from pate_fed.report.plain_words import _best_guess, plain_answers
 from pate_fed.report.result import PrivacyFigures, RunResult
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pate_fed.cli.plan import draw_plan
 from pate_fed.errors import InputError
+from pate_fed.report.plan import draw_plan
 
 
 def test_a_plan_is_drawn_or_the_error_names_the_option(tmp_path: Path) -> None:

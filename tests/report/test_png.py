@@ -6,7 +6,7 @@ import matplotlib.image as reader
 import numpy as np
 import pytest
 
-from pate_fed.report.html import contact_sheet, encode_png
+from pate_fed.report.png import contact_sheet, encode_png
 
 
 @pytest.mark.parametrize("channels", [1, 3])

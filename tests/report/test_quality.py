@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from builders import vary
-from pate_fed.report.figures import accuracy_bars, recall_bars
 from report_page import Page
 
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import render_report
+from pate_fed.report.quality import accuracy_bars, recall_bars
 from pate_fed.report.result import RunResult
 
 

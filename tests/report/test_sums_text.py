@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from builders import make_sum_terms
-from pate_fed.report.figures import accuracy_bars
 
 from pate_fed.config.sections import Queries
 from pate_fed.report.accuracy import Accuracy, HowTested
 from pate_fed.report.html import write_report
 from pate_fed.report.log import RunLog, read_result
+from pate_fed.report.quality import accuracy_bars
 from pate_fed.report.result import Outcome, PrivacyFigures, ReleasedBatch, RunResult, StudyRecord
 from pate_fed.report.terminal import print_summary
 from pate_fed.report.text import banners, describe_terms, guarantees

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pate_fed.report.plots import Canvas, Chart, Scale, compact, nice_ticks
+from pate_fed.report.svg import Canvas, Chart, Scale, compact, nice_ticks
 
 
 @given(st.floats(min_value=-1e3, max_value=1e3), st.floats(min_value=1e-3, max_value=1e9))

@@ -9,9 +9,9 @@ import pytest
 from report_page import Page
 from saved_runs import LABELS, RECORD, SUMS, events, make_outcome, save_run
 
-from pate_fed.cli.watch_web import PARTS, render_parts, render_watch_page, watch_script
 from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
+from pate_fed.report.watch_page import PARTS, render_parts, render_watch_page, watch_script
 from pate_fed.report.watching import read_snapshot
 
 PRIVATE = ("45.7", "2.346", "12.3", "do not publish", "Agreement")

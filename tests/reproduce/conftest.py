@@ -13,6 +13,7 @@ from pate_fed.data import Dataset
 from pate_fed.reproduce import (
     Reproduction,
     driver,
+    frontier,
     interactive,
     mnist,
     mnist2017,
@@ -21,6 +22,7 @@ from pate_fed.reproduce import (
     threshold,
     uncertain,
     votes,
+    wide_kernels,
 )
 
 MakeData = Callable[..., Dataset]
@@ -78,9 +80,9 @@ def small(tmp_path: Path, loaded: dict[str, Dataset], monkeypatch: pytest.Monkey
     """One seed, few labels and quick students; `data_dir` has the authors' votes, a.npy and b.npy."""
     changes: dict[object, dict[str, object]] = {
         votes: {"TEACHERS": 5},
-        threshold: {"TEACHERS": ("encoder-head",), "LABELS": {4.05: 20}, "SLOW_STUDENTS": ()},
+        frontier: {"TEACHERS": ("encoder-head",), "LABELS": {4.05: 20}, "SLOW_STUDENTS": ()},
         uncertain: {"EPSILON": 50.0, "LABELS": 40, "STRATEGIES": ("random",)},
-        uncertain: {"TEACHERS": 5, "EPSILON": 50.0, "LABELS": 40, "QUESTIONS": ("random",)},
+        wide_kernels: {"TEACHERS": 5, "EPSILON": 50.0, "LABELS": 40, "QUESTIONS": ("random",)},
         threshold: {"ASKED_OF": 150, "EPSILON": 50.0, "SETTINGS": ((None, None, 40),)},
         mnist: {"LABELS": (20,), "SLOW_STUDENTS": ()},
         mnist2017: {"ENSEMBLES": (4, 250), "GAMMAS": (0.05,), "LABELS": (20,), "STUDENTS": ("encoder-head",)},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pate_fed.learning import StudentSettings, TeacherSettings
-from pate_fed.reproduce import Reproduction, columns, default_student, reproduce
+from pate_fed.reproduce import Reproduction, default_student, reproduce, rows
 
 
 def test_both_students_learn_from_the_same_labels(
@@ -22,7 +22,7 @@ def test_both_students_learn_from_the_same_labels(
     assert reproduce("default-student", small) == lines
     for name in ("fashion-mnist", "mnist"):
         path = small.out_dir / f"default-student-{name}-runs.csv"
-        ours, head = columns.read_rows(path, default_student.StudentOfLabels)
+        ours, head = rows.read_rows(path, default_student.StudentOfLabels)
         assert (ours.student, head.student) == (StudentSettings().name, "encoder-head")
         assert ours.labels_wrong == head.labels_wrong and ours.seconds > 0
         assert {ours.dataset, head.dataset} == {name}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.reproduce.columns import cells_of
-from pate_fed.reproduce.measures import draw_panels, plot_curves
+from pate_fed.reproduce.pictures import draw_panels, plot_curves
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pate_fed.reproduce import Reproduction, columns, reproduce, threshold, votes
+from pate_fed.reproduce import Reproduction, reproduce, rows, threshold, votes
 
 
 def test_a_threshold_is_measured_against_none(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +17,7 @@ def test_a_threshold_is_measured_against_none(small: Reproduction, monkeypatch: 
     plan = replace(small, seeds=2)
     lines = reproduce("fashion-mnist-threshold", plan)
     assert reproduce("fashion-mnist-threshold", plan) == lines
-    runs = columns.read_rows(plan.out_dir / "threshold-runs.csv", threshold.ThresholdRun)
+    runs = rows.read_rows(plan.out_dir / "threshold-runs.csv", threshold.ThresholdRun)
     assert [(run.threshold, run.sigma1, run.labels) for run in runs] == list(settings) * 2
     for plain, chosen in zip(runs[::2], runs[1::2], strict=True):
         assert plain.asked == 100 and chosen.asked > 60

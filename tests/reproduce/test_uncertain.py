@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pate_fed.data import Dataset
-from pate_fed.reproduce import Reproduction, columns, reproduce, uncertain, votes
+from pate_fed.reproduce import Reproduction, reproduce, rows, uncertain, votes
 
 
 def test_half_of_the_questions_are_doubtful_and_cost_the_same(
@@ -27,7 +27,7 @@ def test_half_of_the_questions_are_doubtful_and_cost_the_same(
     monkeypatch.setattr(uncertain, "train_and_test", noted)
     lines = reproduce("fashion-mnist-questions", small)
     assert reproduce("fashion-mnist-questions", small) == lines and len(learnt) == 2
-    runs = columns.read_rows(small.out_dir / "questions-runs.csv", uncertain.UncertainRun)
+    runs = rows.read_rows(small.out_dir / "questions-runs.csv", uncertain.UncertainRun)
     assert [(run.strategy, run.seed) for run in runs] == [(each, 0) for each in strategies]
     assert len({run.sigma2 for run in runs}) == 1  # no choice costs more than another
     assert "plurality right, %" in lines[0] and len(lines) == 5

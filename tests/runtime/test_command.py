@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pate_fed.errors import PateFedError, QuorumError
-from pate_fed.runtime.console import run_study_command
+from pate_fed.runtime.command import run_study_command
 
 
 @pytest.mark.parametrize(

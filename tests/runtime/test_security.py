@@ -7,7 +7,7 @@ from argparse import Namespace
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.runtime.addresses import check_security
+from pate_fed.runtime.security import check_security
 
 LOOPBACK, ELSEWHERE = "127.0.0.1", "192.0.2.7"
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pate_fed.runtime.run_dir import state_home
+from pate_fed.runtime.state_home import state_home
 
 
 def test_state_lies_in_the_folder_that_xdg_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import IntegrityError
-from pate_fed.secure_sum.keys import pack, unpack
+from pate_fed.secure_sum.codec import pack, unpack
 
 
 def test_the_codec_is_exact_and_refuses_damage() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pate_fed.secure_sum import SumRange
-from pate_fed.secure_sum.keys import pack
+from pate_fed.secure_sum.codec import pack
 
 VALUES = np.arange(20, dtype=np.int64).reshape(4, 5)
 

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 import pate_fed.secure_sum as room
 from pate_fed.errors import PateFedError
 from pate_fed.secure_sum import Identity, fingerprint
-from pate_fed.secure_sum.keys import BatchLabel, ExchangeKey, extract, pack
+from pate_fed.secure_sum.codec import pack
+from pate_fed.secure_sum.keys import BatchLabel, ExchangeKey, extract
 
 
 def test_secrets_are_not_pickled(federation: Any) -> None:

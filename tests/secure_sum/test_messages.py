@@ -10,7 +10,7 @@ import pytest
 
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum import RefusedError, SumRefusal, read_reply, read_request
-from pate_fed.secure_sum.keys import pack
+from pate_fed.secure_sum.codec import pack
 from pate_fed.secure_sum.messages import (
     CHECKS,
     VERSION,

@@ -16,7 +16,7 @@ from pate_fed.secure_sum import (
     read_reply,
     read_request,
 )
-from pate_fed.secure_sum.keys import pack
+from pate_fed.secure_sum.codec import pack
 
 VALUES = np.arange(20, dtype=np.int64).reshape(4, 5)
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from builders import make_rows
 from numpy.typing import NDArray
-from pate_fed.report.figures import learning_curves
 
 from pate_fed.config.sections import Data
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.data import Dataset, GlyphSettings, load_dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.student import Student
+from pate_fed.report.curves import learning_curves
 from pate_fed.report.result import Epoch, Samples
 from pate_fed.report.terminal import make_progress
 from server.exchange import Stopped

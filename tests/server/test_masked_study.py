@@ -29,7 +29,7 @@ from pate_fed.privacy import verify
 from pate_fed.privacy.ledger.report import describe
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import read_reply, read_request
-from pate_fed.secure_sum.keys import Record, unpack
+from pate_fed.secure_sum.codec import Record, unpack
 from pate_fed.secure_sum.messages import (
     BatchOpening,
     MaskRequest,
@@ -104,7 +104,7 @@ def _watched(folder: Path, in_memory: bool) -> Iterator[Seen]:
         patch.setattr("pate_fed.cli.simulate.simulated_disks", kept)
         patch.setattr(InlineGrid, "_deliver", watch)
         if not in_memory:
-            patch.setattr("clients.base._MOST_IN_MEMORY", 0)
+            patch.setattr("clients.masked._MOST_IN_MEMORY", 0)
         yield seen
 
 

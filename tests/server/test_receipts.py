@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pate_fed.identity.keys import Receipt
+from pate_fed.identity.receipt import Receipt
 from pate_fed.protocol.messages import JoinReply, record_digest
 from server.receipts import Receipts
 

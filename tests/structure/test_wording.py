@@ -7,7 +7,8 @@ from types import NoneType
 
 import pytest
 
-from pate_fed.structure.declarations import Setting, nearest, shown, wanted
+from pate_fed.structure.declarations import Setting
+from pate_fed.structure.wording import nearest, shown, wanted
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import VoteTerms
 from pate_fed.learning import TeacherSettings
-from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.structure.parts import PartIdentity
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from pate_fed.privacy.bounds.control import (
     capped_epsilon,
 )
 from pate_fed.privacy.bounds.conversion import gaussian_delta
-from pate_fed.privacy.bounds.hockey_stick import argmax_rdp, bit_rdp
+from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp
 from pate_fed.privacy.checks import check_count, check_epsilon, check_sigma
 
 

@@ -15,8 +15,8 @@ from pate_fed.format import counted, printable
 
 if TYPE_CHECKING:
     from pate_fed.cli.doctor.coordinator import CoordinatorSide
+    from pate_fed.cli.doctor.findings import Finding
     from pate_fed.cli.doctor.hospital import HospitalSide
-    from pate_fed.cli.doctor.machine import Finding
 
 _HOSPITAL = ("hospital", "data", "pool", "policy", "server", "state_dir")
 _COORDINATOR = ("address", "num_clients", "run_dir")
@@ -73,7 +73,7 @@ def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.doctor.machine import PROBLEM, WARNING
+    from pate_fed.cli.doctor.findings import PROBLEM, WARNING
 
     try:
         side = _side(arguments)

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from pate_fed.cli.doctor.machine import CheckResult, Finding, Requirements, run_check
+from pate_fed.cli.doctor.findings import CheckResult, Finding, run_check
+from pate_fed.cli.doctor.machine import Requirements
 from pate_fed.cli.terms import cost_text
 from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError, QuorumError
@@ -84,8 +85,8 @@ class CoordinatorSide:
     def _check_pool(self) -> CheckResult:
         """The public pool, the terms over it, and whether the budget affords a query."""
         from pate_fed.config.data import load_study_data
+        from pate_fed.kinds.guarantee import require_meaningful
         from pate_fed.kinds.make import check_against_data, make_terms
-        from pate_fed.kinds.terms import require_meaningful
         from pate_fed.privacy import noise_from_seed
 
         assert self._study is not None

@@ -12,9 +12,11 @@ from pathlib import Path
 from clients.account import Account
 from clients.local import kind_of
 from clients.policy import Policy, find_policy
-from clients.state_dir import PART, find_state_dir
-from pate_fed.cli.doctor.hospital import connect, shake_hands
-from pate_fed.cli.doctor.machine import CheckResult, Finding, Requirements, run_check
+from clients.site_files import PART
+from clients.state_dir import find_state_dir
+from pate_fed.cli.doctor.findings import CheckResult, Finding, run_check
+from pate_fed.cli.doctor.machine import Requirements
+from pate_fed.cli.doctor.network import connect, shake_hands
 from pate_fed.cli.doctor.records import WantedLabels, WantedRecords, try_teachers, wanted_by
 from pate_fed.cli.health import hospital_runs
 from pate_fed.cli.terms import cost_text

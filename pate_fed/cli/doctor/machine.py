@@ -27,7 +27,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 import pate_fed
-from pate_fed.cli.doctor.machine import CheckResult, Finding, run_check
+from pate_fed.cli.doctor.findings import CheckResult, Finding, run_check
 from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.runtime.run_dir import check_writable
 
@@ -93,7 +93,7 @@ def machine_findings(requirements: Requirements) -> Iterator[Finding]:
 
 def simulation() -> Requirements:
     """What a simulation of 250 parties needs, with its default engine."""
-    from pate_fed.data.source import cache_root
+    from pate_fed.data.cache import cache_root
 
     # Measured: 2.2 GB on one core, 2.7 GB on two, with 12 parties as with 250.
     return Requirements(

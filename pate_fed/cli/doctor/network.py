@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from cryptography import x509
 
-from pate_fed.cli.doctor.machine import CheckResult
+from pate_fed.cli.doctor.findings import CheckResult
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.certificates import days_left, expiry_warnings

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clients.kinds.labels import read_own_labels
 from clients.local import check_records, kind_of, study_of
-from pate_fed.cli.doctor.machine import CheckResult
+from pate_fed.cli.doctor.findings import CheckResult
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Parties
 from pate_fed.config.study import read_study

@@ -22,9 +22,9 @@ from torch import Tensor
 from pate_fed.kinds.label_dp.learners import LABELS_ALONE, LearnSettings, train
 from pate_fed.kinds.label_dp.public import PublicInputs
 from pate_fed.kinds.label_dp.release import NO_LABEL
+from pate_fed.learning.device import seeded
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.students.trainer import check_finite, make_optimiser
-from pate_fed.learning.tensors import seeded
 
 Ints = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.kinds.label_dp.release import NO_LABEL
-from pate_fed.learning.students.closed_form import Graph
+from pate_fed.learning.students.label_graph import Graph
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

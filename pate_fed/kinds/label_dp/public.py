@@ -13,10 +13,11 @@ from torch import Tensor
 from pate_fed.errors import InputError
 from pate_fed.kinds.label_dp.clusters import Clusterer, cluster_means
 from pate_fed.kinds.label_dp.networks import build_network
+from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.inputs import check_images, image_shape, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures, fit_encoder
 from pate_fed.learning.students.fixmatch import ImageViews, Views, strong_view, weak_view
-from pate_fed.learning.tensors import check_images, image_shape, resolve_device, seeded, to_tensor
 
 DIMENSIONS = 120  # of the encoder: with so many records a few more than a small hospital's part bears
 WEAK, STRONG = 1, 2  # views of each input that the light network has at hand, beside the plain one

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.kinds.label_dp.clusters import ClusterInputs
 from pate_fed.kinds.label_dp.networks import build_network
-from pate_fed.learning import tensors
+from pate_fed.learning import optimisers
+from pate_fed.learning.device import seeded
+from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.students.fixmatch import ImageViews
-from pate_fed.learning.tensors import seeded, to_tensor
 
 Ints = NDArray[np.int64]
 
@@ -104,7 +105,7 @@ class _Scan:
         rate: float,
         loss_of: Callable[[Tensor], Tensor],
     ) -> None:
-        optimiser = tensors.Adam(weights, lr=rate, weight_decay=1e-4)
+        optimiser = optimisers.Adam(weights, lr=rate, weight_decay=1e-4)
         count = len(self.pixels)
         size = min(self.settings.batch_size, count)
         self.network.train()

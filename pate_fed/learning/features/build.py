@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning.features.build import BinFeatures, TableEmbedding, fit_knots, fit_table_embedding
-from pate_fed.learning.features.feature_map import BINS, HOG, RANDOM, Embedding, FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import Embedding, FeatureMap
 from pate_fed.learning.features.kernel import AnchorFeatures, RandomFeatures
+from pate_fed.learning.features.settings import BINS, HOG, RANDOM, FeatureSettings
+from pate_fed.learning.features.tables import BinFeatures, TableEmbedding, fit_knots, fit_table_embedding
 from pate_fed.structure import from_plain
 
 _DAMAGED = "the message: not a feature map that pate_fed wrote, or damaged"

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.features.settings import FeatureSettings
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

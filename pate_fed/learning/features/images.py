@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
-from pate_fed.learning.features.feature_map import Embedding, FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import Embedding, FeatureMap
 from pate_fed.learning.features.kernel import rounded_down
+from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.learning.inputs import check_images, image_shape, to_tensor
 from pate_fed.learning.networks.classifiers import Shape
 from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures, fit_encoder
-from pate_fed.learning.tensors import check_images, image_shape, to_tensor
 from pate_fed.structure import to_plain
 
 Ints = NDArray[np.int64]

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.learning.features.feature_map import RANDOM, Embedding, FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import Embedding, FeatureMap
+from pate_fed.learning.features.settings import RANDOM, FeatureSettings
 from pate_fed.structure import to_plain
 
 Ints = NDArray[np.int64]

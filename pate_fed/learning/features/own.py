@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import FeatureMap
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.learning.teachers.own import flat_rows
 from pate_fed.structure import to_plain
 from pate_fed.structure.faults import telling

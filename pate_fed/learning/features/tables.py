@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning.features.feature_map import Embedding, FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import Embedding, FeatureMap
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.structure import from_plain, to_plain
 
 Ints = NDArray[np.int64]

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning.files import read_model, write_model
 from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.students.data import LabelledPool
-from pate_fed.learning.students.trainer import EarlyStop, Trainer
-from pate_fed.learning.tensors import read_model, write_model
+from pate_fed.learning.students.early_stopping import EarlyStop
+from pate_fed.learning.students.trainer import Trainer
 
 
 @dataclass(slots=True)

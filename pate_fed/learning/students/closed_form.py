@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pate_fed.learning.inputs import tensor_batches, to_tensor
 from pate_fed.learning.networks.encoder import BATCH, WHITENING, Encoder, reduction
 from pate_fed.learning.networks.heads import (
     MOST_CENTRES,
@@ -24,11 +25,10 @@ from pate_fed.learning.networks.heads import (
     subsample,
 )
 from pate_fed.learning.settings import EpochRecord, StudentSettings
-from pate_fed.learning.students.closed_form import Graph, held_out_scores
+from pate_fed.learning.students.calibration import calibrate
 from pate_fed.learning.students.data import LabelledPool
-from pate_fed.learning.students.losses import calibrate
+from pate_fed.learning.students.label_graph import Graph, held_out_scores
 from pate_fed.learning.students.student import Student
-from pate_fed.learning.tensors import tensor_batches, to_tensor
 
 ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
 SPREAD_CENTRES, GRAPH_DIRECTIONS = 1500, 80

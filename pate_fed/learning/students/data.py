@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.errors import InputError
-from pate_fed.learning.tensors import check_images, check_labels
+from pate_fed.learning.inputs import check_images, check_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError
 from pate_fed.learning.networks.classifiers import Classifier, Shape
-from pate_fed.learning.students.losses import sharpened
+from pate_fed.learning.students.calibration import sharpened
 
 _SAME = 1e-4  # of probabilities
 ONNX_OPSET = 17  # of 2022: what is deployed in hospitals is seldom new

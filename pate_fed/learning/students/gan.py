@@ -40,9 +40,9 @@ from pate_fed.learning.students.losses import (
     masked_mean,
     supervised_losses,
     unsupervised_loss,
-    virtual_adversarial_loss,
 )
 from pate_fed.learning.students.trainer import Trainer, check_finite, make_optimiser
+from pate_fed.learning.students.vat import virtual_adversarial_loss
 
 BETA1 = 0.5  # of Adam, as in the improved-GAN recipe
 # With opinions: weights of the two losses of unlabelled inputs, the power to which an opinion is taken, and

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pate_fed.learning.inputs import check_images, to_tensor
 from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.learning.networks.heads import fit_kernel_classifier, one_hot, subsample
 from pate_fed.learning.settings import StudentSettings
-from pate_fed.learning.tensors import check_images, to_tensor
 
 FEWEST_A_CLASS = 8  # labels a class, on average, for an estimate that is worth having
 MOST = 0.6  # beyond it small losses point nowhere

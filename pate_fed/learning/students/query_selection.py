@@ -82,9 +82,9 @@ def _image_experts(
 ) -> NDArray[np.float32]:
     import torch
 
+    from pate_fed.learning.inputs import to_tensor
     from pate_fed.learning.networks.encoder import BATCH, fit_encoder
     from pate_fed.learning.networks.heads import MOST_CENTRES, fit_kernel_classifier, one_hot, subsample
-    from pate_fed.learning.tensors import to_tensor
 
     preprocess = fit_encoder(images).preprocessing()
     features = preprocess.in_parts(to_tensor(images, "cpu"))

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.files import read_model, reading_network, write_model
+from pate_fed.learning.inputs import check_images, tensor_batches
 from pate_fed.learning.networks.classifiers import (
     Classifier,
     Shape,
@@ -25,17 +28,8 @@ from pate_fed.learning.networks.encoder import HistogramFeatures
 from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
 from pate_fed.learning.networks.heads import empty_head_classifier
 from pate_fed.learning.settings import CLOSED_FORM, UNNAMED, EpochRecord, StudentSettings
+from pate_fed.learning.students.calibration import sharpened, sharpness_for
 from pate_fed.learning.students.export import write_onnx, write_torchscript
-from pate_fed.learning.students.losses import sharpened, sharpness_for
-from pate_fed.learning.tensors import (
-    check_images,
-    read_model,
-    reading_network,
-    resolve_device,
-    seeded,
-    tensor_batches,
-    write_model,
-)
 from pate_fed.structure import PART_NAME
 
 PREDICT_BATCH = 200

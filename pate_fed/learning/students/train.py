@@ -22,17 +22,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.inputs import check_images, image_shape, to_tensor
 from pate_fed.learning.memory import release_memory
 from pate_fed.learning.networks.encoder import Encoder, fit_encoder
 from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
+from pate_fed.learning.students.checkpoint import Checkpoint
 from pate_fed.learning.students.closed_form import PoolFeatures, fit_head_student, head_probabilities
 from pate_fed.learning.students.data import LabelledPool, TrainingSets
+from pate_fed.learning.students.early_stopping import EarlyStop, held_out_part
 from pate_fed.learning.students.fixmatch import FixMatch
 from pate_fed.learning.students.gan import GANTrainer, contradicted, most_suspected
+from pate_fed.learning.students.noise_rate import estimate_noise_rate
 from pate_fed.learning.students.student import Student
-from pate_fed.learning.students.train import estimate_noise_rate
-from pate_fed.learning.students.trainer import Checkpoint, EarlyStop, Trainer, held_out_part
-from pate_fed.learning.tensors import check_images, image_shape, resolve_device, seeded, to_tensor
+from pate_fed.learning.students.trainer import Trainer
 
 OnEpoch = Callable[[EpochRecord], None]
 MakeNetwork = Callable[[], Any]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pate_fed.errors import PateFedError
-from pate_fed.learning import tensors
+from pate_fed.learning import optimisers
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.networks.generators import Generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
@@ -26,7 +26,7 @@ class Trainer(ABC):
     """
 
     counts: Tensor | None = None
-    tensors: list[torch.optim.Optimizer]
+    optimisers: list[torch.optim.Optimizer]
 
     def __init__(
         self, settings: StudentSettings, networks: list[Classifier], generator: Generator | None = None
@@ -91,10 +91,10 @@ def make_optimiser(
     Both are fused: one call a step.
     """
     if sgd:
-        return tensors.SGD(
+        return optimisers.SGD(
             weights, lr=learning_rate, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True
         )
-    return tensors.Adam(weights, lr=learning_rate, betas=(beta1, 0.999), fused=True)
+    return optimisers.Adam(weights, lr=learning_rate, betas=(beta1, 0.999), fused=True)
 
 
 def check_finite(epoch: int, losses: dict[str, float]) -> None:

@@ -22,19 +22,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.learning import tensors
+from pate_fed.learning import optimisers
+from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, Dropout, build_classifier
 from pate_fed.learning.networks.heads import class_weights
 from pate_fed.learning.settings import STACKED, TeacherSettings
 from pate_fed.learning.teachers.network import ENOUGH_STEPS, Teacher, one_cycle
-from pate_fed.learning.tensors import (
-    check_images,
-    check_labels,
-    image_shape,
-    resolve_device,
-    seeded,
-    to_tensor,
-)
 
 DROPOUT = 0.3  # as `build_classifier` has it
 _AT_ONCE_CPU = 8  # teachers whose step stays in a core's cache
@@ -142,7 +136,7 @@ def _fit(learners: list[_Learner], settings: TeacherSettings, dropout: float) ->
     share = nn.utils.rnn.pad_sequence(shares, batch_first=True)
     stack = _Stack([each.model for each in learners], schedule.batch, _Masks(learners, dropout))
     rate = torch.tensor(0.0, device=device)  # a tensor, so that a step waits for no number of the host
-    optimiser = tensors.AdamW(
+    optimiser = optimisers.AdamW(
         [stack.weights],
         lr=rate if device.type == "cuda" else 0.0,
         weight_decay=settings.weight_decay,

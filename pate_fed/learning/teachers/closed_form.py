@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError
+from pate_fed.learning.inputs import image_shape, tensor_batches, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, OrientedGradients, Shape
 from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFeatures, reduction
 from pate_fed.learning.networks.heads import (
@@ -26,7 +27,6 @@ from pate_fed.learning.networks.heads import (
     fit_ridge,
     subsample,
 )
-from pate_fed.learning.tensors import image_shape, tensor_batches, to_tensor
 
 MOST_CACHED = 2**28  # bytes
 NETWORK_BATCH = 200  # images in a small network at once: measured, what a core's cache likes best

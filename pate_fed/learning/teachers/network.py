@@ -14,28 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.learning import tensors
+from pate_fed.learning import optimisers
+from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.files import reading_network, write_model
+from pate_fed.learning.inputs import check_images, check_labels, image_shape, tensor_batches, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, OrientedGradients, build_classifier
 from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures
 from pate_fed.learning.networks.heads import class_weights, empty_head_classifier
 from pate_fed.learning.settings import CLOSED_FORM, TeacherSettings
-from pate_fed.learning.teachers.network import (
+from pate_fed.learning.teachers.closed_form import (
     NETWORK_BATCH,
     fit_closed_form_teacher,
     shared_features,
 )
 from pate_fed.learning.teachers.own import own_classifier
-from pate_fed.learning.tensors import (
-    check_images,
-    check_labels,
-    image_shape,
-    reading_network,
-    resolve_device,
-    seeded,
-    tensor_batches,
-    to_tensor,
-    write_model,
-)
 
 ENOUGH_STEPS = 600  # a large part needs few passes: training ends with the pass that reaches so many steps
 WARM_UP = 0.2  # share of the steps in which the learning rate rises
@@ -189,7 +181,7 @@ def _fit(model: Classifier, preprocessed: Tensor, labels: Tensor, settings: Teac
     batches = len(preprocessed) // batch  # the rest of an epoch is left out: another shuffle takes it in
     epochs = min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches)))
     steps = epochs * batches
-    optimiser = tensors.AdamW(model.parameters(), weight_decay=settings.weight_decay, fused=True)
+    optimiser = optimisers.AdamW(model.parameters(), weight_decay=settings.weight_decay, fused=True)
     model.train()
     step = 0
     for epoch in range(1, epochs + 1):

@@ -165,7 +165,7 @@ def try_network(made: Any, tried: Inputs, *, what: str, num_classes: int) -> Non
         raise InputError(f"{what}: made a network; for a table an object with fit and predict is meant")
     import torch
 
-    from pate_fed.learning.tensors import to_tensor
+    from pate_fed.learning.inputs import to_tensor
 
     with telling(f"{what}: fails on images {tried.shape[1:]}"), torch.inference_mode():
         logits = made.eval()(to_tensor(tried, "cpu"))

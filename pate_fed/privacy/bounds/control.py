@@ -4,7 +4,7 @@ An adaptive adversary chooses every query's votes after it has seen all earlier 
 likelihood ratio of the two neighbouring inputs; the value of the worst adversary satisfies a backward
 induction (Bellman's equation). The privacy profile of the Gaussian mechanism, with a variance that grows by a
 proven amount at every check and every label, stays above that value. RDP of one outcome
-(`pate_fed.privacy.bounds.hockey_stick`) is all that is used of the mechanism. `docs/proofs/control.md` has the
+(`pate_fed.privacy.bounds.outcomes`) is all that is used of the mechanism. `docs/proofs/control.md` has the
 proof; the labels (C), (Z) and (S) below are its.
 """
 

@@ -16,18 +16,11 @@ from typing import TypeVar
 import numpy as np
 
 from pate_fed.errors import InputError
+from pate_fed.privacy.bounds.claimed import ClaimedCurve
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, overhead
-from pate_fed.privacy.bounds.cost import ClaimedCurve
-from pate_fed.privacy.bounds.hockey_stick import (
-    WIDEST,
-    argmax_epsilon,
-    argmax_rdp,
-    bit_delta,
-    bit_epsilon,
-    bit_rdp,
-    moved_rdp,
-)
+from pate_fed.privacy.bounds.hockey_stick import argmax_epsilon, bit_delta, bit_epsilon
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, moved_count_epsilon
+from pate_fed.privacy.bounds.outcomes import WIDEST, argmax_rdp, bit_rdp, moved_rdp
 from pate_fed.privacy.checks import Floats, check_delta
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """δ(ε) of what one query releases, the hockey-stick divergence: the check's bit, and the class that wins.
 
 Σ max(0, p - e^ε q) over the outcomes is jointly convex and homogeneous, grows with p and falls with q, as the
-moments of `pate_fed.privacy.bounds.hockey_stick` do, so the same lemmas hold. `docs/proofs/hockey-stick.md` has
+moments of `pate_fed.privacy.bounds.outcomes` do, so the same lemmas hold. `docs/proofs/hockey-stick.md` has
 the proofs, and what the pointwise supremum is: the noisy totals' own, within a few parts in a hundred. It is
 for one release, and for those who see labels, not for those who see noisy totals.
 """
@@ -16,7 +16,6 @@ import numpy as np
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import gaussian_delta
-from pate_fed.privacy.bounds.hockey_stick import WIDEST
 from pate_fed.privacy.bounds.lattice import CoarseLattice, Lattice, Region
 from pate_fed.privacy.bounds.noise_law import (
     GAUSSIAN,
@@ -25,6 +24,7 @@ from pate_fed.privacy.bounds.noise_law import (
     log_mass_gaussian_difference,
     tail_sum,
 )
+from pate_fed.privacy.bounds.outcomes import WIDEST
 from pate_fed.privacy.checks import Floats, check_count, check_delta, check_sigma, is_number
 
 _WIDEST = 20_000.0  # votes of noise beyond which a table takes long

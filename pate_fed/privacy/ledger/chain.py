@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
+from pate_fed.privacy.ledger.file import SCHEMA
 from pate_fed.privacy.ledger.rows import (
     COLUMNS,
     FIRST_PREVIOUS,
-    SCHEMA,
     Entry,
     Provenance,
     Row,

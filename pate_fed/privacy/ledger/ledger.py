@@ -20,18 +20,14 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import VERSION
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.ledger.chain import Chain, Outputs, read_chain
+from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
 from pate_fed.privacy.ledger.report import LedgerReport, Named, verify
 from pate_fed.privacy.ledger.rows import (
     Entry,
     Provenance,
     Row,
-    WriterLock,
     charge_row,
-    connect,
-    create_file,
-    disconnect,
     entry_from_row,
-    insert_row,
     outputs_digest,
     row_hash,
     signed_bytes,

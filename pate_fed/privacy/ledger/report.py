@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text
-from pate_fed.privacy.accounting import pld_epsilon, totals_pld_epsilon
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
+from pate_fed.privacy.bounds.profiles import pld_epsilon, totals_pld_epsilon
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon, read_chain
-from pate_fed.privacy.ledger.rows import Entry, read_only
+from pate_fed.privacy.ledger.file import read_only
+from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.run_files import NOT_HELD, check_labels, check_metrics
 from pate_fed.privacy.ledger.terms import (
     LedgerTerms,

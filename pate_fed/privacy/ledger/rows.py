@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.checks import check_count
-from pate_fed.privacy.ledger.terms import LedgerTerms, is_digest, mechanism_from_parameters
+from pate_fed.privacy.ledger.terms import LedgerTerms, is_digest
 from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent
+from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.protection import Protection
 
 Row = dict[str, Any]

@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
-from pate_fed.privacy.accounting import BudgetFilter
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta
+from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.label_dp import LabelRelease, LabelResponse
-from pate_fed.privacy.ledger.terms import mechanism_from_parameters
 from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS
 from pate_fed.privacy.mechanisms.data_dependent import SanitiseSettings
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
 from pate_fed.privacy.mechanisms.own import OwnMechanism
+from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.protection import Assumption, Assumptions, Protection
 from pate_fed.structure import from_plain, to_plain
 

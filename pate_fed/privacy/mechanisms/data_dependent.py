@@ -20,13 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import ConvertedEpsilon, confident_rho, overhead, round_up, to_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
-from pate_fed.privacy.bounds.gnmax import (
-    exact_bit_rdp,
-    exact_bit_worst_case,
-    gnmax_rdp_total,
-    lnmax_log_q,
-    lnmax_rdp_from_log_q,
-)
+from pate_fed.privacy.bounds.gnmax import exact_bit_rdp, exact_bit_worst_case, gnmax_rdp_total
+from pate_fed.privacy.bounds.lnmax import lnmax_log_q, lnmax_rdp_from_log_q
 from pate_fed.privacy.bounds.smooth import (
     VoteMoves,
     gnmax_sensitivity,

@@ -5,7 +5,7 @@ Totals go in; labels, a mask of answered queries and the privacy event that was 
 
 The mechanism that is analysed is the one that runs: integer totals, integer noise, integer comparisons. A tie
 of noisy totals is broken uniformly at random. What is charged bounds the outcome, the class that wins under
-that rule, and stays below what the noisy totals cost (`pate_fed.privacy.bounds.hockey_stick`).
+that rule, and stays below what the noisy totals cost (`pate_fed.privacy.bounds.outcomes`).
 """
 
 from __future__ import annotations

@@ -28,15 +28,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy.bounds.cost import (
+from pate_fed.privacy.bounds.claimed import (
     CLAIMED_ORDERS,
     Claim,
     ClaimedCurve,
-    Cost,
     Parameters,
     Plain,
     check_curve,
 )
+from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.checks import check_count, is_number
 from pate_fed.privacy.mechanisms.events import (
     PLAIN,

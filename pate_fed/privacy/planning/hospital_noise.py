@@ -10,10 +10,10 @@ from functools import lru_cache
 import numpy as np
 
 from pate_fed.format import counted, epsilon_text
-from pate_fed.privacy.accounting import BudgetFilter
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.checks import Floats
+from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax, party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.privacy.planning.search import (

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from pate_fed.cli.doctor.coordinator import CoordinatorSide
+from pate_fed.cli.doctor.findings import Finding
 from pate_fed.cli.doctor.hospital import HospitalSide
-from pate_fed.cli.doctor.machine import Finding
 from pate_fed.cli.main import make_parser
 from pate_fed.identity import certificates
 

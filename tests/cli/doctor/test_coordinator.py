@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pate_fed.cli.doctor.machine import PROBLEM, WARNING, Finding, Requirements
+from pate_fed.cli.doctor.findings import PROBLEM, WARNING, Finding
+from pate_fed.cli.doctor.machine import Requirements
 from pate_fed.cli.main import main
 from pate_fed.identity import Authority
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pate_fed.cli.doctor.machine import OK, PROBLEM, WARNING, CheckResult, run_check
+from pate_fed.cli.doctor.findings import OK, PROBLEM, WARNING, CheckResult, run_check
 
 
 def test_a_check_that_fails_in_a_way_of_its_own_is_a_finding_and_ends_nothing() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pate_fed.cli.doctor.machine import PROBLEM, WARNING
+from pate_fed.cli.doctor.findings import PROBLEM, WARNING
 from pate_fed.config.sections import Aggregation
 from pate_fed.config.study import read_study
 from pate_fed.config.trust import TrustModel

@@ -18,7 +18,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from pate_fed.cli.doctor import machine
-from pate_fed.cli.doctor.machine import PROBLEM, WARNING, Finding, Requirements, run_check
+from pate_fed.cli.doctor.findings import PROBLEM, WARNING, Finding, run_check
+from pate_fed.cli.doctor.machine import Requirements
 from pate_fed.privacy import SystemNoise
 from pate_fed.secure_sum.masks import Masker
 

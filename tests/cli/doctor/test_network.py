@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from pate_fed.cli.doctor import hospital
-from pate_fed.cli.doctor.machine import PROBLEM, WARNING
+from pate_fed.cli.doctor import network
+from pate_fed.cli.doctor.findings import PROBLEM, WARNING
 from pate_fed.identity import Authority, certificates
 
 NORTH = ("--hospital", "north", "--tls-dir", "identity-north")
@@ -69,7 +69,7 @@ def test_a_proxy_that_opens_tls_and_programs_that_are_no_coordinator(site: Any, 
 def test_a_coordinator_that_does_not_take_this_hospitals_certificate(
     site: Any, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hospital, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(network, "_PATIENCE_S", 1.0)
     other = Authority.init(site.folder / "other", address="127.0.0.1:1", terms="{}", days=9).folder
     port = serve(*SERVER, authority=other / "ca.crt")
     row = site.hospital(*NORTH, "--server", f"127.0.0.1:{port}")["TLS"]
@@ -78,7 +78,7 @@ def test_a_coordinator_that_does_not_take_this_hospitals_certificate(
 
 
 def test_a_port_on_which_nobody_listens_or_nobody_answers(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hospital, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(network, "_PATIENCE_S", 0.3)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         closed = f"127.0.0.1:{probe.getsockname()[1]}"

@@ -15,20 +15,21 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from clients.account import COORDINATOR, PUBLIC, Account, StudyCost, total_epsilon
+from clients.account import Account
 from clients.hospital import Hospital
 from clients.kinds.sums import FEATURES_FILE, SumSide
 from clients.leave import erase
 from clients.local import local_site
 from clients.site import Site
-from clients.state_dir import LocalSettings
+from clients.site_files import LocalSettings
+from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, total_epsilon
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.make import make_terms, public_file
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms
-from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.protocol.messages import (
     JoinReply,
     JoinRequest,

@@ -12,7 +12,7 @@ from pate_fed.errors import PateFedError
 from pate_fed.kinds.label_dp.aug_descent import DescentSettings, _Descent, aug_descent, clean_chances
 from pate_fed.kinds.label_dp.learners import LearnSettings
 from pate_fed.kinds.label_dp.public import PublicInputs
-from pate_fed.learning import tensors
+from pate_fed.learning import optimisers
 from pate_fed.learning.students.fixmatch import FixMatch
 
 
@@ -29,9 +29,9 @@ def test_aug_descent_names_the_epoch_in_which_a_loss_is_lost(
 ) -> None:
     """What goes wrong in the very last step is seen too."""
     settings = DescentSettings(learn=LearnSettings(epochs=3, batch_size=200), warm_up=2)
-    step, steps = tensors.Adam.step, iter(range(10**6))
+    step, steps = optimisers.Adam.step, iter(range(10**6))
 
-    def breaks(optimiser: tensors.Adam, *rest: Any) -> Any:
+    def breaks(optimiser: optimisers.Adam, *rest: Any) -> Any:
         found = step(optimiser, *rest)
         if next(steps) == last:
             with torch.no_grad():
@@ -39,7 +39,7 @@ def test_aug_descent_names_the_epoch_in_which_a_loss_is_lost(
         return found
 
     last = -1
-    monkeypatch.setattr(tensors.Adam, "step", breaks)
+    monkeypatch.setattr(optimisers.Adam, "step", breaks)
     aug_descent(public, truth, settings, seed=0)
     last, steps = next(steps) - 1, iter(range(10**6))
     with pytest.raises(PateFedError, match="AugDescent loss of the labels is nan in epoch 3"):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import build_feature_map, feature_map_from_bytes
-from pate_fed.learning.features.feature_map import FEATURE_MAPS, FeatureSettings
+from pate_fed.learning.features.settings import FEATURE_MAPS, FeatureSettings
 from pate_fed.structure import from_plain, to_plain
 
 TABLE = FeatureSettings(columns=(1, 3), dimension=6)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.learning.features.build import build_feature_map
-from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings, clip_rows, clipped
+from pate_fed.learning.features.feature_map import FeatureMap, clip_rows, clipped
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.privacy.mechanisms.class_sums import squared_sensitivity
 from pate_fed.privacy.protection import Protection
 

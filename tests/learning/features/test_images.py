@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import IntegrityError
-from pate_fed.learning.features.feature_map import FeatureSettings
 from pate_fed.learning.features.images import fit_hog, hog_from_plain
+from pate_fed.learning.features.settings import FeatureSettings
 
 SETTINGS = FeatureSettings()
 IMAGES = np.random.default_rng(0).integers(0, 255, (5, 16, 16, 1)).astype(np.uint8)

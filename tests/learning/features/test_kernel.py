@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pate_fed.learning.features.build import build_feature_map
-from pate_fed.learning.features.feature_map import FeatureSettings
 from pate_fed.learning.features.kernel import AnchorFeatures, gaussian_kernel, rounded_down
+from pate_fed.learning.features.settings import FeatureSettings
 
 
 def test_the_kernel_is_that_of_the_definition() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import feature_map_from_bytes
-from pate_fed.learning.features.feature_map import FeatureSettings
 from pate_fed.learning.features.own import OwnFeatures, own_features
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.structure.parts import hold_part, release_parts
 
 RNG = np.random.default_rng(0)

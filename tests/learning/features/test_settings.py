@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.learning.features.feature_map import BINS, HOG, KERNEL, RANDOM, FeatureSettings
+from pate_fed.learning.features.settings import BINS, HOG, KERNEL, RANDOM, FeatureSettings
 
 
 def test_what_is_left_open_follows_from_the_kind_of_inputs() -> None:

@@ -9,8 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from pate_fed.learning.features.build import build_feature_map, fit_table_embedding
-from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.features.build import build_feature_map
+from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.learning.features.tables import fit_table_embedding
 
 BINS = FeatureSettings(name="bins", columns=(1, 2), cuts=((0.0, 10.0, 30.0), ()), lattice=100)
 
@@ -60,7 +61,7 @@ def test_tables_need_no_torch() -> None:
         "import sys\nsys.modules['torch'] = None\n"
         "import numpy as np\n"
         "from pate_fed.learning.features.build import build_feature_map\n"
-        "from pate_fed.learning.features.feature_map import FeatureSettings\n"
+        "from pate_fed.learning.features.settings import FeatureSettings\n"
         "made = build_feature_map(FeatureSettings(columns=(1,)), np.arange(9.0)[:, None])\n"
         "assert made.features(np.zeros((1, 1))).shape == (1, 5)\n"
     )

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from pate_fed.learning.tensors import to_tensor
 from torch import nn
 
+from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.classifiers import Dropout, build_discriminator
 from pate_fed.learning.networks.generators import DeconvGenerator
 

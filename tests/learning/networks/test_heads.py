@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from pate_fed.learning.tensors import to_tensor
 
 from pate_fed.learning import TeacherSettings
+from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.encoder import HistogramFeatures, fit_encoder
 from pate_fed.learning.networks.heads import (
     JITTER,
@@ -26,7 +26,8 @@ from pate_fed.learning.networks.heads import (
     large_kernel,
     one_hot,
 )
-from pate_fed.learning.teachers.network import shifted_copies, train_teacher
+from pate_fed.learning.teachers.closed_form import shifted_copies
+from pate_fed.learning.teachers.network import train_teacher
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 

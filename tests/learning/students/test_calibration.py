@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.learning import StudentSettings
-from pate_fed.learning.students.losses import calibrate, sharpened, sharpness_for
+from pate_fed.learning.students.calibration import calibrate, sharpened, sharpness_for
 from pate_fed.learning.students.student import Student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]

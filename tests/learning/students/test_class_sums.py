@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import build_feature_map
-from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import FeatureMap
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.learning.students.class_sums import SumsStudent, fit_sums_student
 from pate_fed.privacy import SeededNoise
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums, SumShape, least_sigma

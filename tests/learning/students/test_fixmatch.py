@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from pate_fed.learning.tensors import to_tensor
 
 from pate_fed.errors import PateFedError
 from pate_fed.learning import StudentSettings
+from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.classifiers import build_discriminator
 from pate_fed.learning.students import fixmatch
 from pate_fed.learning.students.data import LabelledPool, TrainingSets

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from pate_fed.learning.tensors import to_tensor
 
-from pate_fed.learning import StudentSettings, tensors
+from pate_fed.learning import StudentSettings, optimisers
+from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import gan
 from pate_fed.learning.students.closed_form import PoolFeatures
@@ -260,7 +260,7 @@ def test_each_loss_moves_its_own_weights(stripes: MakeStripes, name: str) -> Non
 
     assert moved(lambda: trainer._learn_generator(u, trainer.preprocess(generator.draw(30)))) == [False, True]
     assert all(w.grad is not None for w in generator.parameters())  # every layer of it has a slope
-    trainer.generator_optimiser = tensors.SGD(generator.parameters(), lr=0.0)
+    trainer.generator_optimiser = optimisers.SGD(generator.parameters(), lr=0.0)
     y = torch.from_numpy(labels[:30].copy())
     assert moved(lambda: trainer._learn_batch(trainer.inputs[:30], y, u, 1.0)) == [True, False]
     assert all((w.grad is not None) == w.requires_grad for w in network.parameters())

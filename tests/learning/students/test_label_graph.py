@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pate_fed.learning.students.closed_form import Graph, held_out_scores
+from pate_fed.learning.students.label_graph import Graph, held_out_scores
 
 
 def test_a_graph_joins_neighbours_both_ways_and_is_normalised() -> None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.networks.encoder import fit_encoder
+from pate_fed.learning.students.noise_rate import estimate_noise_rate, least_noise_rate
 from pate_fed.learning.students.student import Student
-from pate_fed.learning.students.train import estimate_noise_rate, least_noise_rate
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 TrainOn = Callable[..., Student]

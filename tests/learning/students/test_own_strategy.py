@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.learning.students.query_selection import OwnStrategy, PublicView, try_own_strategy
+from pate_fed.learning.students.own_strategy import OwnStrategy, PublicView, try_own_strategy
 
 INPUTS = np.zeros((10, 2, 2, 1), dtype=np.uint8)
 

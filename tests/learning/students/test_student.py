@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from pate_fed.learning.tensors import to_tensor
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import StudentSettings
+from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.students.student import Student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 from packaging.version import Version
-from pate_fed.learning.tensors import to_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pate_fed.learning import StudentSettings, tensors
+from pate_fed.learning import StudentSettings, optimisers
+from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import gan
 from pate_fed.learning.students.closed_form import PoolFeatures
@@ -115,9 +115,9 @@ def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
     if Version(torch.__version__).release < (2, 10):
         pytest.skip('the device "meta" learns from PyTorch 2.10 on')
     for name in ("Adam", "SGD"):
-        whole = getattr(tensors, name)
+        whole = getattr(optimisers, name)
         monkeypatch.setattr(
-            tensors,
+            optimisers,
             name,
             lambda weights, whole=whole, **options: whole(weights, **options | {"fused": False}),
         )

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from pate_fed.learning.tensors import to_tensor
 
-from pate_fed.learning import StudentSettings, tensors
+from pate_fed.learning import StudentSettings, optimisers
+from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, build_discriminator
-from pate_fed.learning.students.losses import _divergence, _unit, virtual_adversarial_loss
 from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.vat import _divergence, _unit, virtual_adversarial_loss
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 TrainOn = Callable[..., Student]
@@ -27,7 +27,7 @@ def network(stripes: MakeStripes) -> tuple[Classifier, torch.Tensor]:
     x, y = to_tensor(images, "cpu"), torch.from_numpy(labels.copy())
     made = build_discriminator("small-cnn", (16, 16, 1), 4)
     made.preprocess.fit(x)
-    optimiser = tensors.Adam(made.parameters(), lr=3e-3)
+    optimiser = optimisers.Adam(made.parameters(), lr=3e-3)
     for _ in range(40):
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(made(x), y).backward()

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from pate_fed.learning.tensors import seeded, to_tensor
 
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
+from pate_fed.learning.device import seeded
+from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, Dropout, build_classifier
 from pate_fed.learning.teachers.batched import train_many
 from pate_fed.learning.teachers.network import _fit, train_teacher

@@ -15,8 +15,9 @@ from pate_fed.learning import TeacherSettings
 from pate_fed.learning.networks.encoder import (
     fit_encoder,
 )
-from pate_fed.learning.teachers import network
-from pate_fed.learning.teachers.network import Teacher, shifted_copies, train_teacher
+from pate_fed.learning.teachers import closed_form
+from pate_fed.learning.teachers.closed_form import shifted_copies
+from pate_fed.learning.teachers.network import Teacher, train_teacher
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
@@ -72,7 +73,7 @@ def test_teachers_take_any_part(stripes: MakeStripes, name: str, count: int) -> 
     assert np.all(teacher.predict(images) == 3)  # labels all of one class
 
 
-@pytest.mark.parametrize(("most", "times"), [(network.MOST_CACHED, 1), (0, 2)])
+@pytest.mark.parametrize(("most", "times"), [(closed_form.MOST_CACHED, 1), (0, 2)])
 @pytest.mark.parametrize("name", ["encoder-head", "hog-linear", "small-cnn"])
 def test_teachers_share_what_is_measured_of_a_pool(
     stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch, name: str, most: int, times: int
@@ -84,14 +85,14 @@ def test_teachers_share_what_is_measured_of_a_pool(
         for part in (slice(30), slice(30, 36))  # the second one knows little
     ]
     expected = [teacher.predict(images[60:]) for teacher in teachers]
-    true, calls = network.tensor_batches, []
+    true, calls = closed_form.tensor_batches, []
 
     def counted(*args: object) -> object:
         calls.append(args)
         return true(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(network, "tensor_batches", counted)
-    monkeypatch.setattr(network, "MOST_CACHED", most)
+    monkeypatch.setattr(closed_form, "tensor_batches", counted)
+    monkeypatch.setattr(closed_form, "MOST_CACHED", most)
     found = [teacher.predict(images[50:]) for teacher in teachers]
     assert len(calls) == times  # of one pool once, but for those that are too large to keep
     for one, other in zip(found, expected, strict=True):
@@ -147,9 +148,9 @@ def test_a_large_part_has_few_centres_and_no_copies(
     encoder, settings = fit_encoder(fresh), TeacherSettings(name="encoder-head")
     found = {}
     for name, most in (("all", 10_000), ("few", 40)):
-        monkeypatch.setattr(network, "TEACHER_CENTRES", most)
-        monkeypatch.setattr(network, "ENOUGH_SAMPLES", most)
-        monkeypatch.setattr(network, "MOST_RECORDS", 200 if name == "few" else most)
+        monkeypatch.setattr(closed_form, "TEACHER_CENTRES", most)
+        monkeypatch.setattr(closed_form, "ENOUGH_SAMPLES", most)
+        monkeypatch.setattr(closed_form, "MOST_RECORDS", 200 if name == "few" else most)
         trained = [
             train_teacher(images, labels, num_classes=4, settings=settings, seed=seed, encoder=encoder)
             for seed in (5, 5)

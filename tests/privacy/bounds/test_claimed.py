@@ -11,16 +11,8 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.cost import (
-    CLAIMED_ORDERS,
-    LEAST_ORDERS,
-    NOTHING,
-    Claim,
-    ClaimedCurve,
-    Cost,
-    check_curve,
-    epsilon_of,
-)
+from pate_fed.privacy.bounds.claimed import CLAIMED_ORDERS, LEAST_ORDERS, Claim, ClaimedCurve, check_curve
+from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
 from pate_fed.privacy.protection import MECHANISM, Assumption
 from pate_fed.structure.parts import PartIdentity
 

@@ -19,7 +19,7 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.bounds import control
 from pate_fed.privacy.bounds.control import CappedOutcome, capped_epsilon
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, to_epsilon
-from pate_fed.privacy.bounds.hockey_stick import argmax_rdp, bit_rdp
+from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp
 
 Floats = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import SeededNoise
-from pate_fed.privacy.bounds.gnmax import (
+from pate_fed.privacy.bounds.lnmax import (
     DEFAULT_MOMENTS,
     lnmax_data_independent,
     lnmax_log_moments,

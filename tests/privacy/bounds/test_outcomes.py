@@ -20,8 +20,8 @@ from pate_fed.errors import InputError
 from pate_fed.kinds.votes import protection_of
 from pate_fed.privacy import ConfidentGNMax, DistributedGNMax, GNMax, Protection
 from pate_fed.privacy.bounds.cost import OutcomeCost
-from pate_fed.privacy.bounds.hockey_stick import argmax_rdp, bit_rdp, moved_rdp
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
+from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp, moved_rdp
 from pate_fed.privacy.mechanisms.events import hospital_noise
 
 Floats = NDArray[np.float64]

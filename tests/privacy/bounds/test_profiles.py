@@ -22,10 +22,10 @@ from pate_fed.privacy import (
     capped_cost_epsilon,
     epsilon_of,
 )
-from pate_fed.privacy.accounting import pld_epsilon, totals_pld_epsilon
 from pate_fed.privacy.bounds.conversion import confident_mu, gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.bounds.hockey_stick import argmax_epsilon, bit_epsilon
+from pate_fed.privacy.bounds.profiles import pld_epsilon, totals_pld_epsilon
 
 SIZE = {"num_teachers": 250, "num_classes": 10}
 

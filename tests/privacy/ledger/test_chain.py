@@ -15,7 +15,7 @@ from pate_fed.privacy import (
     verify,
 )
 from pate_fed.privacy.ledger.chain import Chain, Outputs, _load, _replay
-from pate_fed.privacy.ledger.rows import read_only
+from pate_fed.privacy.ledger.file import read_only
 
 
 def test_replay_refuses_a_batch_charged_twice(plain: Path) -> None:

@@ -22,7 +22,8 @@ from pate_fed.privacy import (
     verify,
 )
 from pate_fed.privacy.ledger.chain import coordinator_epsilon
-from pate_fed.privacy.ledger.rows import COLUMNS, charge_row, entry_from_row, read_only, row_hash
+from pate_fed.privacy.ledger.file import read_only
+from pate_fed.privacy.ledger.rows import COLUMNS, charge_row, entry_from_row, row_hash
 from pate_fed.privacy.mechanisms.events import hospital_noise
 
 

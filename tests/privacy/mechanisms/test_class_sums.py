@@ -12,14 +12,10 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import Ledger, LedgerTerms, Protection, SeededNoise, verify
-from pate_fed.privacy.accounting import pld_epsilon
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
-from pate_fed.privacy.ledger.terms import (
-    guaranteed_coordinator_epsilon,
-    guaranteed_epsilon,
-    mechanism_from_parameters,
-)
+from pate_fed.privacy.bounds.profiles import pld_epsilon
+from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.privacy.mechanisms.class_sums import (
     ClassSums,
     SharedClassSums,
@@ -36,6 +32,7 @@ from pate_fed.privacy.mechanisms.events import (
     PrivacyEvent,
     sum_distance,
 )
+from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 
 SHAPE = SumShape(num_classes=3, dimension=20, squared_norm=64**2)
 SIZE = {"num_classes": 3, "dimension": 20, "squared_norm": 64**2}

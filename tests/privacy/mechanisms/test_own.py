@@ -13,8 +13,8 @@ import pytest
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import Accountant, GNMax, LNMax, Protection, SeededNoise, SystemNoise
-from pate_fed.privacy.ledger.terms import mechanism_from_parameters
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim, own_mechanism
+from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.structure.parts import part_identity
 
 CLASSES = 3

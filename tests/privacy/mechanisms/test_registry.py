@@ -10,7 +10,7 @@ import pytest
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import ConfidentGNMax, DistributedGNMax, GNMax, InteractiveGNMax, LNMax
-from pate_fed.privacy.ledger.terms import MECHANISMS, mechanism_from_parameters
+from pate_fed.privacy.mechanisms.registry import MECHANISMS, mechanism_from_parameters
 
 REST: dict[str, Any] = {"num_teachers": 100, "num_classes": 3}
 
