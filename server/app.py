@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
@@ -20,94 +19,65 @@ from pate_fed.config.data import load_study_data, records_digest, require_study_
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
-from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.flower.processes import SECRET
-from pate_fed.format import delta_text, epsilon_text
-from pate_fed.kinds.make import check_against_data, make_terms
+from pate_fed.errors import PateFedError
+from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.kinds.make import check_against_data
 from pate_fed.kinds.terms import Terms, guarantee_lines, require_meaningful
-from pate_fed.privacy import Ledger, LedgerTerms, noise_from_seed
+from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.report.html import write_report
-from pate_fed.report.log import PartyWork, RunLog, Waiting, read_result
+from pate_fed.protocol.messages import EndRequest
+from pate_fed.report.log import PartyWork, RunLog, Waiting
 from pate_fed.report.memory import watch_memory
-from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
-from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
-from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
+from pate_fed.report.result import PrivacyFigures, RunResult
+from pate_fed.report.terminal import Progress, counted_phase, make_progress
 from pate_fed.report.text import engine_text
-from pate_fed.runtime.run_dir import LEDGER_NAME, LOG_NAME, PRIVATE, claim_run_dir, read_status
-from pate_fed.structure.faults import Fault
-from pate_fed.structure.parts import is_part_name, part_identity
-from server.base import BaseCoordinator, explain_disk_error
-from server.exchange import Stopped
-from server.kinds import Figures, RunContext, StudySetup
+from pate_fed.runtime.run_dir import LEDGER_NAME, LOG_NAME, PRIVATE, claim_run_dir
+from pate_fed.runtime.signals import INTERRUPTED
+from pate_fed.structure.faults import Fault, cause_of, place_of
+from pate_fed.structure.parts import is_part_name
+from server.base import BaseStudy
+from server.exchange import send_shutdown_notice
+from server.federation import AdmittedKeys
+from server.kinds import Figures, RunContext, Setup, StudySetup
+from server.receipts import Receipts
 from server.release import open_ledger, releases_told
 from server.run import Run
 from server.state import CoordinatorState
 
-LINK_FOLDER = "flower"  # in the run directory: of the SuperLink that hospitals' processes connect to
 
+class BaseCoordinator(BaseStudy):
+    """Runs one study of any kind with its hospitals, and leaves its run directory.
 
-def clear_finished(run_dir: Path) -> None:
-    """Remove votes, totals and keys of a run that is told as finished; a user must hear where that fails.
-
-    The secret of a SuperLink that was killed is among the keys.
-    """
-    private = run_dir / PRIVATE
-    try:
-        if read_status(run_dir) == "success":
-            CoordinatorState(private).remove_private()
-            (run_dir / LINK_FOLDER / SECRET).unlink(missing_ok=True)
-    except OSError as error:
-        print(f"warning: {private}: private, remove it by hand ({error.strerror})", file=sys.stderr)
-
-
-class Coordinator(BaseCoordinator):
-    """Runs one study and leaves its run directory; everything a user can get wrong is checked before that.
-
-    `started` is the reading of `time.perf_counter` from which the total time counts. With `resume` the run
-    directory holds the same study, cut off: it goes on from its ledger. `progress` takes what else would be
-    shown on the terminal.
-
-    Raises:
-        InputError: settings that do not fit the data, a budget that not even one query fits, or an ε that
-            means almost nothing without `allow_weak`.
+    With `resume` the run directory holds the same study, cut off: it goes on from its ledger, which is signed
+    with `key` where there is one.
     """
 
     def __init__(
         self,
-        study: Study,
-        *,
-        run_dir: Path,
-        quiet: bool,
+        setup: Setup,
         stop: threading.Event,
+        *,
         started: float,
-        resume: bool = False,
+        progress: Progress,
+        quiet: bool,
+        resume: bool,
         key: Ed25519PrivateKey | None = None,
-        progress: Progress | None = None,
     ) -> None:
-        self._started, self._resume, self._key = started, resume, key
-        self._study, self._run_dir, self._quiet = study, run_dir, quiet
-        self._progress = progress or make_progress(quiet)
-        require_study_libraries(study)
-        self._dataset = self._load()
-        check_against_data(study, self._dataset)
-        self._terms = make_terms(study, self._dataset)
-        self._setup = StudySetup(study=study, dataset=self._dataset, terms=self._terms, run_dir=run_dir)
-        # A simulation that asks begins anew, so what is private stays in this process.
-        private = run_dir / PRIVATE if self._setup.apart or resume else None
-        super().__init__(self._terms, stop, private=private)
-        self._state = CoordinatorState(private, run_dir=run_dir)
-        self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
+        super().__init__(setup.run_dir, stop, started=started, progress=progress, quiet=quiet)
+        self._setup, self._terms, self._resume, self._key = setup, setup.terms, resume, key
+        self._private = setup.private(resume=resume)
+        self._state = CoordinatorState(self._private, run_dir=setup.run_dir)
+        self._noise = setup.noise
         self._ledger_terms = self._terms.ledger_terms(
-            noise=self._noise.kind, private=self._noise.private, together=not self._setup.apart
+            noise=self._noise.kind, private=self._noise.private, together=not setup.apart
         )
-        if not resume:  # what was begun is on the ledger
-            require_meaningful(self._terms, self._ledger_terms)
+        self._keys: AdmittedKeys | None = None
+        self._parties_fault: BaseException | None = None  # an error that tells already of what parties met
+        self._served = False
         self._run: Run | None = None
         self._privacy = self._before_the_ledger()
         self._labels = 0
         self._main_seconds = 0.0
-        self._peak_mb: int | None = None
 
     @property
     def terms(self) -> Terms:
@@ -115,31 +85,44 @@ class Coordinator(BaseCoordinator):
         return self._terms
 
     @property
+    def terms_digest(self) -> str:
+        """Names the terms that hospitals are asked to agree to."""
+        return self._terms.digest
+
+    def set_admitted(
+        self, names: Mapping[int, str], sum_identities: Mapping[str, bytes], *, key: Ed25519PrivateKey
+    ) -> None:
+        """Whose key each node has, and who signs secure sums with which; others are left out from then on.
+
+        With `key` hospitals' receipts are signed.
+        """
+        receipts = Receipts(key, terms_digest=self.terms_digest, folder=self._private)
+        self._keys = AdmittedKeys(names, sum_identities, receipts)
+
+    def outcome_notice(self) -> EndRequest:
+        """How the study ended, for the hospitals: nothing that they could not read in the report."""
+        # They wait for whoever goes on with an open sum, as for one that was interrupted.
+        code = INTERRUPTED if self.left_open else self.exit_code
+        return EndRequest(status=self.status, exit_code=code, summary=self._summary())
+
+    def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
+        """Send the notice to every hospital that is connected."""
+        send_shutdown_notice(grid, notice, receipt_of=self._receipt_of)
+
+    def _receipt_of(self, node: int) -> str:
+        keys = self._keys
+        if keys is None or keys.receipts is None or node not in keys.names:
+            return ""
+        return keys.receipts.of(keys.names[node])
+
+    def note_waiting(self, event: Waiting) -> None:
+        """Write in the run's log which hospitals are waited for."""
+        self._log.write(event)
+
+    @property
     def ledger_terms(self) -> LedgerTerms:
         """What the ledger begins with: the caps, from which the guarantee follows."""
         return self._ledger_terms
-
-    @property
-    def error(self) -> BaseException | None:
-        """What ended the study before its time."""
-        return self._error
-
-    @property
-    def dataset(self) -> Dataset:
-        """The study's data, as the coordinator of a simulation has them."""
-        return self._dataset
-
-    @property
-    def records(self) -> str | None:
-        """Digest of who has which records, where code of the user's own says so."""
-        data, parties = self._study.data, self._study.parties
-        own = data.own or is_part_name(parties.partition)
-        return records_digest(self._study, self._dataset) if own else None
-
-    @property
-    def student(self) -> Any:
-        """The trained student; None where the study did not come to one."""
-        return self._figures.student
 
     @property
     def left_open(self) -> bool:
@@ -158,14 +141,14 @@ class Coordinator(BaseCoordinator):
         Errors are kept for `conclude`, so that what was spent is always reported.
         """
         if not self._resume:
-            claim_run_dir(self._run_dir, self._study.to_toml())
+            claim_run_dir(self._run_dir, self._setup.text)
         with RunLog(self._run_dir / LOG_NAME) as self._log, watch_memory() as peak:
             try:
-                self._log.write(self._record())
-                reason = [self._study.reason] if self._study.reason else []
+                self._log.write(self._setup.record(self._ledger_terms))
+                reason = [self._setup.reason] if self._setup.reason else []
                 for line in (*reason, *guarantee_lines(self._ledger_terms)):
                     self._progress.log(line)
-                self._progress.log(f"hospitals run on: {engine_text(self._study.engine.played_on)}")
+                self._progress.log(f"hospitals run on: {engine_text(self._setup.engine.played_on)}")
                 begun = time.perf_counter()
                 worked = start(self._server_app())
                 if worked is not None:
@@ -178,9 +161,21 @@ class Coordinator(BaseCoordinator):
             if self._run is not None and self._run.unlearnt and self._error is not None:
                 self._tell_unlearnt(self._run, self._error)
             self._peak_mb = peak.megabytes
-            self._ended = self._outcome()
-            with suppress(OSError):  # a full disk; the outcome is printed all the same
-                self._log.write(self._ended)
+            self._end()
+
+    def _server_app(self) -> ServerApp:
+        """The app whose main runs the study. Errors are kept: Flower's thread would lose their meaning."""
+        app = ServerApp()
+
+        @app.main()
+        def main(grid: Grid, context: Context) -> None:
+            try:
+                self._serve(grid)
+            except BaseException as error:
+                self._fail(error)
+            self._served = True
+
+        return app
 
     def _tell_unlearnt(self, run: Run, error: BaseException) -> None:
         """Labels that are paid for are kept where a student of them fails, and the error says so."""
@@ -198,62 +193,51 @@ class Coordinator(BaseCoordinator):
         else:
             error.add_note(told)
 
+    def note_faults(self, faults: Sequence[Fault], cause: BaseException | None) -> None:
+        """Tell of what went wrong at simulated parties, the first fault in words; `cause` raised it here."""
+        logs = [self._note_fault(fault) for fault in faults]
+        if not faults:
+            return
+        others = f", and {counted(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
+        told = f"{faults[0].text(self._terms.num_clients)}{others}{_traceback_in(logs[0])}"
+        if any(fault.kind == KeyboardInterrupt.__name__ for fault in faults):
+            self._error = None
+            self._fail(KeyboardInterrupt())
+        if not isinstance(self._error, PateFedError):
+            print(f"warning: {told}", file=sys.stderr)
+            return
+        self._parties_fault = self._error
+        self._error.args = (f"{told}; {self._error}",)
+        self._error.__cause__ = cause or self._error.__cause__
+
+    def _tell_own_fault(self) -> None:
+        """In a simulation: all that a fault of the user's code here quotes, as all data are the user's."""
+        if not isinstance(self._error, PateFedError) or self._error is self._parties_fault:
+            return
+        if place_of(cause_of(self._error)):
+            fault = Fault.of(self._error)
+            self._error.args = (f"{fault.sentence}{_traceback_in(self._note_fault(fault))}",)
+
     def _note_fault(self, fault: Fault) -> Path:
         self._log.write(fault)
         return self._run_dir / LOG_NAME
 
-    def note_waiting(self, event: Waiting) -> None:
-        """Write in the run's log which hospitals are waited for."""
-        self._log.write(event)
+    def _require_served(self) -> None:
+        if not self._served:
+            self._fail(RuntimeError("Flower's engine ended without running the study"))
 
     def _party_work(self, worked: float, engine_ran: float) -> PartyWork:
         """What is left of the engine's time without the coordinator's own work and the parties'."""
-        phases = self._seconds
+        phases = self._figures.seconds
         own = self._main_seconds - (phases.teach or 0.0) - (phases.vote or 0.0)
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
     def _summary(self) -> str:
         assumed = self._ledger_terms.assumptions
         claimed = f" ({assumed.short})" if assumed else ""
-        return (
-            f"ε={epsilon_text(self._privacy.student)} δ={delta_text(self._terms.delta)}{claimed} "
-            f"labels={self._labels}"
-        )
-
-    def finish(self) -> RunResult:
-        """Write report and metrics; what the run came to.
-
-        The metrics of a success come last: until they are there another process goes on with the run. A
-        success whose metrics cannot be written is none: who asks the run directory would not find it.
-        """
-        result = replace(read_result(self._run_dir), outcome=self._ended)
-        try:
-            write_report(result, self._run_dir / "report.html")
-        except InputError as error:  # `pate-fed report` writes it once there is room
-            print(f"warning: {error}", file=sys.stderr)
-        try:
-            write_metrics(result, self._run_dir / "metrics.json")
-        except InputError as error:  # what was spent is printed all the same
-            if self._error is not None:
-                print(f"warning: {error}", file=sys.stderr)
-            self._fail(IntegrityError(f"{error}; what was released is on the ledger"))
-            result = replace(result, outcome=self._outcome())
-        else:
-            clear_finished(self._run_dir)
-        return result
-
-    def conclude(self, *, as_json: bool) -> int:
-        """Write report and metrics, print the outcome as the last line, and return the exit code."""
-        result, report = self.finish(), self._run_dir / "report.html"
-        if not self._quiet:
-            print_summary(result)
-        self._print_error()
-        print(outcome_json(result, report) if as_json else outcome_line(result, report), flush=True)
-        return self.exit_code
-
-    def _load(self) -> Dataset:
-        with counted_phase(self._progress, "drawing, once") as drawn:
-            return load_study_data(self._study, drawn)
+        alone = self._figures.asked and self._terms.asks.noisy_alone  # such an answer counts once it is sent
+        spent = guaranteed_epsilon(self._ledger_terms) if alone else self._privacy.student
+        return f"ε={epsilon_text(spent)} δ={delta_text(self._terms.delta)}{claimed} labels={self._labels}"
 
     def _serve(self, grid: Grid) -> None:
         """Run the study, and account for it whatever became of it."""
@@ -264,12 +248,7 @@ class Coordinator(BaseCoordinator):
                 self._run.run(grid)
             except BaseException as error:
                 self._fail(error)
-            # What was spent comes first: no other figure and no full disk may hide it.
-            self._privacy = PrivacyFigures(
-                student=ledger.guaranteed(),
-                spent=ledger.epsilon(),
-                coordinator=ledger.guaranteed_coordinator(),
-            )
+            self._account(ledger)
             self._labels = ledger.answered
             for account in (self._export_labels, self._log_spending, self._add_data_dependent):
                 try:
@@ -283,9 +262,6 @@ class Coordinator(BaseCoordinator):
             state=self._state, keys=self._keys, log=self._log, progress=self._progress, stop=self._stop
         )
         return Run(self._setup, ledger, context, noise=self._noise)
-
-    def _fail(self, error: BaseException) -> None:
-        super()._fail(explain_disk_error(error, self._run_dir))
 
     def _before_the_ledger(self) -> PrivacyFigures:
         """What holds while the ledger is not open: nothing is released, unless an earlier process did."""
@@ -314,58 +290,64 @@ class Coordinator(BaseCoordinator):
         columns |= {} if self._run is None else self._run.course.more_labels()
         write_arrays(self._run_dir / "labels.npz", **columns)
 
-    def _record(self) -> StudyRecord:
-        study, fixed, view = self._study, self._ledger_terms, self._ledger_terms.coordinator
-        return StudyRecord(
-            terms=self._terms,
-            dataset=study.data.dataset,
-            queries=study.queries,
-            student="" if study.aggregation.kind else study.student.name,
-            student_part=None if study.student.code is None else part_identity(study.student.code, "student"),
-            partition=study.parties.partition if self._dataset.owners is None else None,
-            backend=study.engine.played_on,
-            inputs="rows" if self._dataset.public_images.ndim == 2 else "images",
-            test_size=self._terms.pool_size - self._dataset.num_queries,
-            guaranteed=guaranteed_epsilon(fixed),
-            protects=fixed.protects,
-            noise=self._noise.kind,
-            noise_private=self._noise.private,
-            coordinator=view.kind,
-            coordinator_sees=view.text(),
-            versions=collect_versions(),
-        )
-
     @property
     def _figures(self) -> Figures:
         return Figures() if self._run is None else self._run.figures
 
+    def _add_metrics(self, metrics: dict[str, Any], result: RunResult) -> None:
+        self._setup.add_metrics(metrics, result, self._figures)
+
+    def _lines(self) -> tuple[str, ...]:
+        return self._setup.lines(self._figures)
+
+
+class Coordinator(BaseCoordinator):
+    """That of a study.toml; everything a user can get wrong is checked before anything is written.
+
+    Raises:
+        InputError: settings that do not fit the data, a budget that not even one query fits, or an ε that
+            means almost nothing without `allow_weak`.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        *,
+        run_dir: Path,
+        quiet: bool,
+        stop: threading.Event,
+        started: float,
+        resume: bool = False,
+        key: Ed25519PrivateKey | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        progress = progress or make_progress(quiet)
+        require_study_libraries(study)
+        with counted_phase(progress, "drawing, once") as drawn:
+            dataset = load_study_data(study, drawn)
+        check_against_data(study, dataset)
+        self._study, self._dataset, setup = study, dataset, StudySetup.of(study, dataset, run_dir)
+        super().__init__(setup, stop, started=started, progress=progress, quiet=quiet, resume=resume, key=key)
+        if not resume:  # what was begun is on the ledger
+            require_meaningful(self._terms, self._ledger_terms)
+
     @property
-    def _seconds(self) -> Seconds:
-        return self._figures.seconds
+    def dataset(self) -> Dataset:
+        """The study's data, as the coordinator of a simulation has them."""
+        return self._dataset
 
-    def _outcome(self) -> Outcome:
-        return Outcome(
-            status=self.status,
-            reason=self._reason(),
-            accuracy=self._figures.accuracy,
-            privacy=self._privacy,
-            seconds=replace(self._seconds, total=time.perf_counter() - self._started),
-            peak_memory_mb=self._peak_mb,
-            cautions=self._figures.cautions,
-        )
+    @property
+    def records(self) -> str | None:
+        """Digest of who has which records, where code of the user's own says so."""
+        data, parties = self._study.data, self._study.parties
+        own = data.own or is_part_name(parties.partition)
+        return records_digest(self._study, self._dataset) if own else None
 
-    def _reason(self) -> str | None:
-        if self._error is None:
-            return None
-        if isinstance(self._error, Stopped):
-            return "interrupted; what was released is on the ledger"
-        if isinstance(self._error, PateFedError):
-            return str(self._error)
-        notes: list[str] = getattr(self._error, "__notes__", [])
-        return "; ".join(("a fault of the program; its traceback is on standard error", *notes))
+    @property
+    def student(self) -> Any:
+        """The trained student; None where the study did not come to one."""
+        return self._figures.student
 
-    def _print_error(self) -> None:
-        if isinstance(self._error, PateFedError):
-            print(f"error: {self._error}", file=sys.stderr)
-        elif self._error is not None and not isinstance(self._error, Stopped):
-            traceback.print_exception(self._error, file=sys.stderr)
+
+def _traceback_in(log: Path | None) -> str:
+    return "" if log is None else f" (traceback in {log})"

@@ -1,89 +1,112 @@
-"""A coordinator of any study, as its host needs it: terms, hospitals' keys, app, and outcome."""
+"""How a study in its run directory ends: a status, an exit code, metrics, a report, and a last line."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from flwr.app import Context
-from flwr.serverapp import Grid, ServerApp
+from typing import Any
 
 from pate_fed.disk import DISK_ERRORS
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.format import counted
-from pate_fed.kinds.terms import Terms
-from pate_fed.protocol.messages import EndRequest
-from pate_fed.report.log import Waiting
+from pate_fed.flower.processes import SECRET
+from pate_fed.format import epsilon_text
+from pate_fed.privacy import Ledger
+from pate_fed.privacy.ledger.rows import Entry
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
+from pate_fed.report.html import write_report
+from pate_fed.report.log import RunLog, read_result
+from pate_fed.report.metrics import outcome_json, outcome_line, write_metrics
+from pate_fed.report.result import Outcome, PrivacyFigures, ReleasedBatch, RunResult
+from pate_fed.report.terminal import Progress, print_summary
+from pate_fed.runtime.run_dir import PRIVATE, read_status
 from pate_fed.runtime.signals import INTERRUPTED
-from pate_fed.structure.faults import Fault, cause_of, describe, ends_process, place_of
+from pate_fed.structure.faults import describe, ends_process, place_of
 from server.exchange import Stopped
-from server.federation import AdmittedKeys
-from server.receipts import Receipts
-from server.shutdown import send_shutdown_notice
+from server.kinds import Figures
+from server.release import Release, charge, releases_told
+from server.state import CoordinatorState
 
-STAYS_OPEN = (
-    "the sum stays open, and nothing is charged for it yet: once all hospitals are there, the same command "
-    "goes on with it"
-)
-"""Of a masked sum that failed, and that another process may still come to."""
+LINK_FOLDER = "flower"  # in the run directory: of the SuperLink that hospitals' processes connect to
 
 
-class BaseCoordinator(ABC):
-    """One study with these terms; the user may `stop` it.
+def clear_finished(run_dir: Path) -> None:
+    """Remove votes, totals and keys of a run that is told as finished; a user must hear where that fails.
 
-    `private` is the folder in which another process finds what came from each hospital; None: it begins anew.
+    The secret of a SuperLink that was killed is among the keys.
+    """
+    private = run_dir / PRIVATE
+    try:
+        if read_status(run_dir) == "success":
+            CoordinatorState(private).remove_private()
+            (run_dir / LINK_FOLDER / SECRET).unlink(missing_ok=True)
+    except OSError as error:
+        print(f"warning: {private}: private, remove it by hand ({error.strerror})", file=sys.stderr)
+
+
+class Charges:
+    """Charges a run's releases, and tells each in its log once; also those of a process that died before."""
+
+    def __init__(self, ledger: Ledger, log: RunLog, progress: Progress, run_dir: Path) -> None:
+        self._ledger, self._log, self._progress = ledger, log, progress
+        told = len(releases_told(run_dir))
+        for number, entry in enumerate(ledger.entries()[told:], told):
+            self._tell(entry, number)
+
+    def charge(
+        self,
+        release: Release,
+        *,
+        batch: int,
+        batch_digest: str,
+        charged: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Charge a release, as `charge` does, do what follows once it is `charged`, and only then tell it."""
+        entry = charge(self._ledger, release, batch_digest=batch_digest)
+        charged()
+        self._tell(entry, batch)
+        self.show_epsilon()
+
+    def _tell(self, entry: Entry, batch: int) -> None:
+        event = entry.event
+        self._log.write(
+            ReleasedBatch(batch=batch, asked=event.asked, answered=event.answered, epsilon=entry.epsilon)
+        )
+
+    def show_epsilon(self) -> None:
+        """Show what is spent so far beside what never is passed."""
+        most = guaranteed_epsilon(self._ledger.terms)
+        self._progress.status(f"ε {epsilon_text(self._ledger.epsilon())} of {epsilon_text(most)}")
+
+
+class BaseStudy:
+    """One study in its run directory; the user may `stop` it.
+
+    `started` is the reading of `time.perf_counter` from which the total time counts. `progress` takes what
+    else is shown on the terminal; a `quiet` study shows no summary.
     """
 
-    def __init__(self, terms: Terms, stop: threading.Event, *, private: Path | None = None) -> None:
-        self._terms, self._stop, self._private = terms, stop, private
-        self._keys: AdmittedKeys | None = None
-        self._error: BaseException | None = None
-        self._parties_fault: BaseException | None = None  # an error that tells already of what parties met
-        self._served = False
+    _log: RunLog
+    _ended: Outcome
 
-    @property
-    def terms_digest(self) -> str:
-        """Names the terms that hospitals are asked to agree to."""
-        return self._terms.digest
-
-    def set_admitted(
-        self, names: Mapping[int, str], sum_identities: Mapping[str, bytes], *, key: Ed25519PrivateKey
+    def __init__(
+        self, run_dir: Path, stop: threading.Event, *, started: float, progress: Progress, quiet: bool
     ) -> None:
-        """Whose key each node has, and who signs secure sums with which; others are left out from then on.
-
-        With `key` hospitals' receipts are signed.
-        """
-        receipts = Receipts(key, terms_digest=self.terms_digest, folder=self._private)
-        self._keys = AdmittedKeys(names, sum_identities, receipts)
-
-    def outcome_notice(self) -> EndRequest:
-        """How the study ended, for the hospitals: nothing that they could not read in the report."""
-        # They wait for whoever goes on with an open sum, as for one that was interrupted.
-        code = INTERRUPTED if self.left_open else self.exit_code
-        return EndRequest(status=self.status, exit_code=code, summary=self._summary())
-
-    def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
-        """Send the notice to every hospital that is connected."""
-        send_shutdown_notice(grid, notice, receipt_of=self._receipt_of)
-
-    def _receipt_of(self, node: int) -> str:
-        keys = self._keys
-        if keys is None or keys.receipts is None or node not in keys.names:
-            return ""
-        return keys.receipts.of(keys.names[node])
-
-    @abstractmethod
-    def note_waiting(self, event: Waiting) -> None:
-        """Write in the study's log which hospitals are waited for."""
+        self._run_dir, self._stop, self._started = run_dir, stop, started
+        self._progress, self._quiet = progress, quiet
+        self._error: BaseException | None = None
+        self._privacy = PrivacyFigures(student=0.0)
+        self._peak_mb: int | None = None
 
     @property
-    def left_open(self) -> bool:
-        """Whether a masked sum failed with which the same command goes on."""
-        return False
+    def error(self) -> BaseException | None:
+        """What ended the study before its time."""
+        return self._error
 
     @property
     def status(self) -> str:
@@ -101,27 +124,10 @@ class BaseCoordinator(ABC):
             return INTERRUPTED
         return self._error.exit_code if isinstance(self._error, PateFedError) else 1
 
-    @abstractmethod
-    def _summary(self) -> str:
-        """What the study cost and gave, in one line."""
-
-    @abstractmethod
-    def _serve(self, grid: Grid) -> None:
-        """Run the study; whatever is raised is how it ended."""
-
-    def _server_app(self) -> ServerApp:
-        """The app whose main runs the study. Errors are kept: Flower's thread would lose their meaning."""
-        app = ServerApp()
-
-        @app.main()
-        def main(grid: Grid, context: Context) -> None:
-            try:
-                self._serve(grid)
-            except BaseException as error:
-                self._fail(error)
-            self._served = True
-
-        return app
+    @property
+    def _figures(self) -> Figures:
+        """What it came to so far."""
+        return Figures()
 
     def _fail(self, error: BaseException) -> None:
         """Keep the first error: an interrupt as the user's stop, a fault of the user's code as a sentence.
@@ -129,6 +135,7 @@ class BaseCoordinator(ABC):
         Raises:
             SystemExit: Flower or Ray end this process.
         """
+        error = explain_disk_error(error, self._run_dir)
         if isinstance(error, KeyboardInterrupt):
             self._stop.set()
             error = Stopped()
@@ -140,42 +147,87 @@ class BaseCoordinator(ABC):
             error = told
         self._error = self._error or error
 
-    def note_faults(self, faults: Sequence[Fault], cause: BaseException | None) -> None:
-        """Tell of what went wrong at simulated parties, the first fault in words; `cause` raised it here."""
-        logs = [self._note_fault(fault) for fault in faults]
-        if not faults:
-            return
-        others = f", and {counted(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
-        told = f"{faults[0].text(self._terms.num_clients)}{others}{_traceback_in(logs[0])}"
-        if any(fault.kind == KeyboardInterrupt.__name__ for fault in faults):
-            self._error = None
-            self._fail(KeyboardInterrupt())
-        if not isinstance(self._error, PateFedError):
-            print(f"warning: {told}", file=sys.stderr)
-            return
-        self._parties_fault = self._error
-        self._error.args = (f"{told}; {self._error}",)
-        self._error.__cause__ = cause or self._error.__cause__
+    def _account(self, ledger: Ledger) -> None:
+        """What was spent; no other figure and no full disk may hide it."""
+        self._privacy = PrivacyFigures(
+            student=ledger.guaranteed(),
+            spent=ledger.epsilon(),
+            coordinator=ledger.guaranteed_coordinator(),
+        )
 
-    def _tell_own_fault(self) -> None:
-        """In a simulation: all that a fault of the user's code here quotes, as all data are the user's."""
-        if not isinstance(self._error, PateFedError) or self._error is self._parties_fault:
-            return
-        if place_of(cause_of(self._error)):
-            fault = Fault.of(self._error)
-            self._error.args = (f"{fault.sentence}{_traceback_in(self._note_fault(fault))}",)
+    def _end(self) -> None:
+        """Write in the log how it ended; where the disk is full it is printed all the same."""
+        self._ended = self._outcome()
+        with suppress(OSError):
+            self._log.write(self._ended)
 
-    @abstractmethod
-    def _note_fault(self, fault: Fault) -> Path | None:
-        """Write a fault with its traceback in the study's log, and say where that is."""
+    def _outcome(self) -> Outcome:
+        figures = self._figures
+        return Outcome(
+            status=self.status,
+            reason=self._reason(),
+            accuracy=figures.accuracy,
+            privacy=self._privacy,
+            seconds=replace(figures.seconds, total=time.perf_counter() - self._started),
+            peak_memory_mb=self._peak_mb,
+            cautions=figures.cautions,
+        )
 
-    def _require_served(self) -> None:
-        if not self._served:
-            self._fail(RuntimeError("Flower's engine ended without running the study"))
+    def _reason(self) -> str | None:
+        if self._error is None:
+            return None
+        if isinstance(self._error, Stopped):
+            return "interrupted; what was released is on the ledger"
+        if isinstance(self._error, PateFedError):
+            return str(self._error)
+        notes: list[str] = getattr(self._error, "__notes__", [])
+        return "; ".join(("a fault of the program; its traceback is on standard error", *notes))
 
+    def finish(self) -> RunResult:
+        """Write report and metrics; what the run came to.
 
-def _traceback_in(log: Path | None) -> str:
-    return "" if log is None else f" (traceback in {log})"
+        The metrics of a success come last: until they are there another process goes on with the run. A
+        success whose metrics cannot be written is none: who asks the run directory would not find it.
+        """
+        result = replace(read_result(self._run_dir), outcome=self._ended)
+        try:
+            write_report(result, self._run_dir / "report.html")
+        except InputError as error:  # `pate-fed report` writes it once there is room
+            print(f"warning: {error}", file=sys.stderr)
+        try:
+            write_metrics(result, self._run_dir / "metrics.json", add=self._add_metrics)
+        except InputError as error:  # what was spent is printed all the same
+            if self._error is not None:
+                print(f"warning: {error}", file=sys.stderr)
+            self._fail(IntegrityError(f"{error}; what was released is on the ledger"))
+            result = replace(result, outcome=self._outcome())
+        else:
+            clear_finished(self._run_dir)
+        return result
+
+    def _add_metrics(self, metrics: dict[str, Any], result: RunResult) -> None:
+        """Put more of the kind's own into `metrics.json`."""
+
+    def _lines(self) -> tuple[str, ...]:
+        """What is printed before the outcome line."""
+        return ()
+
+    def conclude(self, *, as_json: bool) -> int:
+        """Write report and metrics, print the outcome as the last line, and return the exit code."""
+        result, report = self.finish(), self._run_dir / "report.html"
+        if not self._quiet:
+            print_summary(result)
+        self._print_error()
+        for line in () if as_json else self._lines():
+            print(line)
+        print(outcome_json(result, report) if as_json else outcome_line(result, report), flush=True)
+        return self.exit_code
+
+    def _print_error(self) -> None:
+        if isinstance(self._error, PateFedError):
+            print(f"error: {self._error}", file=sys.stderr)
+        elif self._error is not None and not isinstance(self._error, Stopped):
+            traceback.print_exception(self._error, file=sys.stderr)
 
 
 def explain_disk_error(error: BaseException, run_dir: Path) -> BaseException:

@@ -33,9 +33,8 @@ from pate_fed.report.terminal import Phase, Progress
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 from server.exchange import Answer, exchange, patience_for, printable_name, wait_for_nodes, window_for
 from server.masked import ROUNDS, Ask, MaskedRounds
-from server.presence import Presence
+from server.presence import Presence, Returning
 from server.receipts import Receipts
-from server.returning import Returning
 from server.state import CoordinatorState, Totals
 
 _TELL_EVERY_S = 2.0

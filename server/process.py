@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.study import Study, read_study
-from pate_fed.flower.host import open_host
+from pate_fed.flower.host import Host, open_host
 from pate_fed.runtime.run_dir import choose_run_dir, read_status
 from pate_fed.runtime.signals import interruptible
 
 if TYPE_CHECKING:
     from flwr.serverapp import ServerApp
+
+    from server.app import BaseCoordinator
 
 
 class CoordinatorProcess:
@@ -29,7 +31,7 @@ class CoordinatorProcess:
         self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_clients)
         self._host = open_host(arguments, quiet=arguments.quiet)
         if arguments.run_dir is not None and read_status(Path(arguments.run_dir)) is not None:
-            from server.app import clear_finished
+            from server.base import clear_finished
 
             clear_finished(Path(arguments.run_dir))  # its process may have died before it could
         self._run_dir, self._resume = choose_run_dir(
@@ -44,8 +46,7 @@ class CoordinatorProcess:
         Raises:
             InputError: the study's keys were made for other terms, or its data cannot be used.
         """
-        from pate_fed.flower.compat import quiet_flower
-        from server.app import LINK_FOLDER, Coordinator
+        from server.app import Coordinator
 
         authority = self._host.authority
         coordinator = Coordinator(
@@ -57,22 +58,31 @@ class CoordinatorProcess:
             resume=self._resume,
             key=None if authority is None else authority.ledger_key(),
         )
-        self._host.require_terms(coordinator.terms_digest)
-        count, folder = self._study.parties.num_clients, self._run_dir / LINK_FOLDER
-
-        from server.shutdown import TELL_S
-
-        host = self._host
-        if not coordinator.needs_hospitals:  # those that still wait are told how it ended
-            host = replace(host, wait_s=min(host.wait_s, TELL_S))
-
-        def serve(server_app: ServerApp) -> None:
-            host.serve(server_app, coordinator, folder=folder, hospitals=count, stop=self._stop)
-
         with interruptible(self._stop):
-            with quiet_flower():
-                coordinator.run(serve)
+            run_apart(coordinator, self._host, self._run_dir, stop=self._stop)
             return coordinator.conclude(as_json=self._arguments.format == "json")
+
+
+def run_apart(coordinator: BaseCoordinator, host: Host, run_dir: Path, *, stop: threading.Event) -> None:
+    """Wait for hospitals with processes of their own, and run the study with those that came.
+
+    Raises:
+        InputError: the host's keys were made for other terms.
+    """
+    from pate_fed.flower.compat import quiet_flower
+    from server.base import LINK_FOLDER
+    from server.exchange import TELL_S
+
+    host.require_terms(coordinator.terms_digest)
+    if not coordinator.needs_hospitals:  # those that still wait are told how it ended
+        host = replace(host, wait_s=min(host.wait_s, TELL_S))
+
+    def serve(server_app: ServerApp) -> None:
+        count, folder = coordinator.terms.num_clients, run_dir / LINK_FOLDER
+        host.serve(server_app, coordinator, folder=folder, hospitals=count, stop=stop)
+
+    with quiet_flower():
+        coordinator.run(serve)
 
 
 def study_to_run(config: Path, *, num_hospitals: int | None) -> Study:

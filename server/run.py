@@ -8,44 +8,46 @@ it. A process that takes over asks the very question again that was open, and no
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-import numpy as np
 from flwr.serverapp import Grid
 
 from pate_fed.config.backend import CLUSTER
 from pate_fed.errors import IntegrityError, PateFedError, QuorumError
-from pate_fed.format import epsilon_text
-from pate_fed.kinds.make import public_file
 from pate_fed.privacy import Ledger, NoiseSource
-from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.protocol.messages import JoinRequest, Question, Record, RefusalReply
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.report.log import Taught, Voted
-from pate_fed.report.result import ReleasedBatch
-from server.base import STAYS_OPEN
+from server.base import Charges
 from server.federation import Channel, Federation, Invitation
-from server.kinds import COURSES, Figures, RunContext, StudySetup
-from server.release import Release, ReleaseFailedError, charge, releases_told
+from server.kinds import COURSES, Figures, RunContext, Setup
+from server.release import Release, ReleaseFailedError
 from server.state import Totals
 
-_SMALL_POOL = 4 * 1024**2  # bytes that every hospital is sent at once, as a round trip takes seconds
+STAYS_OPEN = (
+    "the sum stays open, and nothing is charged for it yet: once all hospitals are there, the same command "
+    "goes on with it"
+)
+"""Of a masked sum that failed, and that another process may still come to."""
+_SMALL = 4 * 1024**2  # bytes that every hospital is sent at once, as a round trip takes seconds
+_AT_ONCE = 16  # requests under way that each hold a larger public file
 
 
 class Run:
     """One study, from the first message to the trained student."""
 
-    def __init__(self, setup: StudySetup, ledger: Ledger, context: RunContext, *, noise: NoiseSource) -> None:
+    def __init__(self, setup: Setup, ledger: Ledger, context: RunContext, *, noise: NoiseSource) -> None:
         self._setup, self._terms, self._ledger, self._context = setup, setup.terms, ledger, context
         self._state, self._log, self._progress = context.state, context.log, context.progress
         self.figures = Figures()
         self.left_open = False  # a masked sum, with which the same command goes on
         self.all_asked = self.unlearnt = False  # unlearnt: labels are paid for, and their student failed
-        self._log_charged()
+        self._charges = Charges(ledger, context.log, context.progress, setup.run_dir)
+        last = self._state.last_batch
+        self.figures.asked = bool(ledger.entries()) or (last is not None and last.asked)
         self.course = COURSES[self._terms.asks.kind](setup, ledger, context, self.figures, noise=noise)
         self._open = self._cut_off()
         self._next_number = self._first_number()
@@ -83,11 +85,13 @@ class Run:
             # What an earlier process got of hospitals that give it once. Others are asked again, as one that
             # was revoked since does not count.
             totals = self._state.totals(question.digest) if self.course.once else None
+            self.figures.kept = totals is not None
             if totals is None:
                 federation = federation or self._join(grid)
                 totals = self._collect(federation, question)
             if totals is None:  # charged: it never comes
                 continue
+            self.figures.hospitals, self.figures.asked = totals.voters, True
             asked = len(question.released)
             self._release(question, totals.rows(slice(asked)))
             if question.measured:
@@ -104,52 +108,46 @@ class Run:
 
     def _join(self, grid: Grid) -> Federation:
         """Have every hospital agree to the terms and get ready; who is in then takes part to the end."""
-        engine, apart, terms = self._setup.study.engine, self._setup.apart, self._terms
+        setup, terms = self._setup, self._terms
+        engine, file, reads = setup.engine, setup.file(), setup.apart and terms.asks.reads_inputs
         channel = Channel(
             grid=grid,
             stop=self._context.stop,
             progress=self._progress,
             backend=engine.backend,
             answer_s=engine.vote_timeout_s,
+            window=None if len(file) <= _SMALL else _AT_ONCE,
             cluster=engine.played_on == CLUSTER,
         )
         tell = self._log.write
         federation = Federation(
             terms, channel, self._state, keys=self._context.keys, left_out=tell, waiting=tell
         )
-        request = JoinRequest(
-            terms=terms.to_json(),
-            enrol=federation.enrol_request,
-            file=public_file(self._setup.study, self._setup.dataset),
-        )
-        with_pool = replace(request, pool=self._pool_file() if apart else b"")
+        request = JoinRequest(terms=terms.to_json(), enrol=federation.enrol_request, file=file)
+        with_pool = replace(request, pool=setup.pool() if reads else b"")
 
         def again(refusal: RefusalReply) -> Record | None:
-            return with_pool.to_record() if apart and refusal.refusal is Refusal.NO_POOL else None
+            return with_pool.to_record() if reads and refusal.refusal is Refusal.NO_POOL else None
 
-        self._show_epsilon()
+        invitation = Invitation(
+            request=(with_pool if len(with_pool.pool) <= _SMALL else request).to_record(),
+            again=again,
+            answer_s=engine.teach_timeout_s,
+            phase="teach",
+            task="teaching" if terms.asks.trains else "getting ready",
+            done="trained their teachers" if terms.asks.trains else "are ready to answer",
+        )
+        self._charges.show_epsilon()
         with self.figures.timed("teach"):
-            federation.admit(
-                Invitation(
-                    request=(with_pool if len(with_pool.pool) <= _SMALL_POOL else request).to_record(),
-                    again=again,
-                    answer_s=engine.teach_timeout_s,
-                    phase="teach",
-                    task="teaching" if terms.asks.trains else "getting ready",
-                    done="trained their teachers" if terms.asks.trains else "are ready to answer",
-                )
-            )
-        if apart and self._context.keys is None:
+            try:
+                federation.admit(invitation)
+            finally:
+                self.figures.hospitals = len(federation.participants)
+        if setup.apart and self._context.keys is None:
             federation.follow_restarts(request.to_record())
         ready = len(federation.participants)
         self._log.write(Taught(clients=ready, seconds=self.figures.seconds.teach or 0.0))
         return federation
-
-    def _pool_file(self) -> bytes:
-        """The public inputs as a .npy file; no label of theirs is in it."""
-        buffer = io.BytesIO()
-        np.save(buffer, np.ascontiguousarray(self._setup.dataset.public_images), allow_pickle=False)
-        return buffer.getvalue()
 
     # Ask.
 
@@ -161,9 +159,13 @@ class Run:
         come to a sum: its number is never used again, and the study goes on with the next.
         """
         start = time.perf_counter()
+        self.figures.asked = self.figures.asked or not self._terms.secure_sum
         try:
             with self.figures.timed("vote"):
-                totals = federation.collect(question, task=self.course.task(question))
+                try:
+                    totals = federation.collect(question, task=self.course.task(question))
+                finally:
+                    self.figures.asked = self.figures.asked or federation.spent
         except Exception as error:
             if self._stays_open(federation):
                 if isinstance(error, PateFedError):
@@ -229,26 +231,12 @@ class Run:
         self.course.released(question, totals)
 
     def _charge(self, question: Question, drawn: Release, *, digest: str | None = None) -> None:
-        charge(self._ledger, drawn, batch_digest=digest or question.digest)
-        self._state.forget_answers()  # only now: until the charge a process that takes over needs them
-        asked, answered = len(drawn.label), int((drawn.label >= 0).sum())
-        epsilon = self._ledger.epsilon()
-        self._log.write(ReleasedBatch(batch=question.batch, asked=asked, answered=answered, epsilon=epsilon))
-        self._show_epsilon()
+        self._charges.charge(
+            drawn,
+            batch=question.batch,
+            batch_digest=digest or question.digest,
+            charged=self._state.forget_answers,  # until then a process that takes over needs them
+        )
 
     def _charged(self) -> list[str]:
         return [entry.batch_digest for entry in self._ledger.entries()]
-
-    def _log_charged(self) -> None:
-        """Have the log hold what a process charged that died before it wrote it there."""
-        told = len(releases_told(self._setup.run_dir))
-        for number, entry in enumerate(self._ledger.entries()[told:], told):
-            event, epsilon = entry.event, entry.epsilon
-            self._log.write(
-                ReleasedBatch(batch=number, asked=event.asked, answered=event.answered, epsilon=epsilon)
-            )
-
-    def _show_epsilon(self) -> None:
-        """Show what is spent so far beside what never is passed."""
-        most = guaranteed_epsilon(self._ledger.terms)
-        self._progress.status(f"ε {epsilon_text(self._ledger.epsilon())} of {epsilon_text(most)}")

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_address_options, add_command, add_option, as_typed
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError
 from pate_fed.privacy.protection import QUORUM
-from pate_fed.runtime.console import nothing_spent, only_tell
-from pate_fed.runtime.signals import INTERRUPTED
+from pate_fed.runtime.console import only_tell, run_study_command
 
-if TYPE_CHECKING:
-    from pate_fed.cli.label_records import Records
-    from pate_fed.kinds.label_dp.methods import LabelDpResult, MethodSettings
-    from pate_fed.kinds.label_dp.public import PublicInputs
-    from pate_fed.report.terminal import Progress
-    from server.label_hospitals import HospitalLabels, Place
-    from server.label_study import LabelStudy
-
-_KEY_DAYS = 365
 _SETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10", "files")
 
 
@@ -90,13 +75,20 @@ def _add_hospital_options(made: argparse.ArgumentParser) -> None:
 
 
 def _label_dp(arguments: argparse.Namespace) -> int:
+    from pate_fed.flower import prepare_environment
     from pate_fed.kinds.label_dp.options import fill_defaults
 
-    if not (arguments.advise or arguments.init):
+    if arguments.advise:
+        fill_defaults(arguments)
+        return _advise(arguments)
+    prepare_environment()
+    if not arguments.init:
         only_tell()
-        return _run(arguments)
+        return run_study_command(lambda: arguments, _run, resumes=True)
+    from pate_fed.cli.label_run import make_keys
+
     fill_defaults(arguments)
-    return _advise(arguments) if arguments.advise else _init(arguments)
+    return make_keys(arguments)
 
 
 def _advise(arguments: argparse.Namespace) -> int:
@@ -114,215 +106,11 @@ def _advise(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    """A whole study; every end has its outcome line."""
-    as_json, study, given = arguments.format == "json", None, arguments.run_dir
-    begun = given is not None and Path(given, "ledger.sqlite").exists()  # it says what was spent
+def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:
+    from pate_fed.cli.label_run import run_label_study
+
     try:
-        study, learn = _make_study(arguments, time.perf_counter())
-        study.run(learn, as_json=as_json)
-        return 0
-    except (PateFedError, KeyboardInterrupt) as error:
-        if isinstance(error, InputError):
-            error = InputError(as_typed(str(error), arguments))
-        if study is not None:
-            study.abort(error, as_json=as_json)
-        elif isinstance(error, PateFedError):
-            print(f"error: {error}", file=sys.stderr)
-            print(nothing_spent("failed", str(error), as_json=as_json, begun=begun))
-        else:
-            print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json, begun=begun))
-        return error.exit_code if isinstance(error, PateFedError) else INTERRUPTED
-    finally:
-        if study is not None:
-            study.close()
-
-
-def _make_study(
-    arguments: argparse.Namespace, started: float
-) -> tuple[LabelStudy, Callable[[], LabelDpResult]]:
-    """The study and its method, after every check that needs no noise."""
-    from pate_fed.cli.label_records import are_apart, load_records
-    from pate_fed.data import pool_digest
-    from pate_fed.kinds.label_dp.methods import run_method
-    from pate_fed.kinds.label_dp.options import LabelOptions, fill_defaults
-    from pate_fed.kinds.label_dp.source import LabelsInOnePlace, LabelSource
-    from pate_fed.privacy import noise_from_seed
-    from pate_fed.report.terminal import make_progress
-    from pate_fed.runtime.run_dir import choose_run_dir
-    from server.label_study import LabelStudy
-
-    fill_defaults(arguments)
-    settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
-    if records.doubt is not None:
-        print(f"warning: {records.doubt}", file=sys.stderr)
-    options = LabelOptions.of(
-        arguments,
-        records=len(records.images),
-        num_classes=records.num_classes,
-        pool_digest=pool_digest(records.images),
-    )
-    run_dir, _ = choose_run_dir(
-        arguments.run_dir,
-        options.name,
-        lambda held: held.read_text(encoding="utf-8") == options.to_toml(),
-    )
-    progress = make_progress(quiet=False)
-    hospitals = _hospitals(arguments, records, run_dir, progress)
-    public = _public_inputs(arguments, records, progress)
-    study = LabelStudy(
-        options, run_dir=run_dir, hospitals=hospitals, test=records.test, started=started, progress=progress
-    )
-    source: LabelSource
-    if hospitals is not None:
-        hospitals.record, hospitals.waiting, source = study, study.note_waiting, hospitals
-        hospitals.fault = study.note_fault
-    elif records.labels is not None:
-        source = LabelsInOnePlace(
-            truth=records.labels,
-            num_classes=records.num_classes,
-            noise=noise_from_seed(arguments.seed),
-            record=study,
-            study_digest=options.digest,
-        )
-
-    def learn() -> LabelDpResult:
-        return run_method(
-            arguments.method,
-            public,
-            source,
-            epsilon=arguments.epsilon,
-            settings=settings,
-            seed=arguments.seed or 0,
-        )
-
-    return study, learn
-
-
-def _settings(arguments: argparse.Namespace) -> MethodSettings:
-    """What the method is given, and a refusal of a method, a clusterer or an ε that there is not."""
-    from pate_fed.kinds.label_dp.exact import check_pure_epsilon
-    from pate_fed.kinds.label_dp.learners import LearnSettings
-    from pate_fed.kinds.label_dp.methods import MethodSettings, find_clusterer
-    from pate_fed.kinds.label_dp.options import check_method
-    from pate_fed.kinds.label_dp.teachers import TeachSettings
-
-    check_method(arguments.method, at_hospitals=arguments.hospitals is not None)
-    check_pure_epsilon(arguments.epsilon)
-    return MethodSettings(
-        delta=arguments.delta,
-        learn=LearnSettings(epochs=arguments.epochs),
-        clusterer=find_clusterer(arguments.clusterer),
-        num_clusters=arguments.clusters,
-        teach=TeachSettings(num_teachers=arguments.teachers),
-    )
-
-
-def _public_inputs(arguments: argparse.Namespace, records: Records, progress: Progress) -> PublicInputs:
-    from pate_fed.kinds.label_dp.public import PublicInputs
-
-    @contextmanager
-    def phase(name: str, total: int) -> Iterator[Callable[[], None]]:
-        with progress.phase(name, total) as bar:
-            yield bar.advance
-
-    return PublicInputs(
-        records.images,
-        num_classes=records.num_classes,
-        network=arguments.network,
-        device=arguments.device,
-        seed=arguments.seed or 0,
-        flip=arguments.dataset.startswith("ci"),
-        log=progress.log,
-        phase=phase,
-    )
-
-
-def _init(arguments: argparse.Namespace) -> int:
-    """Keys for the study of these terms; hospitals are admitted with `pate-fed study admit`."""
-    from pate_fed.cli.label_records import are_apart, load_records
-    from pate_fed.identity import Authority
-    from pate_fed.kinds.label_dp.methods import clusters_to_name
-    from pate_fed.kinds.make import PublicClusters
-    from pate_fed.report.terminal import make_progress
-
-    settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
-    progress = make_progress(quiet=False)
-    hospitals, clusters = _hospitals(arguments, records, Path(), progress), None
-    if hospitals is None:
-        raise InputError(f"--init {arguments.init}: goes with --num-clients")
-    if arguments.method == "noise-cluster":
-        public = _public_inputs(arguments, records, progress)
-        place, count = clusters_to_name(public, settings, hospitals, arguments.epsilon)
-        clusters = PublicClusters(place=place, count=count, delta=settings.delta)
-    terms = hospitals.make_terms(epsilon=arguments.epsilon, clusters=clusters)
-    made = Authority.init(
-        Path(arguments.init), address=arguments.address, terms=terms.to_json(), days=_KEY_DAYS
-    )
-    print(f"made {made.folder}: the study's authority and the coordinator's keys, for {_KEY_DAYS} days")
-    print(f"authority's fingerprint (tell every hospital another way): {made.fingerprint}")
-    print(f"admit each hospital with pate-fed study admit, then: the same command, --tls-dir {made.folder}")
-    return 0
-
-
-def _hospitals(
-    arguments: argparse.Namespace, records: Records, run_dir: Path, progress: Progress
-) -> HospitalLabels | None:
-    """Those that have the labels; None where one place has all."""
-    if arguments.hospitals is None:
-        return None
-    from pate_fed.data import pool_digest
-    from pate_fed.kinds.make import PublicPool
-    from server.label_hospitals import HospitalLabels
-
-    count = len(records.images)
-    if not 1 <= arguments.hospitals <= count:
-        raise InputError(f"--num-clients {arguments.hospitals}: 1 to {count} (records) is meant")
-    shape = records.images.shape[1:]
-    pool = PublicPool(
-        size=count,
-        digest=pool_digest(records.images),
-        num_classes=records.num_classes,
-        shape=shape,
-    )
-    found = HospitalLabels(
-        place=_place(arguments, records, run_dir),
-        pool=pool,
-        quorum=QUORUM if arguments.quorum is None else arguments.quorum,
-        seed=arguments.seed,
-        progress=progress,
-    )
-    if arguments.method == "noise-cluster":
-        found.spendable(arguments.epsilon, arguments.delta)  # refuses, before any work, too few for a sum
-    return found
-
-
-def _place(arguments: argparse.Namespace, records: Records, run_dir: Path) -> Place:
-    """Processes of their own or, where labels are here, hospitals with an equal part each, at random."""
-    import numpy as np
-
-    from server.label_hospitals import SeparateHospitals, SimulatedHospitals
-
-    if records.labels is None:
-        from pate_fed.flower.host import open_host
-
-        host = None if arguments.init is not None else open_host(arguments, quiet=False)
-        return SeparateHospitals(count=arguments.hospitals, host=host, run_dir=run_dir)
-    from clients.policy import Policy
-
-    policy = None if arguments.policy is None else Path(arguments.policy)
-    Policy.load(policy)  # one that is none is refused here
-    order = np.random.default_rng([3, arguments.seed or 0]).permutation(len(records.labels))
-    return SimulatedHospitals(
-        parts=tuple(np.array_split(order, arguments.hospitals)),
-        labels=records.labels,
-        client_app=_client_app,
-        backend=arguments.backend or "inline",
-        policy=policy,
-    )
-
-
-def _client_app() -> Any:
-    from clients.app import app
-
-    return app
+        study = run_label_study(arguments, stop, started)
+    except InputError as error:
+        raise InputError(as_typed(str(error), arguments)) from error
+    return study.conclude(as_json=arguments.format == "json")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
+from pate_fed.format import counted
 from pate_fed.kinds.base import Bounds, Check, KindTerms
 from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster
 from pate_fed.kinds.label_dp.randres import RandRes
@@ -20,7 +21,7 @@ from pate_fed.privacy.label_dp import LabelRelease, SharedClusterCounts
 from pate_fed.privacy.ledger.terms import LedgerTerms, is_digest
 from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.protection import LABEL
-from pate_fed.protocol.messages import Question, digest_of
+from pate_fed.protocol.messages import digest_of
 from pate_fed.structure import check, setting
 from pate_fed.structure.parts import PartIdentity
 
@@ -38,6 +39,7 @@ THERE, LABEL_OF = 0, 1
 
 _MOST_COUNTS = 10**8  # in one message
 _NUMBER = 8  # bytes of an int64
+_CLEARLY = 0.9  # of the asked ε: what is spent below that is said
 
 
 def clusters_file(clusters: Ints) -> bytes:
@@ -174,6 +176,11 @@ class LabelTerms(KindTerms):
         """ε at δ of what leaves all hospitals, against the coordinator and everyone else alike."""
         return epsilon_of(self.release(terms).cost_asked(LABEL), terms.delta)
 
+    def spendable(self, terms: Terms) -> float:
+        """How much of ε is spent: clearly less only where least shares of noise are more than it asks for."""
+        spent, epsilon = self.spent(terms), terms.privacy.epsilon or 0.0
+        return spent if spent < _CLEARLY * epsilon else epsilon
+
     def how(self, terms: Terms) -> str:
         """The mechanism as text."""
         if terms.sigma_party is None:
@@ -213,11 +220,6 @@ class LabelTerms(KindTerms):
     def parts(self) -> tuple[tuple[str, PartIdentity], ...]:
         """None: its mechanisms are ours."""
         return ()
-
-    def question(self, terms: Terms) -> Question:
-        """The one that there is: about all clusters, or all inputs."""
-        index = np.arange(terms.bounds.rows, dtype=np.int64)
-        return Question(terms_digest=terms.digest, batch=0, index=index)
 
     def words(self, terms: Terms) -> Words:
         """What people read of it."""
@@ -320,6 +322,11 @@ class LabelWords(Words):
     def given(self, rows: int, *, left: bool) -> str:
         """An answer, once."""
         return "answers about its labels" if left else "no answer about its labels"
+
+    def question(self, rows: int) -> str:
+        """Counts in so many clusters, or labels of inputs."""
+        counts = self._seen == _SUMMED
+        return f"counts of {counted(rows, 'cluster')}" if counts else f"labels of {counted(rows, 'input')}"
 
     # After it.
 

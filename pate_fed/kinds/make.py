@@ -17,8 +17,7 @@ from pate_fed.config.study import Study
 from pate_fed.config.trust import AT_HOSPITALS, TrustModel
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp.federation import least_share
-from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster
+from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster, least_share
 from pate_fed.kinds.labels import COUNTS_UNDER_MASKS, RANDRES, LabelTerms, clusters_digest
 from pate_fed.kinds.own import OwnTerms, own_terms, sigma_of
 from pate_fed.kinds.sums import SumTerms, protection_by, sum_noise
@@ -326,6 +325,8 @@ def label_terms(
     Raises:
         InputError: a value out of range, or too few hospitals to hide one among.
     """
+    if not 0 < quorum <= 1:
+        raise InputError(f"--quorum {quorum}: a share above 0 and at most 1 is meant")
     if clusters is not None and num_clients < LEAST_PARTIES:
         raise InputError(
             f"hospitals={num_clients}: a sum over fewer than {LEAST_PARTIES} hides too little; give more of "
@@ -359,3 +360,17 @@ def label_terms(
         seed=seed,
         **counted,
     )
+
+
+def spendable_by_counts(pool: PublicPool, *, epsilon: float, delta: float, **others: Any) -> float:
+    """How much of ε counts under masks spend (`LabelTerms.spendable`); `others` are those of `label_terms`.
+
+    The number of clusters has no part in it.
+
+    Raises:
+        InputError: too few hospitals, or a budget out of range.
+    """
+    place = np.zeros(pool.size, dtype=np.int64)
+    clusters = PublicClusters(place=place, count=pool.num_classes, delta=delta)
+    terms = label_terms(pool, epsilon=epsilon, clusters=clusters, **others)
+    return LabelTerms.of(terms).spendable(terms)

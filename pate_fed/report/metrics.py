@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -137,13 +138,22 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else round(float(value), _DIGITS)
 
 
-def write_metrics(result: RunResult, path: Path) -> None:
+def write_metrics(
+    result: RunResult,
+    path: Path,
+    *,
+    add: Callable[[dict[str, Any], RunResult], None] = lambda metrics, result: None,
+) -> None:
     """Write `metrics.json` at once: a reader sees the old file or the new one, never half of it.
+
+    `add` puts more into it.
 
     Raises:
         InputError: the file cannot be written.
     """
-    text = json.dumps(make_metrics(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    metrics = make_metrics(result)
+    add(metrics, result)
+    text = json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_result(path, text.encode())
 
 

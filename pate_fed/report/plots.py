@@ -372,10 +372,11 @@ def _cut(name: str) -> str:
 
 def time_bars(result: RunResult) -> Figure | None:
     """Seconds a phase, and what none of them accounts for."""
-    seconds = result.outcome.seconds
+    seconds, words = result.outcome.seconds, result.study.words
+    first, second = "teach" if words.prepares else "agree", words.answers
     rows = [
-        ("teach", seconds.teach),
-        ("vote", seconds.vote),
+        (first, seconds.teach),
+        (second, seconds.vote),
         ("aggregate", seconds.aggregate),
         ("learn", seconds.student),
     ]
@@ -402,17 +403,19 @@ def time_bars(result: RunResult) -> Figure | None:
     return Figure(
         title="Time by phase",
         picture=canvas.svg(f"Time by phase: {text}."),
-        caption="Other: starting up, reading data, writing files." + _engine_share(result, total),
+        caption="Other: starting up, reading data, writing files."
+        + _engine_share(result, total, first, second),
         header=("phase", "seconds", "share"),
         rows=tuple((name, f"{value:,.2f}", f"{value / max(total, 1e-9):.1%}") for name, value in known),
     )
 
 
-def _engine_share(result: RunResult, total: float) -> str:
+def _engine_share(result: RunResult, total: float, first: str, second: str) -> str:
     engine = result.engine_seconds
     if engine is None:
         return ""
     return (
         f" {engine:.1f} s ({engine / max(total, 1e-9):.1%} of the run) were Flower, its engine's start and "
-        "end, and messages: in teach, vote and other; the rest of teach and vote was the parties' own work."
+        f"end, and messages: in {first}, {second} and other; the rest of {first} and {second} was the "
+        "parties' own work."
     )

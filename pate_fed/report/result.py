@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,11 @@ class LabelStudyRecord(_Record):
     `mechanism` is the method's name, `epsilon` its budget; `max_queries` and `labels` are the ledger's caps.
     """
 
+    assumptions: ClassVar[Assumptions] = Assumptions()  # mechanisms and student are ours
+    queries: ClassVar[Queries] = Queries()  # nothing is asked in rounds
+    partition: ClassVar[None] = None  # hospitals bring their own labels
+    student_part: ClassVar[None] = None
+    threshold: ClassVar[None] = None
     study: str
     mechanism: str
     num_clients: int
@@ -124,11 +129,6 @@ class LabelStudyRecord(_Record):
         return self
 
     @property
-    def assumptions(self) -> Assumptions:
-        """None: its mechanisms are ours, and nothing else decides what leaves."""
-        return Assumptions()
-
-    @property
     def privacy(self) -> LabelStudyRecord:
         """What is protected, by the names that terms of votes have for it."""
         return self
@@ -137,23 +137,6 @@ class LabelStudyRecord(_Record):
     def words(self) -> Words:
         """What is said of private labels."""
         return LabelWords(self, self.mechanism, seen=self.coordinator)
-
-    @property
-    def queries(self) -> Queries:
-        """Nothing is asked in rounds."""
-        return Queries()
-
-    @property
-    def partition(self) -> None:
-        """Not said: hospitals bring their own labels."""
-
-    @property
-    def student_part(self) -> None:
-        """None: the student is ours."""
-
-    @property
-    def threshold(self) -> None:
-        """None: no votes are released."""
 
     @property
     def num_teachers(self) -> int:

@@ -192,7 +192,7 @@ class _Bench:
     @cached_property
     def totals(self) -> Ints:
         """Totals of the teachers on the first 500 queries, from a file where an earlier call left them."""
-        from pate_fed.kinds.label_dp.teachers import queries_of, teach
+        from pate_fed.kinds.label_dp.learners import queries_of, teach
 
         path = self.plan.file(f"label-dp-totals-{self.name}", "npy")
         if path.exists():
@@ -205,9 +205,8 @@ class _Bench:
 
 
 def _settings(plan: Reproduction) -> MethodSettings:
-    from pate_fed.kinds.label_dp.learners import LearnSettings
+    from pate_fed.kinds.label_dp.learners import LearnSettings, TeachSettings
     from pate_fed.kinds.label_dp.methods import MethodSettings, find_clusterer
-    from pate_fed.kinds.label_dp.teachers import TeachSettings
 
     if not plan.paper:
         return MethodSettings(learn=LearnSettings(epochs=EPOCHS))

@@ -6,12 +6,18 @@ it. `rounds.py` is of votes: rounds of questions that a student of the labels so
 
 from __future__ import annotations
 
-from server.kinds.base import Course, Figures, RunContext, StudySetup
+from server.kinds.base import Course, Figures, RunContext, Setup, StudySetup
+from server.kinds.labels import LabelCourse
 from server.kinds.own import OwnCourse
 from server.kinds.sums import SumCourse
 from server.kinds.votes import VoteCourse
 
-__all__ = ["COURSES", "Course", "Figures", "RunContext", "StudySetup"]
+__all__ = ["COURSES", "Course", "Figures", "RunContext", "Setup", "StudySetup"]
 
-COURSES: dict[str, type[Course]] = {"votes": VoteCourse, "class-sums": SumCourse, "own": OwnCourse}
+COURSES: dict[str, type[Course]] = {
+    "votes": VoteCourse,
+    "class-sums": SumCourse,
+    "private-labels": LabelCourse,
+    "own": OwnCourse,
+}
 """The courses of the kinds, by their names."""

@@ -1,11 +1,12 @@
 """What a coordinator does for one kind of question; all else it does for every kind alike (`server.run`).
 
-A course has no memory of its own that another process would lack: what is asked next follows from what was
-released, which is on the ledger or kept beside it.
+A setup is what is fixed before the first message. A course has no memory of its own that another process
+would lack: what is asked next follows from what was released, which is on the ledger or kept beside it.
 """
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -18,17 +19,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.backend import PROCESSES
+from pate_fed.config.backend import PROCESSES, Engine
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
+from pate_fed.kinds.make import make_terms, public_file
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import RIDGE, TABLE_STUDENTS
-from pate_fed.privacy import Ledger, NoiseSource
+from pate_fed.privacy import Ledger, LedgerTerms, NoiseSource, noise_from_seed
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.protocol.messages import Question
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.log import RunLog
-from pate_fed.report.result import PrivacyFigures, Seconds
+from pate_fed.report.metrics import collect_versions
+from pate_fed.report.result import LabelStudyRecord, PrivacyFigures, RunResult, Seconds, StudyRecord
 from pate_fed.report.terminal import Progress
+from pate_fed.runtime.run_dir import PRIVATE
+from pate_fed.structure.parts import part_identity
 from server.federation import AdmittedKeys
 from server.learning import Learner
 from server.release import Release
@@ -38,25 +44,119 @@ from server.testing import measure_student
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudySetup:
-    """What is fixed before the first message: settings, public data, terms, and where the run is written."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setup(ABC):
+    """What is fixed of a study of any kind before the first message, and where its run is written.
 
-    study: Study
-    dataset: Dataset
+    `engine` says how the hospitals run, and how long each has to answer. `text` is the run's study.toml,
+    `reason` why it is as it is, where that was not the user's choice. `noise` is the coordinator's own.
+    """
+
     terms: Terms
     run_dir: Path
+    engine: Engine
+    text: str
+    reason: str = ""
+    noise: NoiseSource
 
     @property
     def apart(self) -> bool:
         """Whether hospitals are processes of their own: only then is a study worth going on with."""
-        return self.study.engine.backend == PROCESSES
+        return self.engine.backend == PROCESSES
+
+    def private(self, *, resume: bool) -> Path | None:
+        """The folder of what another coordinator process goes on from; None: it begins anew."""
+        return self.run_dir / PRIVATE if self.apart else None
+
+    def file(self) -> bytes:
+        """The public file that every hospital gets with the terms; empty where it needs none."""
+        return b""
+
+    def pool(self) -> bytes:
+        """The public inputs, for hospitals apart that read them; no label of theirs is in it."""
+        return b""
+
+    @abstractmethod
+    def record(self, fixed: LedgerTerms) -> StudyRecord | LabelStudyRecord:
+        """What is run, for the log; `fixed` is what the ledger begins with."""
+
+    def add_metrics(self, metrics: dict[str, Any], result: RunResult, figures: Figures) -> None:
+        """Put more of the kind's own into `metrics.json`."""
+
+    def lines(self, figures: Figures) -> tuple[str, ...]:
+        """What is printed before the outcome line."""
+        return ()
+
+
+def fixed_facts(fixed: LedgerTerms) -> dict[str, Any]:
+    """What the log's record says of the ledger's terms, whatever is run under them."""
+    return {
+        "guaranteed": guaranteed_epsilon(fixed),
+        "protects": fixed.protects,
+        "noise": fixed.noise,
+        "noise_private": fixed.private,
+        "coordinator": fixed.coordinator.kind,
+        "coordinator_sees": fixed.coordinator.text(),
+        "versions": collect_versions(),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StudySetup(Setup):
+    """That of a study.toml, with its data."""
+
+    study: Study
+    dataset: Dataset
+
+    @classmethod
+    def of(cls, study: Study, dataset: Dataset, run_dir: Path) -> StudySetup:
+        """Of a resolved study."""
+        return cls(
+            study=study,
+            dataset=dataset,
+            terms=make_terms(study, dataset),
+            run_dir=run_dir,
+            engine=study.engine,
+            text=study.to_toml(),
+            reason=study.reason,
+            noise=noise_from_seed(None if study.seed is None else study.seed_for("noise")),
+        )
+
+    def private(self, *, resume: bool) -> Path | None:
+        """In a simulation what was asked is kept only where it goes on, with a student to learn."""
+        return self.run_dir / PRIVATE if self.apart or resume else None
+
+    def file(self) -> bytes:
+        """An encoder or a feature map."""
+        return public_file(self.study, self.dataset)
+
+    def pool(self) -> bytes:
+        """The public inputs as a .npy file."""
+        buffer = io.BytesIO()
+        np.save(buffer, np.ascontiguousarray(self.dataset.public_images), allow_pickle=False)
+        return buffer.getvalue()
 
     @property
     def student_path(self) -> Path:
         """The student's file."""
         plain = self.study.student.name in (*TABLE_STUDENTS, RIDGE)
         return self.run_dir / ("student.npz" if plain else "student.pt")
+
+    def record(self, fixed: LedgerTerms) -> StudyRecord:
+        """The terms, and the facts that are no terms."""
+        study = self.study
+        return StudyRecord(
+            terms=self.terms,
+            dataset=study.data.dataset,
+            queries=study.queries,
+            student="" if study.aggregation.kind else study.student.name,
+            student_part=None if study.student.code is None else part_identity(study.student.code, "student"),
+            partition=study.parties.partition if self.dataset.owners is None else None,
+            backend=study.engine.played_on,
+            inputs="rows" if self.dataset.public_images.ndim == 2 else "images",
+            test_size=self.terms.pool_size - self.dataset.num_queries,
+            **fixed_facts(fixed),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +174,18 @@ class RunContext:
 class Figures:
     """What a run came to so far, for its report.
 
-    `cautions` are sentences on what released figures show. `student` is there once it is trained.
+    `cautions` are sentences on what released figures show. `student` is there once it is trained. `hospitals`
+    are those that agreed or, once there is a sum, have a part in it. `asked` tells that an answer may have
+    left one, `kept` that nobody was asked, as an earlier process had the sum.
     """
 
     accuracy: Accuracy = field(default_factory=Accuracy)
     seconds: Seconds = field(default_factory=Seconds)
     student: Any = None
     cautions: tuple[str, ...] = ()
+    hospitals: int | None = None
+    asked: bool = False
+    kept: bool = False
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -100,21 +205,11 @@ class Course(ABC):
     lost = ""  # said then of what was asked and did not come
 
     def __init__(
-        self, setup: StudySetup, ledger: Ledger, context: RunContext, figures: Figures, *, noise: NoiseSource
+        self, setup: Setup, ledger: Ledger, context: RunContext, figures: Figures, *, noise: NoiseSource
     ) -> None:
-        self._setup, self._study, self._dataset = setup, setup.study, setup.dataset
         self._terms, self._ledger, self._noise = setup.terms, ledger, noise
         self._state, self._log, self._progress = context.state, context.log, context.progress
         self.figures = figures
-        self._learner = Learner(
-            setup.study,
-            setup.dataset,
-            log=context.log,
-            progress=context.progress,
-            stop=context.stop,
-            path=setup.student_path,
-            state=context.state,
-        )
 
     def _question(self, number: int, index: Ints, *, measured: int = 0, given: bytes = b"") -> Question:
         return Question(
@@ -182,6 +277,25 @@ class Course(ABC):
 
     def log_spending(self) -> None:
         """Write how ε grew along the run, where there is more than one release."""
+
+
+class StudyCourse(Course):
+    """A course with a student of a study.toml."""
+
+    def __init__(
+        self, setup: StudySetup, ledger: Ledger, context: RunContext, figures: Figures, *, noise: NoiseSource
+    ) -> None:
+        super().__init__(setup, ledger, context, figures, noise=noise)
+        self._setup, self._study, self._dataset = setup, setup.study, setup.dataset
+        self._learner = Learner(
+            setup.study,
+            setup.dataset,
+            log=context.log,
+            progress=context.progress,
+            stop=context.stop,
+            path=setup.student_path,
+            state=context.state,
+        )
 
     def _measure_student(
         self,

@@ -24,7 +24,7 @@ from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.privacy.mechanisms.class_sums import ClassSums
 from pate_fed.protocol.messages import Question
 from server.figures import measure
-from server.kinds.base import Course
+from server.kinds.base import StudyCourse
 from server.release import Release
 from server.state import CoordinatorState, Totals
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 
-class SumCourse(Course):
+class SumCourse(StudyCourse):
     """The course of a study with class sums."""
 
     once = True

@@ -30,3 +30,5 @@ def test_terms_and_a_run_of_them_are_named_alike() -> None:
     assert terms.kind == run.kind == "private labels" and terms.quorum == "quorum 2"
     assert terms.at_once == 1 and terms.labels is None
     assert terms.mechanism == "randres" and run.mechanism == "alibi"
+    assert terms.question(60) == "labels of 60 inputs"
+    assert replace(LABELS, coordinator="noisy-counts").words.question(6) == "counts of 6 clusters"

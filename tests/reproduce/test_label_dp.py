@@ -11,8 +11,7 @@ import pytest
 
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp.learners import LearnSettings
-from pate_fed.kinds.label_dp.teachers import TeachSettings
+from pate_fed.kinds.label_dp.learners import LearnSettings, TeachSettings
 from pate_fed.reproduce import Reproduction, label_dp, reproduce
 
 

@@ -270,7 +270,7 @@ def test_a_success_that_cannot_be_told_is_none(
         (run_dir / "metrics.json").mkdir()  # nobody can write there, root neither
         raise InputError(f"{run_dir / 'report.html'}: cannot be written (No space left on device)")
 
-    monkeypatch.setattr("server.app.write_report", in_the_way)
+    monkeypatch.setattr("server.base.write_report", in_the_way)
     command = ["--config", str(config), "--run-dir", str(run_dir), "--quiet", "--format", "json"]
     assert here(*command) == 6
     out, err = capsys.readouterr()

@@ -6,10 +6,12 @@ import errno
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from builders import make_terms
 
+from pate_fed.config.backend import Engine
 from pate_fed.errors import BudgetError, IntegrityError
 from pate_fed.flower import prepare_environment
 
@@ -17,28 +19,27 @@ prepare_environment()
 
 from flwr.serverapp import Grid
 
-from pate_fed.kinds.terms import Terms
-from pate_fed.report.log import Waiting
-from pate_fed.structure.faults import Fault
-from server.base import BaseCoordinator, explain_disk_error
+from pate_fed.privacy import LedgerTerms, SeededNoise
+from pate_fed.report.result import StudyRecord
+from pate_fed.report.terminal import make_progress
+from server.app import BaseCoordinator
+from server.base import explain_disk_error
 from server.exchange import Stopped
+from server.kinds import Setup
 
-TERMS = cast(Terms, SimpleNamespace(digest="ab" * 32))
+
+class _Setup(Setup):
+    def record(self, fixed: LedgerTerms) -> StudyRecord:
+        raise AssertionError("nothing is logged")
 
 
 class _Study(BaseCoordinator):
-    def __init__(self, error: Exception | None) -> None:
-        super().__init__(TERMS, threading.Event())
+    def __init__(self, error: Exception | None, run_dir: Path) -> None:
+        engine, noise = Engine(backend="inline"), SeededNoise(1)
+        setup = _Setup(terms=make_terms(), run_dir=run_dir, engine=engine, text="", noise=noise)
+        progress = make_progress(True)
+        super().__init__(setup, threading.Event(), started=0.0, progress=progress, quiet=True, resume=False)
         self.raised = error
-
-    def note_waiting(self, event: Waiting) -> None:
-        raise AssertionError("nobody is waited for")
-
-    def _note_fault(self, fault: Fault) -> None:
-        raise AssertionError("nobody plays parties")
-
-    def _summary(self) -> str:
-        return "ε=1 labels=2"
 
     def _serve(self, grid: Grid) -> None:
         if self.raised is not None:
@@ -54,19 +55,21 @@ class _Study(BaseCoordinator):
         (ValueError("Ann Smith"), "failed", 2),  # raised in code that is not ours
     ],
 )
-def test_an_end_is_told_without_the_words_of_a_fault(error: Exception | None, status: str, code: int) -> None:
-    study = _Study(error)
+def test_an_end_is_told_without_the_words_of_a_fault(
+    error: Exception | None, status: str, code: int, tmp_path: Path
+) -> None:
+    study = _Study(error, tmp_path)
     app: Any = study._server_app()
     app(SimpleNamespace(), SimpleNamespace(run_config={}))
     notice = study.outcome_notice()
-    assert (notice.status, notice.exit_code, notice.summary) == (status, code, "ε=1 labels=2")
-    assert study.terms_digest == "ab" * 32
+    assert (notice.status, notice.exit_code, notice.summary) == (status, code, "ε=0 δ=1e-5 labels=0")
+    assert study.terms_digest == make_terms().digest
     study._require_served()
     assert study.exit_code == code
 
 
-def test_an_app_that_never_ran_is_a_fault() -> None:
-    study = _Study(None)
+def test_an_app_that_never_ran_is_a_fault(tmp_path: Path) -> None:
+    study = _Study(None, tmp_path)
     study._require_served()
     assert (study.status, study.exit_code) == ("failed", 1)
 

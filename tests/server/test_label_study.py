@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import die_learning, forks
+from dying import dying
 
 from clients.hospital import Hospital
 from pate_fed.cli.main import main
@@ -22,6 +23,7 @@ from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.privacy import Ledger, verify
 from pate_fed.privacy.ledger.report import verify_run
 from pate_fed.protocol.refusals import Refusal
+from server.kinds.labels import LabelCourse
 
 RECORDS = 80
 METHODS = ("randres+normal", "noise-cluster", "lp-2st", "alibi", "pate-fm")
@@ -111,9 +113,9 @@ def test_every_release_has_its_row_before_anything_learns_from_it(
             if before is not None:  # what was released stays as it was
                 np.testing.assert_array_equal(now[before >= 0], before[before >= 0])
             before = now
-    assert seen == ([1, 2] if method == "lp-2st" else [1])
+    assert seen == {"lp-2st": [1, 2], "pate-fm": [0, 1]}.get(method, [1])  # 0: PATE-FM's teachers learn
     report = verify_run(run_dir)
-    assert report.epsilon <= 2.0 and len(report.chain.entries) == len(seen)
+    assert report.epsilon <= 2.0 and len(report.chain.entries) == seen[-1]
     held = np.load(run_dir / "labels.npz")
     np.testing.assert_array_equal(held["released" if method == "pate-fm" else "label"], _released(run_dir))
     assert held["label"].min() >= 0 and not report.chain.terms.private
@@ -142,19 +144,37 @@ def test_labels_in_one_place_none_of_which_was_released_are_no_hospitals_loss(
 def test_labels_at_hospitals_are_on_the_ledger_too(
     records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train = learners.train
-    monkeypatch.setattr(learners, "train", lambda *_, **__: (_ for _ in ()).throw(Killed))
     command = _command(records, "lp-1st", tmp_path / "run", "--hospitals", "5")
-    with pytest.raises(Killed):
+    with dying(LabelCourse, "learn", after=False):
         main(command)
     released = _released(tmp_path / "run")
-    monkeypatch.setattr(learners, "train", train)
-    monkeypatch.setattr("server.labels.LabelCoordinator.run", lambda *_: pytest.fail("asked again"))
+    monkeypatch.setattr(Hospital, "join", lambda *_: pytest.fail("asked again"))
     assert main(command) == 0
     assert "on the ledger: nobody was asked again" in capsys.readouterr().out
     np.testing.assert_array_equal(_released(tmp_path / "run"), released)
     terms = json.loads((tmp_path / "run" / "metrics.json").read_text())["hospitals"]["terms_digest"]
     assert verify_run(tmp_path / "run").chain.terms.study_digest == terms
+
+
+def test_a_method_that_fails_after_hospitals_were_asked_costs_nothing_once_it_is_mended(
+    records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    command = _command(records, "lp-1st", run_dir, "--hospitals", "5")
+    with monkeypatch.context() as patch:
+        patch.setattr(learners, "train", lambda *_, **__: (_ for _ in ()).throw(ValueError("no")))
+        assert main(command) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("FAILED  ε=2 δ=0 unit=label labels=80 ")
+    assert f"the labels (80) are kept in {run_dir / 'labels.npz'}" in said.err
+    figures = json.loads((run_dir / "metrics.json").read_text())
+    assert figures["status"] == "failed" and "the same command with --run-dir" in figures["error"]
+    assert figures["privacy"]["epsilon"] == figures["hospitals"]["coordinator"]["epsilon"] == 2
+    before = _released(run_dir)
+    monkeypatch.setattr(Hospital, "join", lambda *_: pytest.fail("asked again"))
+    assert main(command) == 0
+    np.testing.assert_array_equal(_released(run_dir), before)
+    assert not (run_dir / "private").exists() and verify_run(run_dir).epsilon == 2
 
 
 def test_what_hospitals_sent_a_coordinator_that_was_killed_counts_as_spent(
@@ -163,8 +183,7 @@ def test_what_hospitals_sent_a_coordinator_that_was_killed_counts_as_spent(
     """It had their labels and died before their row; the next ones hear nothing, and are stopped in order."""
     run_dir = tmp_path / "run"
     command = _command(records, "lp-1st", run_dir, "--hospitals", "5")
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Ledger, "charge", lambda *_, **__: (_ for _ in ()).throw(Killed))
+    with dying(Ledger, "charge", after=False):
         main(command)
     assert not verify(run_dir / "ledger.sqlite").chain.entries
     monkeypatch.setattr(Hospital, "join", lambda own, _: own.refuse(Refusal.POLICY_STUDY))
@@ -212,7 +231,9 @@ def test_a_finished_run_and_another_study_are_refused(
     records: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unsaid = "FAILED  ε=- δ=- unit=- labels=- accuracy=- report=-\n"  # its ledger says what was spent
-    assert main(_command(records, "lp-2st", finished / "lp-2st")) == 2
+    left = finished / "lp-2st" / "private"  # as a process leaves it that dies just after its metrics
+    left.mkdir()
+    assert main(_command(records, "lp-2st", finished / "lp-2st")) == 2 and not left.exists()
     said = capsys.readouterr()
     assert "holds a run that is finished" in said.err and said.out == unsaid
     assert main(_command(records, "lp-2st", finished / "lp-2st", "--epsilon", "1")) == 2

@@ -27,7 +27,8 @@ from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.identity.certificates import sum_identity_of
 from pate_fed.kinds.make import make_terms
 from pate_fed.protocol.refusals import Refusal
-from server.app import Coordinator, clear_finished
+from server.app import Coordinator
+from server.base import clear_finished
 from server.process import study_to_run
 
 NAMES = ("east", "north", "south", "west")

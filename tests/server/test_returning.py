@@ -21,8 +21,7 @@ from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import ANSWER, AnswerReply, JoinReply, JoinRequest, Question, RefusalReply
 from server import presence as module
 from server.exchange import exchange
-from server.presence import Presence
-from server.returning import Returning
+from server.presence import Presence, Returning
 
 TERMS = "ab" * 32
 MEMBERS = {2: "north", 3: "east"}  # the nodes 4 and 5 connect later

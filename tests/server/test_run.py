@@ -26,7 +26,15 @@ from server.state import CoordinatorState
 
 def _setup(study: Study, run_dir: Path) -> StudySetup:
     nothing: Any = None
-    return StudySetup(study=study, dataset=nothing, terms=make_terms(), run_dir=run_dir)
+    return StudySetup(
+        study=study,
+        dataset=nothing,
+        terms=make_terms(),
+        run_dir=run_dir,
+        engine=getattr(study, "engine", nothing),
+        text="",
+        noise=nothing,
+    )
 
 
 @pytest.mark.parametrize(

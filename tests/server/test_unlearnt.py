@@ -19,7 +19,7 @@ from pate_fed.errors import InputError
 from pate_fed.privacy import verify
 from pate_fed.simulation import main
 from server.federation import Federation
-from server.kinds import Course
+from server.kinds.base import StudyCourse
 
 VOTES: dict[str, Any] = tomllib.loads(SMALL_STUDY)
 SHARED = {key: VOTES[key] for key in ("parties", "data", "engine", "privacy", "student")}
@@ -62,7 +62,7 @@ def test_a_student_that_fails_costs_nothing_once_it_is_mended(
 ) -> None:
     run_dir = tmp_path / "run"
     with monkeypatch.context() as broken:
-        broken.setattr(Course, "_measure_student", fault)
+        broken.setattr(StudyCourse, "_measure_student", fault)
         with pytest.raises((TypeError, InputError)) as caught:
             _simulate(STUDIES[study], run_dir)
     error = caught.value
@@ -97,7 +97,7 @@ def test_the_command_says_so_after_its_traceback_and_goes_on(
     command = ["--config", str(tmp_path / "study.toml"), "--run-dir", str(run_dir), "--quiet"]
     monkeypatch.setenv("PATE_FED_SITE", "")
     with monkeypatch.context() as broken:
-        broken.setattr(Course, "_measure_student", BROKEN)
+        broken.setattr(StudyCourse, "_measure_student", BROKEN)
         assert main(command) == 1
     out, err = capsys.readouterr()
     assert out.startswith("FAILED  ε=") and "labels=4 " in out
@@ -118,7 +118,7 @@ def test_labels_of_other_public_inputs_are_not_learnt_from(
     write_tables_study(tmp_path)
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as broken:
-        broken.setattr(Course, "_measure_student", BROKEN)
+        broken.setattr(StudyCourse, "_measure_student", BROKEN)
         with suppress(TypeError):
             simulate("simulated.toml", run_dir="run", quiet=True)
     pool = tmp_path / "pool.csv"

@@ -46,7 +46,7 @@ from pate_fed.protocol.messages import JoinRequest, Question, SumRequest
 from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply
 from pate_fed.secure_sum.messages import Enrolment
 from server.app import Coordinator
-from server.label_hospitals import SimulatedHospitals
+from server.kinds.labels import LabelSetup
 
 HOSPITALS, POOL, ASKED, RECORDS, CLUSTERS, CLASSES = 5, 60, 40, 20, 4, 2
 BINS = 128  # of the example of a kind of one's own: enough draws for a check of their mean square
@@ -357,9 +357,9 @@ class StudyKind(ABC):
         """The command, with all hospitals or none that answers: begun, or gone on with; its exit code."""
 
     @property
-    @abstractmethod
     def private(self) -> Path:
         """The folder in which a coordinator keeps what another goes on from."""
+        return self.run_dir / "private"
 
     @property
     def digest(self) -> str:
@@ -428,10 +428,6 @@ class _TableStudy(StudyKind):
         coordinator.run(lambda server_app: run_inline(server_app, clients.app.app, num_nodes=nodes))
         return coordinator.conclude(as_json=False)
 
-    @property
-    def private(self) -> Path:
-        return self.run_dir / "private"
-
 
 class VoteStudy(_TableStudy):
     """Votes, one batch."""
@@ -490,19 +486,14 @@ class CountStudy(StudyKind):
         def outliving() -> Iterator[Path]:
             yield self.parties
 
-        patch.setattr("server.label_hospitals.simulated_disks", outliving)
-        patch.setattr(SimulatedHospitals, "state_dir", property(lambda place: self.run_dir / "secure_sum"))
+        patch.setattr("pate_fed.cli.label_run.simulated_disks", outliving)
+        patch.setattr(LabelSetup, "apart", property(lambda setup: True))
 
     def run(self, *, hospitals: int | None = None) -> int:
         with self.patch.context() as patch:
             if hospitals == 0:
                 patch.setattr(Hospital, "join", _away)
             return main(self.command)
-
-    @property
-    def private(self) -> Path:
-        [folder] = (self.run_dir / "secure_sum").iterdir()
-        return folder
 
 
 def _away(*_: object) -> Any:

@@ -1,11 +1,10 @@
-"""Learning from private labels where features are public, and from class sums: mechanisms and learning.
+"""Learning from private labels where features are public: mechanisms and learning.
 
 Tang, Nasr, Mahloujifar, Shejwalkar, Song, Houmansadr and Mittal, "Machine learning with differentially
 private labels" (PoPETs 2022), cited as LDP. Mechanisms and their accounting need NumPy and SciPy only;
 whatever needs torch is loaded when it is first asked for.
 
-Begin with `methods.py`, which lists the methods, and `release.py`, what leaves a mechanism. `class_sums.py`
-has the student of class sums, in closed form.
+Begin with `methods.py`, which lists the methods, and `release.py`, what leaves a mechanism.
 """
 
 from __future__ import annotations

@@ -27,7 +27,14 @@ from pate_fed.kinds.label_dp.clusters import (
     pixel_clusters,
 )
 from pate_fed.kinds.label_dp.denoise import denoise, equation8, estimated_accuracy
-from pate_fed.kinds.label_dp.learners import LearnSettings, ldp_normal, ldp_ssl
+from pate_fed.kinds.label_dp.learners import (
+    LearnSettings,
+    TeachSettings,
+    ldp_normal,
+    ldp_ssl,
+    queries_of,
+    teach,
+)
 from pate_fed.kinds.label_dp.networks import nearest_centre
 from pate_fed.kinds.label_dp.options import check_method
 from pate_fed.kinds.label_dp.pate_fm import plan_pate_fm
@@ -36,7 +43,6 @@ from pate_fed.kinds.label_dp.randres import PriorRes, RandRes
 from pate_fed.kinds.label_dp.release import NO_LABEL, PrivateLabels, label_accuracy
 from pate_fed.kinds.label_dp.scan import Scan
 from pate_fed.kinds.label_dp.source import LabelsInOnePlace, LabelSource, Released
-from pate_fed.kinds.label_dp.teachers import TeachSettings, queries_of, teach
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 
 Ints = NDArray[np.int64]
@@ -164,7 +170,8 @@ class _Run:
 
     def noise_cluster(self) -> LabelDpResult:
         public, settings = self.public, self.settings
-        clusters, count = clusters_to_name(public, settings, self.source, self.epsilon)
+        spends = self.source.spendable(self.epsilon, settings.delta)
+        clusters, count = clusters_to_name(public, settings, spends)
         labels = self.source.count(clusters, count, epsilon=self.epsilon, delta=settings.delta)
         self.facts |= {"sigma": self.source.sigma, "clusters": count}
         return self._learnt(labels, [named_centres(public, clusters, labels, count)])
@@ -250,15 +257,9 @@ class _Run:
             return self._learnt(labels, aug_descent(public, labels.label, descent, seed=self.seed))
         return self._denoise(labels)
 
-    def fine_clusters(self) -> tuple[Ints, int]:
-        """DenoiseSSL's clusters of the inputs, int64 (n,), and their number."""
-        public, settings = self.public, self.settings
-        count = settings.num_clusters or fine_clusters(len(public), public.num_classes)
-        return public.clusters(settings.clusterer, count), count
-
     def _denoise(self, labels: PrivateLabels) -> LabelDpResult:
         public, settings = self.public, self.settings
-        clusters, count = self.fine_clusters()
+        clusters, count = _fine_clusters(public, settings)
         found = denoise(
             labels.label,
             clusters,
@@ -297,14 +298,30 @@ class _Run:
         )
 
 
-def clusters_to_name(
-    public: PublicInputs, settings: MethodSettings, source: LabelSource, epsilon: float
-) -> tuple[Ints, int]:
-    """NoiseCluster's clusters of the inputs, int64 (n,), and their number; no label has a part in them."""
+def prepare_method(name: str, public: PublicInputs, settings: MethodSettings) -> None:
+    """Find the clusters that a method learns with: what is wrong with them is said before ε is spent.
+
+    Raises:
+        InputError: there are too few, or a clusterer that gives none.
+    """
+    if name.endswith("denoise-ssl"):
+        _fine_clusters(public, settings)
+
+
+def _fine_clusters(public: PublicInputs, settings: MethodSettings) -> tuple[Ints, int]:
+    """DenoiseSSL's clusters of the inputs, int64 (n,), and their number."""
+    count = settings.num_clusters or fine_clusters(len(public), public.num_classes)
+    return public.clusters(settings.clusterer, count), count
+
+
+def clusters_to_name(public: PublicInputs, settings: MethodSettings, epsilon: float) -> tuple[Ints, int]:
+    """NoiseCluster's clusters of the inputs, int64 (n,), and their number; no label has a part in them.
+
+    `epsilon` is what counts in them will spend.
+    """
     count = settings.num_clusters
     if count is None:
-        spent = source.spendable(epsilon, settings.delta)
-        count = noise_clusters(len(public), public.num_classes, epsilon=spent, delta=settings.delta)
+        count = noise_clusters(len(public), public.num_classes, epsilon=epsilon, delta=settings.delta)
     return public.clusters(settings.clusterer, count), count
 
 
@@ -334,6 +351,7 @@ def run_method(
         InputError: no such method, or settings that do not go with it.
     """
     check_method(name, at_hospitals=not isinstance(source, LabelsInOnePlace))
+    prepare_method(name, public, settings)
     run = _Run(
         public=public,
         source=source,
@@ -343,8 +361,6 @@ def run_method(
         cache=PateFmCache() if cache is None else cache,
     )
     mechanism, _, learner = {"lp-1st": "randres+mixup"}.get(name, name).partition("+")
-    if learner == "denoise-ssl":
-        run.fine_clusters()  # what is wrong with them is said before ε is spent
     if mechanism == "randres":
         outcome = run.learn(source.respond(epsilon), learner)
     elif mechanism == "pate-fm":

@@ -29,22 +29,15 @@ class Released:
     """What one release gave.
 
     Shapes: `index` int64 (asked,) places of the records, `label` int64 (asked,), -1 where not answered.
-    `question` is the digest of what hospitals were asked; None: nobody was.
     """
 
     index: Ints = field(repr=False)
     label: Ints = field(repr=False)
-    question: str | None = None
 
     @classmethod
-    def of_all(cls, label: Ints, *, question: str | None = None) -> Released:
+    def of_all(cls, label: Ints) -> Released:
         """A release about every record, int64 (n,) in their order."""
-        return cls(index=np.arange(len(label), dtype=np.int64), label=label, question=question)
-
-    @classmethod
-    def lost(cls, records: int, *, question: str) -> Released:
-        """What was asked about so many records and never came."""
-        return cls.of_all(np.full(records, NO_LABEL, dtype=np.int64), question=question)
+        return cls(index=np.arange(len(label), dtype=np.int64), label=label)
 
     def everywhere(self, records: int) -> Ints:
         """Labels of all records, int64 (records,), -1 where none was released."""
@@ -64,14 +57,8 @@ class Record:
 
         `terms` hold for all stages and are the ledger's. A release that an earlier process put on record is
         returned as it was, and nothing is drawn.
-
-        Raises:
-            BudgetError: what it would be drawn from is on record as lost.
         """
         return draw()
-
-    def lose(self, terms: LedgerTerms, lost: Released) -> None:
-        """Put on record what hospitals give once, were asked for, and will never have given."""
 
     def keep(self, name: str, draw: Callable[[], Ints]) -> Ints:
         """What a release is made of: as it was kept by an earlier process, else drawn and kept.

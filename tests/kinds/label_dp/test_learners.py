@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp.learners import LABELS_ALONE, LearnSettings, train
+from pate_fed.kinds.label_dp.learners import (
+    LABELS_ALONE,
+    LearnSettings,
+    TeachSettings,
+    queries_of,
+    teach,
+    train,
+)
 from pate_fed.kinds.label_dp.methods import MethodSettings
 from pate_fed.kinds.label_dp.public import PublicInputs
-from pate_fed.kinds.label_dp.teachers import TeachSettings
 
 QUICK = MethodSettings(
     learn=LearnSettings(epochs=4, batch_size=32, learning_rate=3e-3, ema_decay=0.95),
@@ -58,3 +64,14 @@ def test_soft_labels_and_mixup(public: PublicInputs, truth: np.ndarray) -> None:
         assert shares.max(axis=1).mean() < 0.85  # what it is taught, and not more
     with pytest.raises(InputError, match="no private label"):
         train(public, np.array([], dtype=np.int64), truth[:0], QUICK.learn, seed=0)
+
+
+def test_each_teacher_sees_its_own_labels_alone(public: PublicInputs, truth: np.ndarray) -> None:
+    queries = queries_of(600, 40, seed=0)
+    settings = TeachSettings(num_teachers=5, learn=LearnSettings(epochs=1, batch_size=32), unlabelled=0)
+    before = teach(public, truth, queries, settings, seed=0)
+    assert before.sum(axis=1).tolist() == [5] * 40
+    changed = truth.copy()
+    changed[17] = (changed[17] + 1) % 4
+    after = teach(public, changed, queries, settings, seed=0)
+    assert np.abs(after - before).sum(axis=1).max() <= 2  # one vote moves, in each query

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp.learners import LearnSettings, ldp_normal
+from pate_fed.kinds.label_dp.learners import LearnSettings, TeachSettings, ldp_normal
 from pate_fed.kinds.label_dp.methods import MethodSettings, find_clusterer, run_method
 from pate_fed.kinds.label_dp.options import METHODS
 from pate_fed.kinds.label_dp.public import PublicInputs
 from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.kinds.label_dp.source import LabelsInOnePlace, Record, Released
-from pate_fed.kinds.label_dp.teachers import TeachSettings
 from pate_fed.privacy import LedgerTerms, SeededNoise
 
 QUICK = MethodSettings(

@@ -11,14 +11,12 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from clients.kinds import _SIDES
-from pate_fed.kinds.labels import PRIVATE_LABELS
 from pate_fed.kinds.terms import KINDS
 from server.kinds import COURSES, Figures
 
 
 def test_a_kind_stands_in_all_three_places() -> None:
-    """But for private labels, whose course `pate-fed label-dp` has (`server.label_hospitals`)."""
-    assert KINDS.keys() == _SIDES.keys() == COURSES.keys() | {PRIVATE_LABELS}
+    assert KINDS.keys() == _SIDES.keys() == COURSES.keys()
 
 
 def test_the_time_of_a_phase_adds_up_also_where_it_fails() -> None:

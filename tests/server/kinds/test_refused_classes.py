@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from server.refused_classes import refusal_warnings
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from server.kinds.votes import refusal_warnings
 
 NAMES = ("ill", "well", "unknown")
 

@@ -8,7 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.cli.label_records import Records
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from pate_fed.cli.label_run import Records
 from pate_fed.cli.main import main
 
 
