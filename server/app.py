@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.messages import EndRequest
 from pate_fed.report.log import PartyWork, RunLog, Waiting
-from pate_fed.report.memory import watch_memory
 from pate_fed.report.result import PrivacyFigures, RunResult
 from pate_fed.report.terminal import Progress, counted_phase, make_progress
 from pate_fed.report.text import engine_text
@@ -37,12 +36,67 @@ from pate_fed.structure.faults import Fault, cause_of, place_of
 from pate_fed.structure.parts import is_part_name
 from server.base import BaseStudy
 from server.exchange import send_shutdown_notice
-from server.federation import AdmittedKeys
+from server.federation import AdmittedKeys, Receipts
 from server.kinds import Figures, RunContext, Setup, StudySetup
-from server.receipts import Receipts
 from server.release import open_ledger, releases_told
 from server.run import Run
 from server.state import CoordinatorState
+
+# Peak memory of a command with all its processes, sampled.
+
+
+class PeakMemory:
+    """The largest sum seen, in bytes; 0 before the first sample."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    @property
+    def megabytes(self) -> int | None:
+        """The peak in MiB, rounded; None when nothing was sampled."""
+        return round(self.bytes / 2**20) or None
+
+
+@contextmanager
+def watch_memory(*, every_s: float = 5.0) -> Iterator[PeakMemory]:
+    """Sample this process and its descendants every `every_s` seconds until the block ends.
+
+    Pages that processes share (Ray's object store, libraries) count once, where the system says how they are
+    shared (Linux); elsewhere resident sizes are added up, which overstates.
+    """
+    peak, done = PeakMemory(), threading.Event()
+
+    def sample() -> None:
+        while True:
+            peak.bytes = max(peak.bytes, _family_bytes())
+            if done.wait(every_s):
+                return
+
+    thread = threading.Thread(target=sample, name="memory", daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
+
+
+def _family_bytes() -> int:
+    import psutil
+
+    me = psutil.Process()
+    return sum(_process_bytes(process) for process in (me, *me.children(recursive=True)))
+
+
+def _process_bytes(process: object) -> int:
+    import psutil
+
+    assert isinstance(process, psutil.Process)
+    try:
+        full = process.memory_full_info()
+    except psutil.Error:
+        return 0  # it ended between listing and asking
+    return int(getattr(full, "pss", full.rss))
 
 
 class BaseCoordinator(BaseStudy):

@@ -190,16 +190,16 @@ BUDGET = {
     "pate_fed/data": (3_520, 14),
     "pate_fed/flower": (3_600, 16),
     "pate_fed/identity": (1_120, 5),
-    "pate_fed/kinds": (5_760, 28),
+    "pate_fed/kinds": (5_710, 23),
     "pate_fed/learning": (6_970, 33),
     "pate_fed/privacy": (10_220, 36),
     "pate_fed/protocol": (460, 3),
-    "pate_fed/report": (4_540, 15),
+    "pate_fed/report": (4_480, 14),
     "pate_fed/reproduce": (4_200, 18),
     "pate_fed/runtime": (1_100, 8),
     "pate_fed/secure_sum": (2_820, 12),
     "pate_fed/structure": (1_160, 5),
-    "server": (4_770, 23),
+    "server": (4_810, 20),
 }
 
 

@@ -92,7 +92,7 @@ def _label_dp(arguments: argparse.Namespace) -> int:
 
 
 def _advise(arguments: argparse.Namespace) -> int:
-    from pate_fed.kinds.label_dp.advise import advise
+    from pate_fed.kinds.label_dp.options import advise
 
     found = advise(
         epsilon=arguments.epsilon,

@@ -32,7 +32,6 @@ from pate_fed.errors import InputError
 from pate_fed.flower.engine import run_apps
 from pate_fed.flower.host import open_host
 from pate_fed.identity import Authority
-from pate_fed.kinds.label_dp.exact import check_pure_epsilon
 from pate_fed.kinds.label_dp.learners import LearnSettings, TeachSettings
 from pate_fed.kinds.label_dp.methods import (
     MethodSettings,
@@ -43,6 +42,7 @@ from pate_fed.kinds.label_dp.methods import (
 )
 from pate_fed.kinds.label_dp.options import FILES, LabelOptions, check_method, fill_defaults
 from pate_fed.kinds.label_dp.public import PublicInputs
+from pate_fed.kinds.label_dp.randres import check_pure_epsilon
 from pate_fed.kinds.label_dp.release import check_labels
 from pate_fed.kinds.label_dp.source import LabelsInOnePlace
 from pate_fed.kinds.make import PublicClusters, PublicPool, label_terms, spendable_by_counts

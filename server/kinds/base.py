@@ -36,10 +36,9 @@ from pate_fed.report.terminal import Progress
 from pate_fed.runtime.run_dir import PRIVATE
 from pate_fed.structure.parts import part_identity
 from server.federation import AdmittedKeys
-from server.learning import Learner
+from server.learning import Learner, measure_student
 from server.release import Release
 from server.state import CoordinatorState, Totals
-from server.testing import measure_student
 
 Ints = NDArray[np.int64]
 
@@ -306,7 +305,7 @@ class StudyCourse(Course):
         label: Ints,
         probabilities: NDArray[np.float32] | None = None,
     ) -> None:
-        """The student's accuracy by the rule of `server.testing`.
+        """The student's accuracy by the rule of `server.learning`.
 
         `asked` are the places of whose inputs it may know a label; it learnt from `label` of `index`, all
         int64 (n,), or their `probabilities` (n, classes).

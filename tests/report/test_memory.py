@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pate_fed.report.memory import PeakMemory, watch_memory
+from server.app import PeakMemory, watch_memory
 
 
 def test_the_peak_is_seen_also_in_a_short_block() -> None:

@@ -63,7 +63,7 @@ def test_tables_go_on_where_they_were(
 
 
 def test_the_papers_scale_is_the_papers(tmp_path: Path) -> None:
-    from pate_fed.kinds.label_dp.scan import Scan
+    from pate_fed.kinds.label_dp.clusters import Scan
 
     paper = label_dp._settings(Reproduction(data_dir=tmp_path, out_dir=tmp_path, paper=True))
     assert paper.clusterer == Scan() and paper.num_clusters == 10

@@ -17,9 +17,8 @@ from flwr.clientapp import ClientApp
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import to_flower
 from pate_fed.protocol.messages import EndReply, EndRequest
-from server import presence as module
-from server.exchange import exchange
-from server.presence import Presence
+from server import exchange as module
+from server.exchange import Presence, exchange
 
 
 class _Clock:

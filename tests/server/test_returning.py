@@ -19,9 +19,8 @@ from flwr.clientapp import ClientApp
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import ANSWER, AnswerReply, JoinReply, JoinRequest, Question, RefusalReply
-from server import presence as module
-from server.exchange import exchange
-from server.presence import Presence, Returning
+from server import exchange as module
+from server.exchange import Presence, Returning, exchange
 
 TERMS = "ab" * 32
 MEMBERS = {2: "north", 3: "east"}  # the nodes 4 and 5 connect later

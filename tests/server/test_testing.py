@@ -14,7 +14,7 @@ from pate_fed.config.sections import Data
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
-from server.testing import choose_test_part, measure_student
+from server.learning import choose_test_part, measure_student
 
 Ints = NDArray[np.int64]
 

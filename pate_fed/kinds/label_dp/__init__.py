@@ -9,9 +9,8 @@ Begin with `methods.py`, which lists the methods, and `release.py`, what leaves 
 
 from __future__ import annotations
 
-from pate_fed.kinds.label_dp.alibi import Alibi
 from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster, label_counts
-from pate_fed.kinds.label_dp.randres import PriorRes, RandRes
+from pate_fed.kinds.label_dp.randres import Alibi, PriorRes, RandRes
 from pate_fed.kinds.label_dp.release import PrivateLabels, label_accuracy
 
 __all__ = [

@@ -1,18 +1,28 @@
 """Clusters of public inputs, found without a label; any other clusterer fits in as one function.
 
 The light ones are k-means, on the encoder's self-supervised features or on principal components of pixels.
-`Scan` in `scan` is the paper's. With many small clusters a majority says more, but each majority is
-less sure: `noise_clusters` says how many NoiseCluster can name.
+`Scan` is the paper's. With many small clusters a majority says more, but each majority is less sure:
+`noise_clusters` says how many NoiseCluster can name.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.kinds.label_dp.networks import build_network
+from pate_fed.learning import tensors
+from pate_fed.learning.students.fixmatch import ImageViews
+from pate_fed.learning.tensors import seeded, to_tensor
 from pate_fed.privacy.label_dp import equation5_sigma
 
 Floats = NDArray[np.float32]
@@ -91,3 +101,155 @@ def _kmeans(features: Floats, num_clusters: int, seed: int) -> Ints:
     size = min(len(features), max(2048, 3 * num_clusters))
     fitted = MiniBatchKMeans(num_clusters, batch_size=size, n_init=1, max_iter=20, random_state=seed)
     return np.asarray(fitted.fit_predict(features), dtype=np.int64)
+
+
+# SCAN: clusters by contrastive pretraining, agreement with nearest neighbours, and self-labelling.
+#
+# Van Gansbeke, Vandenhende, Georgoulis, Proesmans and Van Gool, "SCAN: Learning to classify images without
+# labels" (ECCV 2020), on SimCLR (Chen, Kornblith, Norouzi and Hinton, ICML 2020), with torchvision's
+# ResNet-18. No label is used, so it costs no privacy. The defaults are the papers' and want a GPU.
+
+
+PROJECTED = 128
+_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """SCAN's three stages; an instance is a clusterer.
+
+    `network` is one of the room's networks on images. `contrast_epochs`, `cluster_epochs` and `label_epochs`
+    are of the stages; `temperature` is SimCLR's, `entropy` the weight that keeps clusters alike in size,
+    `confidence` what a cluster's probability must reach to label an input, and `batch_size` holds for all.
+
+    Raises:
+        InputError: a value that is out of range.
+    """
+
+    network: str = "resnet-18"
+    contrast_epochs: int = 500
+    cluster_epochs: int = 50
+    label_epochs: int = 200
+    neighbours: int = 20
+    batch_size: int = 512
+    temperature: float = 0.1
+    entropy: float = 5.0
+    confidence: float = 0.99
+    log: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        counts = ("contrast_epochs", "cluster_epochs", "label_epochs", "neighbours", "batch_size")
+        for name in counts:
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}: a whole number of at least 1 is meant")
+        if self.network == "light":
+            raise InputError("SCAN learns features of its own: a network on images is meant, not light")
+
+    def __call__(self, inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
+        """The cluster of each input, int64 (n,)."""
+        with seeded(seed, inputs.device):
+            return _Scan(self, inputs, num_clusters).run()
+
+
+class _Scan:
+    """The network, its head for clusters, and the three stages."""
+
+    def __init__(self, settings: Scan, inputs: ClusterInputs, num_clusters: int) -> None:
+        self.settings, self.device = settings, torch.device(inputs.device)
+        self.pixels = to_tensor(inputs.images, inputs.device)
+        network = build_network(settings.network, inputs.shape, num_clusters)
+        self.network = network.to(self.device)
+        self.network.preprocess.fit(self.pixels[:2000])
+        self.views = ImageViews(self.pixels, self.network.preprocess, flip=inputs.flip)
+        with torch.no_grad():
+            size = self.network.eval().features(self.network.preprocess(self.pixels[:2])).shape[1]
+        self.project = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, PROJECTED))
+        self.project = self.project.to(self.device)
+
+    def run(self) -> Ints:
+        """All stages."""
+        settings = self.settings
+        body = [*self.network.trunk.parameters()]
+        head = [*self.network.output.parameters()]
+        self._stage(
+            "contrast", settings.contrast_epochs, [*body, *self.project.parameters()], 1e-3, self._contrast
+        )
+        near = self._neighbours()
+        self._stage(
+            "clusters", settings.cluster_epochs, [*body, *head], 1e-4, lambda rows: self._cluster(rows, near)
+        )
+        self._stage("self-labels", settings.label_epochs, [*body, *head], 1e-4, self._self_label)
+        return np.asarray(self._logits().argmax(dim=1).cpu().numpy(), dtype=np.int64)
+
+    def _stage(
+        self,
+        name: str,
+        epochs: int,
+        weights: list[nn.Parameter],
+        rate: float,
+        loss_of: Callable[[Tensor], Tensor],
+    ) -> None:
+        optimiser = tensors.Adam(weights, lr=rate, weight_decay=1e-4)
+        count = len(self.pixels)
+        size = min(self.settings.batch_size, count)
+        self.network.train()
+        for epoch in range(1, epochs + 1):
+            order = torch.randperm(count, device=self.device)
+            for start in range(0, count - size + 1, size):
+                loss = loss_of(order[start : start + size])
+                optimiser.zero_grad(set_to_none=True)
+                torch.autograd.backward([loss])
+                optimiser.step()
+            if not bool(torch.isfinite(loss)):
+                raise PateFedError(f"SCAN: the loss of {name} is not finite in epoch {epoch}")
+            if self.settings.log is not None:
+                self.settings.log(f"SCAN, {name}: epoch {epoch} of {epochs}, loss {float(loss.detach()):.3f}")
+
+    def _contrast(self, rows: Tensor) -> Tensor:
+        """NT-Xent: each input's two strong views find each other among all views of the batch."""
+        shown = torch.cat([self.views.strong(rows), self.views.strong(rows)])
+        z = F.normalize(self.project(self.network.features(shown)), dim=1)  # (2b, 128)
+        alike = z @ z.T / self.settings.temperature
+        alike.fill_diagonal_(-torch.inf)
+        partner = torch.arange(len(z), device=self.device).roll(len(rows))
+        return F.cross_entropy(alike, partner)
+
+    def _cluster(self, rows: Tensor, near: Tensor) -> Tensor:
+        """SCAN, Equation 2: an input and a neighbour in one cluster, and the clusters alike in size."""
+        pick = torch.randint(near.shape[1], (len(rows),), device=self.device)
+        other = near[rows, pick]
+        together = torch.cat([self.views.weak(rows), self.views.weak(other)])
+        first, second = self.network.logits(together).softmax(dim=1).chunk(2)
+        agree = -(first * second).sum(dim=1).clamp(min=1e-8).log().mean()
+        mean = first.mean(dim=0).clamp(min=1e-8)
+        return agree + self.settings.entropy * (mean * mean.log()).sum()
+
+    def _self_label(self, rows: Tensor) -> Tensor:
+        """Sure clusters of weak views label strong ones, each cluster with the same weight."""
+        with torch.no_grad():
+            sure, label = self.network.logits(self.views.weak(rows)).softmax(dim=1).max(dim=1)
+        chosen = sure >= self.settings.confidence
+        logits = self.network.logits(self.views.strong(rows))
+        counts = torch.bincount(label[chosen], minlength=logits.shape[1]).clamp(min=1)
+        weight = torch.where(chosen, 1.0 / counts[label], 0.0)
+        losses = F.cross_entropy(logits, label, reduction="none")
+        return (losses * weight).sum() / weight.sum().clamp(min=1e-8)
+
+    def _neighbours(self) -> Tensor:
+        """The nearest inputs of each by the pretrained features, int64 (n, neighbours)."""
+        features = F.normalize(self._all(self.network.features), dim=1)
+        most = min(self.settings.neighbours + 1, len(features))
+        found = [
+            (features[start : start + _ROWS] @ features.T).topk(most, dim=1).indices
+            for start in range(0, len(features), _ROWS)
+        ]
+        return torch.cat(found)[:, 1:] if most > 1 else torch.cat(found)
+
+    def _logits(self) -> Tensor:
+        return self._all(self.network.logits)
+
+    def _all(self, of: Callable[[Tensor], Tensor]) -> Tensor:
+        self.network.eval()
+        with torch.no_grad():
+            parts = [of(self.network.preprocess(x)) for x in torch.split(self.pixels, _ROWS)]
+        return torch.cat(parts)

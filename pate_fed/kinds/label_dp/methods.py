@@ -17,19 +17,21 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.format import epsilon_text
-from pate_fed.kinds.label_dp.alibi import Alibi
 from pate_fed.kinds.label_dp.aug_descent import DescentSettings, aug_descent
 from pate_fed.kinds.label_dp.clusters import (
     Clusterer,
+    Scan,
     encoder_clusters,
     fine_clusters,
     noise_clusters,
     pixel_clusters,
 )
-from pate_fed.kinds.label_dp.denoise import denoise, equation8, estimated_accuracy
 from pate_fed.kinds.label_dp.learners import (
     LearnSettings,
     TeachSettings,
+    denoise,
+    equation8,
+    estimated_accuracy,
     ldp_normal,
     ldp_ssl,
     queries_of,
@@ -39,9 +41,8 @@ from pate_fed.kinds.label_dp.networks import nearest_centre
 from pate_fed.kinds.label_dp.options import check_method
 from pate_fed.kinds.label_dp.pate_fm import plan_pate_fm
 from pate_fed.kinds.label_dp.public import PublicInputs
-from pate_fed.kinds.label_dp.randres import PriorRes, RandRes
+from pate_fed.kinds.label_dp.randres import Alibi, PriorRes, RandRes
 from pate_fed.kinds.label_dp.release import NO_LABEL, PrivateLabels, label_accuracy
-from pate_fed.kinds.label_dp.scan import Scan
 from pate_fed.kinds.label_dp.source import LabelsInOnePlace, LabelSource, Released
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp import advise as module
-from pate_fed.kinds.label_dp.advise import advise
+from pate_fed.kinds.label_dp import options as module
+from pate_fed.kinds.label_dp.options import advise
 from pate_fed.kinds.label_dp.pate_fm import PateFM, plan_pate_fm
 
 

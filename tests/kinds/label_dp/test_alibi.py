@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp.alibi import Alibi
+from pate_fed.kinds.label_dp.randres import Alibi
 from pate_fed.privacy import SeededNoise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pate_fed.kinds.label_dp.denoise import denoise, equation8, estimated_accuracy
+from pate_fed.kinds.label_dp.learners import denoise, equation8, estimated_accuracy
 from pate_fed.kinds.label_dp.public import PublicInputs
 from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.privacy import SeededNoise

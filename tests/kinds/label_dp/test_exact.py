@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp.exact import uniform_below
-from pate_fed.kinds.label_dp.randres import RandRes
+from pate_fed.kinds.label_dp.randres import RandRes, uniform_below
 from pate_fed.privacy import SeededNoise
 
 

@@ -13,8 +13,7 @@ from published import randomized_response_epsilon
 from scipy import stats
 
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp.exact import WORDS, keep_words
-from pate_fed.kinds.label_dp.randres import PriorRes, RandRes
+from pate_fed.kinds.label_dp.randres import WORDS, PriorRes, RandRes, keep_words
 from pate_fed.privacy import SeededNoise, SystemNoise
 
 # Table 2 of Tang et al.: classes, ε, the private label accuracy that is printed, in %.

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pate_fed.kinds.label_dp.clusters import Scan
 from pate_fed.kinds.label_dp.public import PublicInputs
-from pate_fed.kinds.label_dp.scan import Scan
 
 
 def test_scan_finds_classes_without_labels(easy: Callable[..., Any]) -> None:
