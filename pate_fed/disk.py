@@ -244,26 +244,42 @@ def try_lock(handle: int, path: Path) -> bool:
 
 
 @contextmanager
-def hold(folder: Path, *, what: str) -> Iterator[None]:
+def hold(folder: Path, *, what: str, leave: bool = True) -> Iterator[None]:
     """Hold a folder alone, at most as long as this process lives: a lock on its file `lock`, which says who.
 
-    `what` names it in errors: an option, or what lies in it.
+    `what` names it in errors: an option, or what lies in it. Without `leave` the file goes afterwards. A
+    process that has the folder already goes on.
 
     Raises:
         InputError: another process holds it, or it cannot be written or locked.
     """
-    path = folder / "lock"
+    path, mine = folder / "lock", f"process {os.getpid()} on {platform.node()}, "
+    while True:
+        try:
+            handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as error:
+            raise InputError(f"{what} {folder}: cannot be written ({error.strerror})") from error
+        with open(handle, "r+", encoding="utf-8") as lock:
+            if not try_lock(handle, path):
+                if (who := lock.read(200).strip() or "another process").startswith(mine):
+                    yield
+                    return
+                raise InputError(f"{what} {folder}: {who} uses it; one at a time is meant")
+            if not _is_at(handle, path):
+                continue  # its last holder took it away in between
+            lock.truncate(0)
+            lock.write(f"{mine}since {time.strftime('%Y-%m-%d %H:%M:%S')},\n")
+            lock.flush()
+            try:
+                yield
+            finally:
+                if not leave:
+                    path.unlink(missing_ok=True)
+            return
+
+
+def _is_at(handle: int, path: Path) -> bool:
     try:
-        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise InputError(f"{what} {folder}: cannot be written ({error.strerror})") from error
-    with open(handle, "r+", encoding="utf-8") as lock:
-        if not try_lock(handle, path):
-            who = lock.read(200).strip() or "another process"
-            raise InputError(f"{what} {folder}: {who} uses it; one at a time is meant")
-        lock.truncate(0)
-        lock.write(
-            f"process {os.getpid()} on {platform.node()}, since {time.strftime('%Y-%m-%d %H:%M:%S')},\n"
-        )
-        lock.flush()
-        yield
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False

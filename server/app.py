@@ -119,6 +119,8 @@ class BaseCoordinator(BaseStudy):
     ) -> None:
         super().__init__(setup.run_dir, stop, started=started, progress=progress, quiet=quiet)
         self._setup, self._terms, self._resume, self._key = setup, setup.terms, resume, key
+        if resume:
+            self._hold_run_dir()  # before anything is read that another process may be writing
         self._private = setup.private(resume=resume)
         self._state = CoordinatorState(self._private, run_dir=setup.run_dir)
         self._noise = setup.noise
@@ -196,6 +198,7 @@ class BaseCoordinator(BaseStudy):
         """
         if not self._resume:
             claim_run_dir(self._run_dir, self._setup.text)
+            self._hold_run_dir()
         with RunLog(self._run_dir / LOG_NAME) as self._log, watch_memory() as peak:
             try:
                 self._log.write(self._setup.record(self._ledger_terms))

@@ -7,12 +7,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pate_fed.disk import DISK_ERRORS
+from pate_fed.disk import DISK_ERRORS, hold
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.flower.processes import SECRET
 from pate_fed.format import epsilon_text
@@ -102,6 +102,7 @@ class BaseStudy:
         self._error: BaseException | None = None
         self._privacy = PrivacyFigures(student=0.0)
         self._peak_mb: int | None = None
+        self._alone = ExitStack()
 
     @property
     def error(self) -> BaseException | None:
@@ -147,6 +148,19 @@ class BaseStudy:
             error = told
         self._error = self._error or error
 
+    def _hold_run_dir(self) -> None:
+        """Have the run directory alone until the end is told, or go on with no run that ended meanwhile.
+
+        Raises:
+            InputError: another process has it, or finished it.
+        """
+        self._alone.enter_context(hold(self._run_dir, what="--run-dir", leave=False))
+        if read_status(self._run_dir) == "success":
+            self._alone.close()
+            raise InputError(
+                f"--run-dir {self._run_dir}: another process has finished this run; see its report"
+            )
+
     def _account(self, ledger: Ledger) -> None:
         """What was spent; no other figure and no full disk may hide it."""
         self._privacy = PrivacyFigures(
@@ -189,21 +203,22 @@ class BaseStudy:
         The metrics of a success come last: until they are there another process goes on with the run. A
         success whose metrics cannot be written is none: who asks the run directory would not find it.
         """
-        result = replace(read_result(self._run_dir), outcome=self._ended)
-        try:
-            write_report(result, self._run_dir / "report.html")
-        except InputError as error:  # `pate-fed report` writes it once there is room
-            print(f"warning: {error}", file=sys.stderr)
-        try:
-            write_metrics(result, self._run_dir / "metrics.json", add=self._add_metrics)
-        except InputError as error:  # what was spent is printed all the same
-            if self._error is not None:
+        with self._alone:
+            result = replace(read_result(self._run_dir), outcome=self._ended)
+            try:
+                write_report(result, self._run_dir / "report.html")
+            except InputError as error:  # `pate-fed report` writes it once there is room
                 print(f"warning: {error}", file=sys.stderr)
-            self._fail(IntegrityError(f"{error}; what was released is on the ledger"))
-            result = replace(result, outcome=self._outcome())
-        else:
-            clear_finished(self._run_dir)
-        return result
+            try:
+                write_metrics(result, self._run_dir / "metrics.json", add=self._add_metrics)
+            except InputError as error:  # what was spent is printed all the same
+                if self._error is not None:
+                    print(f"warning: {error}", file=sys.stderr)
+                self._fail(IntegrityError(f"{error}; what was released is on the ledger"))
+                result = replace(result, outcome=self._outcome())
+            else:
+                clear_finished(self._run_dir)
+            return result
 
     def _add_metrics(self, metrics: dict[str, Any], result: RunResult) -> None:
         """Put more of the kind's own into `metrics.json`."""

@@ -184,7 +184,7 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
     "clients": (4_480, 21),
-    "pate_fed": (810, 7),
+    "pate_fed": (820, 7),
     "pate_fed/cli": (7_270, 32),
     "pate_fed/config": (2_330, 11),
     "pate_fed/data": (3_520, 14),
@@ -199,7 +199,7 @@ BUDGET = {
     "pate_fed/runtime": (1_100, 8),
     "pate_fed/secure_sum": (2_820, 12),
     "pate_fed/structure": (1_160, 5),
-    "server": (4_810, 20),
+    "server": (4_830, 20),
 }
 
 

@@ -167,6 +167,8 @@ def test_a_folder_is_held_by_one_process_until_it_is_killed(tmp_path: Path) -> N
         process.wait()
     with hold(tmp_path, what="--run-dir"):
         assert f"process {os.getpid()} " in (tmp_path / "lock").read_text(encoding="utf-8")
+        with hold(tmp_path, what="--run-dir", leave=False):
+            assert (tmp_path / "lock").exists()  # by this very process, whose first hold goes on
     assert (tmp_path / "lock").stat().st_mode & 0o077 == 0
 
 

@@ -661,6 +661,9 @@ def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(dying: Any, apart: 
     first = study.run()
     assert "nobody was asked again" in study.lines()[2] and study.told()["kept"]
     assert study.figures.hospitals == HOSPITALS and not study.private.exists()
+    with pytest.raises(InputError, match="another process has finished this run"):
+        study.run()
+    (study.run_dir / "metrics.json").unlink()  # as where a process died just before it told
     again = study.run()
     np.testing.assert_array_equal(first.label, again.label)
     assert "on the ledger: nobody was asked again" in study.lines()[1] and study.told()["answered"] is None

@@ -17,7 +17,7 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-import server.release
+import server.base
 from pate_fed.config.auto import Sums
 from pate_fed.config.backend import Engine
 from pate_fed.config.sections import Aggregation, Data, Parties, Privacy
@@ -160,8 +160,8 @@ def test_what_comes_out_is_the_sum_of_what_hospitals_have(
     ("owner", "name", "after"),
     [
         (CoordinatorState, "keep_totals", True),
-        (server.release, "charge", False),
-        (server.release, "charge", True),
+        (server.base, "charge", False),
+        (server.base, "charge", True),
         pytest.param(CoordinatorState, "keep_totals", False, marks=pytest.mark.slow),
         pytest.param(SumCourse, "_with_noise", True, marks=pytest.mark.slow),
         pytest.param(SumCourse, "learn", True, marks=pytest.mark.slow),
@@ -185,7 +185,7 @@ def test_whenever_the_coordinator_dies_there_is_one_sum_one_draw_and_one_row(
 def test_released_sums_that_are_lost_are_not_asked_for_again(
     exact: World, dying: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with dying(server.release, "charge"):
+    with dying(server.base, "charge"):
         exact.run(resume=False)
     for path in (exact.run_dir / "private").glob("totals-*"):
         path.unlink()
@@ -199,7 +199,7 @@ def test_damaged_sums_are_told_and_cost_nothing(
     exact: World, dying: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Put back as they were, the same command goes on: a damaged file is no release."""
-    with dying(server.release, "charge", after=False):
+    with dying(server.base, "charge", after=False):
         exact.run(resume=False)
     files = {path: path.read_bytes() for path in (exact.run_dir / "private").glob("totals-*")}
     assert len(files) == 2

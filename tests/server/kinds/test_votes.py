@@ -16,7 +16,6 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 import server.base
-import server.release
 from clients.hospital import Hospital
 from clients.local import read_site
 from pate_fed.config.backend import Engine
@@ -64,7 +63,7 @@ def test_votes_and_totals_outlive_the_coordinator(
     after: bool, dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
-    with dying(server.release, "charge", _second, after=after):
+    with dying(server.base, "charge", _second, after=after):
         world.run(resume=False)
     assert world.run(resume=True) == 0
     entries = world.check()
@@ -83,7 +82,7 @@ def test_totals_that_were_not_released_are_added_up_again(
 ) -> None:
     """Whoever is revoked in between does not count: kept totals would have its votes."""
     world = World(PLAIN, tmp_path, monkeypatch)
-    with dying(server.release, "charge", _second, after=False):
+    with dying(server.base, "charge", _second, after=False):
         world.run(resume=False)
     opened = json.loads((world.run_dir / "private" / "batch.json").read_text())["digest"]
     collected, collect = list[str](), Federation.collect
@@ -106,7 +105,7 @@ def test_totals_that_were_not_released_are_added_up_again(
         pytest.param(CoordinatorState, "begin_batch", True, marks=pytest.mark.slow),
         pytest.param(CoordinatorState, "keep_answer", True, marks=pytest.mark.slow),
         pytest.param(CoordinatorState, "keep_totals", False, marks=pytest.mark.slow),
-        pytest.param(server.release, "charge", True, marks=pytest.mark.slow),
+        pytest.param(server.base, "charge", True, marks=pytest.mark.slow),
         pytest.param(CoordinatorState, "note_all_asked", False, marks=pytest.mark.slow),
         pytest.param(Learner, "learn", False, marks=pytest.mark.slow),
     ],
@@ -216,7 +215,7 @@ def test_what_an_earlier_process_released_is_not_told_as_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
-    with dying(server.release, "charge", _second):
+    with dying(server.base, "charge", _second):
         world.run(resume=False)
     path = world.run_dir / "ledger.sqlite"
     promised = verify(path).to_dict()["guaranteed"]["student"]
@@ -235,7 +234,7 @@ def test_a_ledger_that_lost_what_the_log_tells_of_is_not_gone_on_with(
     lost: str, dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
-    with dying(server.release, "charge", _second):
+    with dying(server.base, "charge", _second):
         world.run(resume=False)
     path = world.run_dir / "ledger.sqlite"
     chain = verify(path).chain
@@ -254,7 +253,7 @@ def test_totals_that_are_lost_leave_only_the_bound_that_holds_anyway(
     dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
-    with dying(server.release, "charge", _second):
+    with dying(server.base, "charge", _second):
         world.run(resume=False)
     [first, *_] = verify(world.run_dir / "ledger.sqlite").chain.entries
     (world.run_dir / "private" / f"totals-{first.batch_digest}.npz").unlink()
@@ -344,7 +343,7 @@ def test_the_same_parties_with_other_keys_are_not_taken_back(
     dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(replace(MASKED, privacy=Privacy(allow_weak=True)), tmp_path, monkeypatch)
-    with dying(server.release, "charge", _second):
+    with dying(server.base, "charge", _second):
         world.run(resume=False)
     [party] = list(world.parties.glob("*1/secure_sum"))
     for path in party.iterdir():
