@@ -28,7 +28,13 @@ from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import BudgetFilter, LedgerTerms, capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_cost, guaranteed_cost
-from pate_fed.privacy.protection import ADJACENCIES, UNITS, Protection
+from pate_fed.privacy.protection import (
+    ADJACENCIES,
+    HOSPITAL_UNIT,
+    PATIENT_UNIT,
+    RECORD_UNIT,
+    Protection,
+)
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.runtime.run_dir import state_home
 
@@ -37,11 +43,14 @@ from pate_fed.runtime.run_dir import state_home
 # A study states its ε for one unit and adjacency. Its cost is kept for each of them, by its own mechanism,
 # so that studies that state different ones compose. A bound for replaced records holds for replaced labels
 # too; where labels alone are private, features count as known, so such a study bounds nothing for records.
+# A patient's records are a hospital's, and a record is a patient's: where a study has no cost for the one,
+# that of the other bounds it.
 
 
 PUBLIC, COORDINATOR = "public", "coordinator"
 _LABELS = "label, replace-one"
-_RECORDS = "record, replace-one"
+_RECORDS = f"{RECORD_UNIT}, replace-one"
+_HOSPITALS = f"{HOSPITAL_UNIT}, replace-one"
 
 
 def target_of(protection: Protection | Privacy) -> str:
@@ -70,11 +79,19 @@ class StudyCost:
         stated = agreed.ledger_terms(noise="as agreed", private=private)
         found = {target_of(stated.protection): stated}
         # The noise of a sanitised ε is made for the stated target.
-        for unit in () if agreed.privacy.sanitise else UNITS:
+        by_patient = agreed.privacy.unit == PATIENT_UNIT
+        others = (PATIENT_UNIT if by_patient else RECORD_UNIT, HOSPITAL_UNIT)
+        for unit in () if agreed.privacy.sanitise else others:
             for adjacency in ADJACENCIES:
-                # The budget is one for the stated target alone; the caps bound the others too.
-                privacy = replace(agreed.privacy, unit=unit, adjacency=adjacency, epsilon=None)
                 try:
+                    # The budget is one for the stated target alone; the caps bound the others too.
+                    privacy = replace(
+                        agreed.privacy,
+                        unit=unit,
+                        adjacency=adjacency,
+                        epsilon=None,
+                        parties_per_patient=agreed.privacy.parties_per_patient if unit == PATIENT_UNIT else 1,
+                    )
                     varied = replace(agreed, privacy=privacy)
                     made = varied.ledger_terms(noise="as agreed", private=private)
                 except InputError:  # there is none, such as for a hospital that takes its noise along
@@ -89,7 +106,7 @@ class StudyCost:
         with the order: so much is the RDP at every order below it, too. Where the caps alone keep the budget
         the filter is not asked, so only they bound the RDP.
         """
-        terms = self.terms.get(_RECORDS if target == _LABELS and not self.about_labels else target)
+        terms = self._covering(_RECORDS if target == _LABELS and not self.about_labels else target)
         if terms is None or not terms.private:
             return []
         public = against == PUBLIC or terms.coordinator.sees_release
@@ -99,6 +116,26 @@ class StudyCost:
         if public and budget is not None and not terms.caps_keep_budget:
             found.append(Cost(flat=budget.room, most_order=Fraction(budget.order)))
         return found
+
+    def _covering(self, target: str) -> LedgerTerms | None:
+        """Terms that bound what the target moves: its own, else those of what it is a part of.
+
+        A record that comes or goes may be all that a patient has, or change what there is of one. A patient
+        who does changes one hospital's answer, as another hospital in its place would. Class sums of earlier
+        versions meant a patient by "record" where a table named these.
+        """
+        unit, _, adjacency = target.partition(", ")
+        own, record = self.terms.get(target), self.terms.get(f"{RECORD_UNIT}, {adjacency}")
+        if own is not None:
+            return own
+        if unit == PATIENT_UNIT:
+            return record if record is not None and record.by_patient else self.terms.get(_HOSPITALS)
+        if unit == RECORD_UNIT:
+            replaced, comes = (self.terms.get(f"{PATIENT_UNIT}, {each}") for each in ADJACENCIES)
+            if adjacency == ADJACENCIES[0] or replaced is None or comes is None:
+                return replaced if adjacency == ADJACENCIES[0] else None
+            return comes if comes.protection.votes_moved > replaced.protection.votes_moved else replaced
+        return None
 
     @property
     def about_labels(self) -> bool:

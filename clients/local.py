@@ -19,13 +19,14 @@ from clients.policy import Policy
 from clients.site import Site, find_site, seed_of, simulated_site
 from clients.state_dir import PART, TERMS_FILE, LocalSettings
 from pate_fed.config.registry import find_part
-from pate_fed.config.sections import Data, Parties
+from pate_fed.config.sections import Data, Parties, Privacy
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, InputSpec, Rows, pool_digest, read_records, split_by_patient
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TABLE_TEACHERS, StudentSettings, TeacherSettings
+from pate_fed.privacy.protection import PATIENT_UNIT, RECORD_UNIT
 
 POOL_FILE = "pool.npy"
 
@@ -93,21 +94,6 @@ class LocalSite(Site):
         """Indices of this hospital's records: all that it has."""
         return np.arange(len(self.dataset.private_labels), dtype=np.int64)
 
-    def teacher_parts(self) -> list[NDArray[np.int64]]:
-        """Indices of this hospital's records, one disjoint part a teacher, no patient in two."""
-        dataset, everyone = self.dataset, self.own_records()
-        patients = everyone if dataset.patients is None else dataset.patients
-        return split_by_patient(
-            everyone,
-            patients,
-            num_teachers=self.num_teachers,
-            seed=self.study.seed_for("split", self.seeding),
-        )
-
-    def _count_patients(self) -> int:
-        dataset = self.dataset
-        return len(dataset.private_labels if dataset.patients is None else np.unique(dataset.patients))
-
     @property
     def _pool_path(self) -> Path:
         return self.settings.pool or self.state_dir / POOL_FILE
@@ -145,20 +131,31 @@ def local_site(settings: LocalSettings) -> Site:
     return site.under(Terms.from_json(agreed.read_text(encoding="utf-8"))) if agreed.exists() else site
 
 
-def check_records(path: Path, kind: InputSpec, *, parties: Parties) -> Rows:
+def check_records(path: Path, kind: InputSpec, *, parties: Parties, unit: str) -> Rows:
     """A hospital's records, read as a study of this kind will, and enough for the teachers it wants.
 
     Raises:
-        InputError: they cannot be used; the error says where and why.
+        InputError: they cannot be used, or name no patients where the unit is one; the error says where and
+            why.
     """
     own = read_records(path, kind)
     everyone = np.arange(len(own.labels), dtype=np.int64)
+    _require_patients(str(path), unit, named=own.named)
+    patients = everyone if unit == RECORD_UNIT else own.patients
     try:
-        teachers = parties.teachers_for(len(np.unique(own.patients)))
-        split_by_patient(everyone, own.patients, num_teachers=teachers, seed=0)
+        teachers = parties.teachers_for(len(np.unique(patients)))
+        split_by_patient(everyone, patients, num_teachers=teachers, seed=0)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     return own
+
+
+def _require_patients(records: str, unit: str, *, named: bool) -> None:
+    if unit == PATIENT_UNIT and not named:
+        raise InputError(
+            f"{records}: names no patients, and the study states its ε for one; a CSV file with a column of "
+            "patients, or DICOM files, is meant"
+        )
 
 
 def _rehearsing(settings: LocalSettings) -> Site:
@@ -216,6 +213,7 @@ def study_of(terms: Terms) -> Study:
             ),
             teacher=own.get("teacher", _usual_teacher(dataset)),
             student=student,
+            privacy=Privacy(unit=terms.privacy.unit),
         )
     except (InputError, TypeError) as error:
         raise IntegrityError("the terms are of no study that this release knows") from error
@@ -223,9 +221,9 @@ def study_of(terms: Terms) -> Study:
 
 @lru_cache(maxsize=1)
 def _dataset(settings: LocalSettings, pool: Path, terms: str) -> Dataset:
-    data = study_of(Terms.from_json(terms)).data
-    load = find_part(data.dataset, "dataset")
-    found: Dataset = load(
-        replace(data, pool=str(pool), private=(settings.data,)), keep_none=True, decimal=settings.decimal
-    )
+    study = study_of(Terms.from_json(terms))
+    load = find_part(study.data.dataset, "dataset")
+    own = replace(study.data, pool=str(pool), private=(settings.data,))
+    found: Dataset = load(own, keep_none=True, decimal=settings.decimal)
+    _require_patients(settings.data, study.privacy.unit, named=found.patients is not None)
     return found

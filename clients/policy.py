@@ -114,7 +114,9 @@ class Policy:
     )
     delta: float = setting(1e-3, low=0, allowed=_LIMIT, help="the largest δ where an ε is limited")
     units: tuple[str, ...] = setting(
-        (), choices=(*UNITS, LABEL.unit), help="whom the ε of a study may protect; none: any"
+        (),
+        choices=(*UNITS, LABEL.unit),
+        help="whom the ε of a study may protect, a record being one also where patients are named; none: any",
     )
     adjacencies: tuple[str, ...] = setting(
         (), choices=ADJACENCIES, help="what neighbours may differ in, for that ε; none: any"

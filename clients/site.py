@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from clients.account import Account
 from clients.policy import Policy
 from clients.state_dir import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, SimulatedSites
-from pate_fed.config.data import deal_records, load_study_data, records_digest
+from pate_fed.config.data import deal_records, fix_unit, load_study_data, records_digest
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, pool_digest, split_among_teachers, split_by_patient
 from pate_fed.errors import InputError
@@ -157,10 +157,11 @@ class Site(BaseSite):
 
     def teacher_parts(self) -> list[NDArray[np.int64]]:
         """Indices of this party's records, one disjoint part a teacher."""
-        mine, dataset = self.own_records(), self.dataset
+        mine = self.own_records()
         teachers, seed = self.num_teachers, self.study.seed_for("split", self.seeding)
-        if dataset.patients is not None:
-            return split_by_patient(mine, dataset.patients[mine], num_teachers=teachers, seed=seed)
+        patients = self.own_patients()
+        if patients is not None:
+            return split_by_patient(mine, patients, num_teachers=teachers, seed=seed)
         return split_among_teachers(mine, num_teachers=teachers, seed=seed)
 
     @property
@@ -169,13 +170,15 @@ class Site(BaseSite):
         parties = self.study.parties
         if parties.records_per_teacher is None:
             return parties.teachers_per_client
-        teachers = parties.teachers_for(self._count_patients())
+        patients = self.own_patients()
+        teachers = parties.teachers_for(len(self.own_records() if patients is None else np.unique(patients)))
         ready = None if self.settings is None else self.settings.teachers
         return teachers if ready is None else min(teachers, ready)
 
-    def _count_patients(self) -> int:
-        mine, patients = self.own_records(), self.dataset.patients
-        return len(mine) if patients is None else len(np.unique(patients[mine]))
+    def own_patients(self) -> NDArray[np.int64] | None:
+        """Whose each of this party's records is, where a patient's are taken together; None: one by one."""
+        patients, privacy = self.dataset.patients, fix_unit(self.study, self.dataset).privacy
+        return None if patients is None or not privacy.by_patient else patients[self.own_records()]
 
 
 def seed_of(name: str) -> int:

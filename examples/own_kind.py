@@ -6,7 +6,8 @@ Released are the two bins.
 
 Cost. A record is in one bin of a question, so one that is another, or comes or goes, moves at most two counts
 by 1 each: the L1 sensitivity is 2. Noise on a count is discrete Laplace, Pr[x] ~ exp(-|x| / scale), so a
-question's noisy counts are 2/scale-DP, and two questions cost twice that. Of a patient one record counts.
+question's noisy counts are 2/scale-DP, and two questions cost twice that. With the unit patient one record of
+each counts.
 
 Shares. Discrete Laplace noise is the difference of two geometric numbers, and a geometric number is the sum
 of m independent ones with Pr[k] ~ C(k - 1 + 1/m, k) a^k, a = exp(-1/scale): their generating functions are
@@ -58,7 +59,7 @@ class Median:
 
     def rdp(self, order: float, sensitivity: Sensitivity) -> float:
         """RDP of one question in nats, as it is 2/scale-DP; Bun and Steinke (2016), Proposition 3.3."""
-        if sensitivity.unit != "record":
+        if sensitivity.unit not in ("record", "patient"):
             return float("inf")  # nothing bounds what a whole hospital moves
         epsilon = 2 / self.scale
         return min(epsilon, order * epsilon**2 / 2)
@@ -66,7 +67,7 @@ class Median:
     # At a hospital.
 
     def answer(self, inputs: NDArray[np.generic], labels: Ints, patients: Ints | None, places: Ints) -> Ints:
-        """How many records are in each bin of a question; of each patient that is named, the first."""
+        """How many records are in each bin of a question; where patients are given, of each the first."""
         if patients is not None:
             inputs = inputs[np.unique(patients, return_index=True)[1]]
         numbers = inputs.reshape(len(inputs), -1)[:, self.column].astype(np.float64)

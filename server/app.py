@@ -15,7 +15,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from pate_fed.config.data import load_study_data, records_digest, require_study_libraries
+from pate_fed.config.data import fix_unit, load_study_data, records_digest, require_study_libraries
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
@@ -382,6 +382,7 @@ class Coordinator(BaseCoordinator):
         require_study_libraries(study)
         with counted_phase(progress, "drawing, once") as drawn:
             dataset = load_study_data(study, drawn)
+        study = fix_unit(study, dataset)
         check_against_data(study, dataset)
         self._study, self._dataset, setup = study, dataset, StudySetup.of(study, dataset, run_dir)
         super().__init__(setup, stop, started=started, progress=progress, quiet=quiet, resume=resume, key=key)

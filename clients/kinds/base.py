@@ -52,7 +52,8 @@ class HospitalSide(ABC):
             InputError: they cannot be used; the error says where and why.
         """
         kind = replace(kind_of(terms), decimal=decimal)
-        return check_records(path, kind, parties=study_of(terms).parties).read_as
+        parties, unit = study_of(terms).parties, terms.privacy.unit
+        return check_records(path, kind, parties=parties, unit=unit).read_as
 
     def objection(self) -> Objection | None:
         """Why the hospital's settings do not go with the terms, with a sentence for its own log; or None."""

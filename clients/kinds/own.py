@@ -86,8 +86,7 @@ class OwnSide(HospitalSide):
 
     def _answer(self, places: Ints) -> Ints:
         dataset, own = self.site.dataset, self.site.own_records()
-        patients = None if dataset.patients is None else dataset.patients[own]
-        records = (dataset.private_images[own], dataset.private_labels[own], patients)
+        records = (dataset.private_images[own], dataset.private_labels[own], self.site.own_patients())
         with telling(f"{KIND} {self.asks.mechanism!r}: answer fails", quoting=False):
             found = self._code.answer(*records, places.copy())
         return self._sound(found, "answer")

@@ -86,14 +86,15 @@ class SumSide(HospitalSide):
     def answer(self, question: Question) -> Ints:
         """This hospital's sums of features by class: int64 (dimension, classes).
 
-        Records of one patient are cut to the length of one record's; with the unit hospital so is the whole.
+        With the unit patient all of one's records are cut to the length of one; with the unit hospital so is
+        the whole, to that of so many.
         """
         dataset, own = self.site.dataset, self.site.own_records()
         return self._kept().contributions(
             dataset.private_images[own],
             dataset.private_labels[own],
             num_classes=self.terms.num_classes,
-            groups=None if dataset.patients is None else dataset.patients[own],
+            groups=self.site.own_patients(),
             most_units=self.asks.most_units,
         )
 

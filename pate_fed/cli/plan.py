@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
+from pate_fed.config.backend import AUTO
 from pate_fed.disk import check_file_path
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import delta_text
+from pate_fed.privacy.protection import PATIENT_UNIT, UNITS
 
 if TYPE_CHECKING:
     from pate_fed.privacy import Plan, Protection
@@ -83,15 +85,15 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     agreement = "share of teachers that vote right, or a .npy or .npz of a PAST study's totals"
     add_option(plan, "--agreement SHARE|FILE", f"{agreement} (default 0.85; with --records by these)")
     add_option(plan, "--max-queries N", "public inputs that may be asked about", default=9000)
-    add_option(plan, "--unit", "what is protected (default record)", choices=("record", "hospital"))
+    add_option(plan, "--unit", "what is protected (default record)", choices=UNITS)
     adjacency = ("replace-one", "add-or-remove-one")
     how = f"how neighbours differ in one unit (default {adjacency[0]})"
     add_option(plan, "--adjacency", how, choices=adjacency)
     add_option(
         plan,
         "--votes-moved N",
-        "teachers that one unit can sway (default 1; of a hospital, or of a record that is added or removed: "
-        "all teachers of a hospital)",
+        "teachers that one unit can sway (default 1, of a patient one a party; of a hospital, or of what is "
+        "added or removed: all teachers of a hospital)",
     )
     add_option(
         plan,
@@ -164,17 +166,19 @@ def _fill(arguments: argparse.Namespace) -> None:
         InputError: the study cannot be read, or nothing gives ε.
     """
     values: dict[str, Any] = {"delta": 1e-5, "classes": 10, "unit": "record", "adjacency": "replace-one"}
+    parties = 1
     if arguments.config:
         from pate_fed.config.auto import known_records
         from pate_fed.config.study import read_study
 
         study = read_study(Path(arguments.config), num_hospitals=arguments.hospitals)
         ensemble, privacy = study.ensemble(), study.privacy
+        parties = privacy.parties_moved
         values = {
             "epsilon": ensemble.budget,
             "delta": privacy.delta,
             "classes": ensemble.num_classes,
-            "unit": privacy.unit,
+            "unit": ensemble.protection.unit,
             "adjacency": privacy.adjacency,
             "hospitals": study.parties.num_clients,
             "teachers": ensemble.num_teachers,
@@ -184,6 +188,7 @@ def _fill(arguments: argparse.Namespace) -> None:
     for name, value in values.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
+    arguments.parties = parties if arguments.unit == PATIENT_UNIT else 1
     if arguments.epsilon is None:
         raise InputError("--epsilon: the budget is meant, such as 1; or --config with a study")
     if arguments.records is not None and arguments.hospitals is None:
@@ -199,6 +204,7 @@ def _protection(arguments: argparse.Namespace) -> Protection:
         whole = arguments.unit == "hospital" or arguments.adjacency == "add-or-remove-one"
         known = whole and arguments.hospitals and arguments.hospitals > 0
         moved = max(1, -(-arguments.teachers // arguments.hospitals)) if known else 1
+        moved *= arguments.parties
     return Protection(unit=arguments.unit, adjacency=arguments.adjacency, votes_moved=moved)
 
 
@@ -286,6 +292,8 @@ def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
     if arguments.aggregator is not None:
         values["aggregation"] = {**values.get("aggregation", {}), "aggregator": arguments.aggregator}
     study = study_from_dict(values, where=arguments.config or "--aggregator").resolve()
+    if study.privacy.unit == AUTO:  # only own data could tell, and a patient moves as many votes as a record
+        study = study.with_unit(study.privacy.parties_per_patient > 1)
     mechanism = study_mechanism(study, num_classes=study.data.num_classes or 10)
     if mechanism is None:
         raise InputError(

@@ -287,7 +287,8 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
 
 def _read(arguments: argparse.Namespace, terms: Terms) -> Rows:
     kind = replace(kind_of(terms), decimal=arguments.decimal)
-    rows = check_records(Path(arguments.data), kind, parties=study_of(terms).parties)
+    parties, unit = study_of(terms).parties, terms.privacy.unit
+    rows = check_records(Path(arguments.data), kind, parties=parties, unit=unit)
     if rows.read_as:
         _show(("read as", rows.read_as))
     return rows

@@ -160,6 +160,7 @@ def _cost(terms: Terms) -> tuple[tuple[str, str], ...]:
     protects, (public, coordinator) = terms.words.protects, worst_epsilon(terms)
     found = [
         ("protected", f"{protects[0].upper()}{protects[1:]}."),
+        ("unit", f"{terms.privacy.unit.capitalize()} means {terms.words.unit}."),
         ("public", _bound(public, terms.delta, "no bound")),
         ("coordinator", _bound(coordinator, terms.delta, "No bound: what it sees has no noise.")),
     ]
@@ -220,6 +221,8 @@ def _values(terms: Terms, *, admission: Admission | None) -> dict[str, Any]:
             "delta": terms.delta,
             "protects": words.protects,
             "unit": terms.privacy.unit,
+            "unit_means": terms.words.unit,
+            "parties_per_patient": terms.privacy.parties_moved,
             "adjacency": terms.privacy.adjacency,
             "colluders": terms.colluders if terms.adds_noise else None,
             "seeded": terms.seed is not None,

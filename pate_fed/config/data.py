@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.backend import AUTO
 from pate_fed.config.registry import KINDS, find_part
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset, as_dataset, check_dataset, check_parts
+from pate_fed.data.partition import deal_patients
 from pate_fed.errors import InputError, require_libraries
+from pate_fed.format import counted
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
+from pate_fed.privacy.protection import PATIENT_UNIT
 from pate_fed.structure.faults import telling
 from pate_fed.structure.parts import full_name, hold_dataset, is_part, is_part_name, load_part
 
@@ -97,12 +101,49 @@ def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None
     return dataset
 
 
+def fix_unit(study: Study, dataset: Dataset) -> Study:
+    """The study with the unit that its data imply where it says none: a patient where these are named.
+
+    Raises:
+        InputError: the unit patient where the records name none.
+    """
+    if len(dataset.private_labels):
+        return study.with_unit(dataset.patients is not None)
+    named = study.data.names_patients  # hospitals' records are elsewhere: each of them sees to its own
+    return study.with_unit(False if named is None and study.privacy.unit == AUTO else named)
+
+
 def deal_records(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
     """The private records of each party: ascending int64 places, disjoint, together all, none empty.
 
+    Patients who are named are dealt whole, unless the unit is a record.
+
     Raises:
-        InputError: a partition that is not that, or one where the data say already whose a record is.
+        InputError: a partition that is not that, one where the data say already whose a record is, or one in
+            which a patient is in more parties than the study says.
     """
+    study = fix_unit(study, dataset)
+    parts = _deal(study, dataset)
+    if study.privacy.unit == PATIENT_UNIT and dataset.patients is not None:
+        most = study.privacy.parties_per_patient
+        if most_parties(parts, dataset.patients) > most:
+            by = study.parties.partition if dataset.owners is None else "owners"
+            raise InputError(
+                f"dataset {study.data.dataset!r} with {by}: a patient is in more than "
+                f"{counted(most, 'party')}, so the ε of one patient would not hold; nothing was "
+                "asked. Give parts that keep patients together, a larger privacy.parties_per_patient, which "
+                'costs more, or privacy.unit = "record", which protects such patients less'
+            )
+    return parts
+
+
+def most_parties(parts: list[NDArray[np.int64]], patients: NDArray[np.int64]) -> int:
+    """The most parts that one patient's records are in."""
+    each = [np.unique(patients[part]) for part in parts]
+    return int(np.unique(np.concatenate(each), return_counts=True)[1].max())
+
+
+def _deal(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
     parties, scheme, seed = study.parties.num_clients, study.parties.partition, study.seed_for("partition")
     own, labels, sizes = is_part_name(scheme), dataset.private_labels, {"num_parties": parties}
     what = f"partitioner {scheme!r}"
@@ -114,7 +155,11 @@ def deal_records(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
         return check_parts(parts, num_records=len(labels), what=whose, **sizes)
     deal = find_part(scheme, "partitioner")
     if not own:
-        return check_parts(deal(labels, parties, seed), num_records=len(labels), what=what, **sizes)
+        if dataset.patients is not None and study.privacy.by_patient:
+            parts = deal_patients(deal, labels, dataset.patients, num_parties=parties, seed=seed)
+        else:
+            parts = deal(labels, parties, seed)
+        return check_parts(parts, num_records=len(labels), what=what, **sizes)
     if not callable(deal):
         raise InputError(f"{what}: is a {type(deal).__name__}; a function is meant")
     found = []
@@ -138,9 +183,14 @@ def data_digest(dataset: Dataset) -> str:
 
 
 def records_digest(study: Study, dataset: Dataset) -> str:
-    """SHA-256 hex of who has which labels: what every process must find alike, whoever wrote the code."""
-    digest = sha256()
+    """SHA-256 hex of who has which labels: what every process must find alike, whoever wrote the code.
+
+    Also whose each record is, where a patient's are taken together.
+    """
+    digest, patients = sha256(), dataset.patients
+    by_patient = fix_unit(study, dataset).privacy.by_patient
     for part in deal_records(study, dataset):
-        for array in (part, dataset.private_labels[part]):
+        whose = () if patients is None or not by_patient else (patients[part],)
+        for array in (part, dataset.private_labels[part], *whose):
             digest.update(f"{len(array)}\n".encode() + np.ascontiguousarray(array, dtype="<i8").tobytes())
     return digest.hexdigest()

@@ -16,7 +16,7 @@ from pate_fed.config.trust import MOST_PARTIES, fit_noise
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema, is_scheme
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
-from pate_fed.privacy.protection import LABEL, QUORUM, UNITS, Shares
+from pate_fed.privacy.protection import LABEL, PATIENT_UNIT, QUORUM, RECORD_UNIT, UNITS, Shares
 from pate_fed.structure import PART_NAME, check, entries, refusal, setting
 
 # The section of a study that people read before they accept it.
@@ -184,6 +184,13 @@ class Data:
     def from_files(self) -> bool:
         """Whether the study names files of its own rather than a known data set."""
         return self.dataset in FROM_FILES
+
+    @property
+    def names_patients(self) -> bool | None:
+        """Whether the data say which records are one patient's; None where only the records can tell."""
+        if self.table is not None:
+            return self.table.patient is not None
+        return None if self.own or self.from_files else False
 
     @property
     def own(self) -> bool:
@@ -445,9 +452,16 @@ class Privacy:
     )
     delta: float = setting(1e-5, flags=("--delta",), help="the δ that every ε is stated for", low=0, below=1)
     unit: str = setting(
-        "record",
-        choices=(*UNITS, LABEL.unit),
-        help="whose presence is hidden: one record, or all of a hospital's; of private labels one label",
+        AUTO,
+        choices=(AUTO, *UNITS, LABEL.unit),
+        help="whose presence is hidden: one record, all of a patient's or all of a hospital's; of private "
+        "labels one label; auto: patient where the data name patients, else record",
+    )
+    parties_per_patient: int = setting(
+        1,
+        help="with unit = patient, in a simulation: parties that hold records of one patient at most",
+        low=1,
+        high=MOST_PARTIES,
     )
     adjacency: str = setting(
         "replace-one",
@@ -465,13 +479,25 @@ class Privacy:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.parties_per_patient > 1 and self.unit not in (AUTO, PATIENT_UNIT):
+            raise refusal(self, "parties_per_patient", f'1, or unit = "{PATIENT_UNIT}", is meant')
+
+    @property
+    def by_patient(self) -> bool:
+        """Whether records are dealt, and clipped, by patient where these are named; else one by one."""
+        return self.unit != RECORD_UNIT
+
+    @property
+    def parties_moved(self) -> int:
+        """Parties that one unit can sway."""
+        return self.parties_per_patient if self.unit in (AUTO, PATIENT_UNIT) else 1
 
     def votes_moved(self, teachers_per_client: int) -> int:
-        """Teachers that one unit can sway: a patient's replaced records one, a hospital all of its own.
+        """Teachers that one unit can sway: replaced, a record or patient one a party, a hospital all its own.
 
-        So does a record that is added or removed: it may be a patient's only one, and a hospital's patients
-        are dealt to its teachers by how many there are (`pate_fed.data.split_by_patient`), so with another
-        number every teacher gets other ones.
+        So does one that is added or removed: a party's records, or patients, are dealt to its teachers by
+        how many there are (`pate_fed.data.split_by_patient`), so with another number every teacher gets
+        other ones.
         """
         dealt_anew = self.unit == "hospital" or self.adjacency == "add-or-remove-one"
-        return teachers_per_client if dealt_anew else 1
+        return self.parties_moved * (teachers_per_client if dealt_anew else 1)

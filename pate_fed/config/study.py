@@ -40,7 +40,7 @@ from pate_fed.learning import (
     TeacherSettings,
 )
 from pate_fed.learning.settings import CLOSED_FORM
-from pate_fed.privacy.protection import UNITS, Shares
+from pate_fed.privacy.protection import PATIENT_UNIT, RECORD_UNIT, UNITS, Shares
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
 from pate_fed.structure.parts import is_part_name
 
@@ -77,8 +77,7 @@ class Study:
         if not self.name.isprintable():
             raise refusal(self, "name", "at most 100 printable characters are meant")
         self._check_models()
-        if self.privacy.unit not in UNITS:
-            raise refusal(self, "privacy.unit", f"{' or '.join(UNITS)} is meant")
+        self._check_unit()
         if not self.privacy.delta:
             raise refusal(self, "privacy.delta", "a number above 0 and below 1 is meant")
         if self.aggregation.sums:
@@ -92,6 +91,19 @@ class Study:
                 "--sanitise with --seed: seeded noise protects nobody, so nothing of it may be published; "
                 "drop one of the two"
             )
+
+    def _check_unit(self) -> None:
+        """A patient is a unit where patients are named; their parties are compared where one process can."""
+        named, unit, most = self.data.names_patients, self.privacy.unit, self.privacy.parties_per_patient
+        if unit not in (AUTO, *UNITS):
+            raise refusal(self, "privacy.unit", f"{', '.join((AUTO, *UNITS))} is meant")
+        self.with_unit(named)
+        for holds, wanted in (
+            (not self.data.from_files, "1 is meant: each file names patients in its own way"),
+            (most <= self.parties.num_clients, f"at most {self.parties.num_clients}, the parties, is meant"),
+        ):
+            if most > 1 and not holds:
+                raise refusal(self, "privacy.parties_per_patient", wanted)
 
     def _check_sums(self) -> None:
         """Sums leave hospitals under masks only, and are all that a study releases."""
@@ -194,13 +206,31 @@ class Study:
         text = "/".join(map(str, (self.seed or 0, *purpose)))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
+    def with_unit(self, named: bool | None) -> Study:
+        """The same with its unit fixed: a patient where patients are `named`; None: not known yet.
+
+        Raises:
+            InputError: the unit patient, or several parties of one, where nothing names patients.
+        """
+        unit, most = self.privacy.unit, self.privacy.parties_per_patient
+        if named is False and (unit == PATIENT_UNIT or most > 1):
+            key = "privacy.unit" if unit == PATIENT_UNIT else "privacy.parties_per_patient"
+            wanted = "record or hospital" if unit == PATIENT_UNIT else "1"
+            raise refusal(self, key, f"{wanted} is meant: nothing in these data names patients")
+        if unit != AUTO or named is None:
+            return self
+        return replace(self, privacy=replace(self.privacy, unit=PATIENT_UNIT if named else RECORD_UNIT))
+
     def resolve(self) -> Study:
-        """The same study with every value set that was left open.
+        """The same study with every value set that was left open, as far as no data are needed for it.
 
         Raises:
             InputError: neither votes nor class sums serve where the study leaves it open, noise that so many
                 parties cannot add in shares, or rounds that nothing is learnt for.
         """
+        fixed = self.with_unit(self.data.names_patients)
+        if fixed != self:
+            return fixed.resolve()
         if self.aggregation.open:
             return fixed_way(self).resolve()
         clients, secrecy, shares = self.parties.num_clients, self.secrecy, None
@@ -277,7 +307,7 @@ class Study:
             parties=self.parties,
             data=self.data,
             aggregation=self.aggregation,
-            privacy=self.privacy,
+            privacy=self.with_unit(self.data.names_patients).privacy,
             shares=shares,
         )
 

@@ -40,7 +40,7 @@ class Dataset:
         pool_digest: `pool_digest(public_images)`.
         details: what the data were made with, for a caption.
         owners: `int64 (private,)`, the party of each record, where files say so; None: records are dealt out.
-        patients: `int64 (private,)`, equal within a party for records of one patient; None: one record each.
+        patients: `int64 (private,)`, equal for records of one patient, in whichever party; None: not named.
         public_patients: `int64 (public,)`, the same of the public inputs.
 
     Rows of a table stand in place of images as `float64 (n, features)`.

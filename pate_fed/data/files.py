@@ -112,6 +112,10 @@ def dataset_from_files(
     if labelled and num_queries is None:
         check_mixed(pool, public.labels, asked, spec.classes)
     empty = Rows(public.inputs[:0], public.labels[:0], public.patients[:0])
+    # A file's numbers are its own: one patient's in two files are two patients'.
+    starts = np.cumsum([0, *(1 + int(each.patients.max(initial=-1)) for each in parts)])
+    patients = [each.patients + start for each, start in zip(parts, starts, strict=False)]
+    named = bool(parts) and all(each.named for each in parts)
     return Dataset(
         name=name,
         num_classes=len(spec.classes),
@@ -124,7 +128,7 @@ def dataset_from_files(
         pool_digest=pool_digest(public.inputs),
         details=f"public inputs from {pool.name}",
         owners=np.repeat(np.arange(len(parts)), [len(each.labels) for each in parts]).astype(np.int64),
-        patients=np.concatenate([each.patients for each in (*parts, empty)]),
+        patients=np.concatenate(patients) if named else None,
         public_patients=public.patients,
     )
 
@@ -245,7 +249,7 @@ def _read_folder(path: Path, spec: InputSpec) -> Rows:
         pictures.append(picture)
         patients.append(patient)
     labels = np.array([label for _, label in found], dtype=np.int64)
-    return Rows(np.stack(pictures), labels, _patients_of(found, patients))
+    return Rows(np.stack(pictures), labels, _patients_of(found, patients), named=any(patients))
 
 
 def _images_in(folder: Path) -> list[Path]:

@@ -6,8 +6,8 @@
 - `private_labels`, `public_labels`: whole numbers (n,) from 0 on. Public ones only measure; -1 where a true
   label is not known, or left out altogether;
 - if it is wanted: `class_names`, `num_queries` (the first so many public inputs may be asked about, the rest
-  test), `owners` (the party of each record; else records are dealt out), `patients` and `public_patients`
-  (equal for one patient's), `details` for a caption.
+  test), `owners` (the party of each record; else they are dealt out, by patient where these are named),
+  `patients` and `public_patients` (equal for one patient's, in whichever party), `details` for a caption.
 Every call must give the same: in a simulation parties call it in processes of their own.
 """
 

@@ -8,6 +8,7 @@ are disjoint without a word between them. It depends on nothing but NumPy's raw 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from hashlib import sha256
 
 import numpy as np
@@ -49,6 +50,37 @@ def partition(
     if alpha is None:
         return [np.sort(part) for part in np.array_split(order, num_parties)]
     return _by_label(values, order, num_parties, alpha, seed)
+
+
+def deal_patients(
+    deal: Callable[[NDArray[np.int64], int, int], list[Indices]],
+    labels: NDArray[np.int64],
+    patients: NDArray[np.int64],
+    *,
+    num_parties: int,
+    seed: int,
+) -> list[Indices]:
+    """Deal records out so that no patient is in two parts: `deal(labels, parties, seed)` deals patients.
+
+    A patient counts as of its records' most frequent class. Equal numbers in `patients` (n,) are one patient.
+
+    Raises:
+        InputError: more parties than patients.
+    """
+    names, owner = np.unique(patients, return_inverse=True)
+    if num_parties > len(names):
+        raise InputError(
+            f"{num_parties} parties for {len(names)} patients: every party needs a patient of its own"
+        )
+    classes, place = np.unique(labels, return_inverse=True)
+    pairs, times = np.unique(owner * len(classes) + place, return_counts=True)
+    order = np.lexsort((-pairs, times))  # of a patient the most frequent class last, the first of equals
+    usual = np.empty(len(names), dtype=np.int64)
+    usual[pairs[order] // len(classes)] = classes[pairs[order] % len(classes)]
+    part_of = np.empty(len(names), dtype=np.int64)
+    for party, part in enumerate(deal(usual, num_parties, seed)):
+        part_of[part] = party
+    return [np.flatnonzero(part_of[owner] == party) for party in range(num_parties)]
 
 
 def is_scheme(text: str) -> bool:

@@ -28,14 +28,16 @@ class Rows:
     """Records: a table's rows as numbers, or images.
 
     Shapes: inputs float64 (n, features) or uint8 (n, height, width, channels), labels int64 (n,), -1 where a
-    record has none, patients int64 (n,): equal for records of one patient. `read_as` says how a file was
-    written, where it is told ("semicolons, decimal commas").
+    record has none, patients int64 (n,): equal for records of one patient, where they are `named`; else each
+    record is one of its own. `read_as` says how a file was written, where it is told ("semicolons, decimal
+    commas").
     """
 
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
     patients: NDArray[np.int64]
     read_as: str = ""
+    named: bool = False
 
 
 def read_table(path: Path, schema: Schema, *, labelled: bool, decimal: str | None = None) -> Rows:
@@ -187,7 +189,8 @@ class _RowReader:
         named = np.unique(self._patients, return_inverse=True)[1] if self._patients else None
         owners = np.arange(len(self._inputs)) if named is None else named
         labels = np.array(self._labels, dtype=np.int64)
-        return Rows(np.array(self._inputs), labels, owners.astype(np.int64), self.file.described())
+        patients, read_as = owners.astype(np.int64), self.file.described()
+        return Rows(np.array(self._inputs), labels, patients, read_as, named=named is not None)
 
     def _encode(self, text: str, values: _Names, where: str) -> list[float]:
         if values.values:

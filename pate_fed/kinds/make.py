@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.backend import PROCESSES
-from pate_fed.config.data import deal_records
+from pate_fed.config.data import deal_records, fix_unit
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS, Privacy
 from pate_fed.config.study import Study
@@ -36,8 +36,12 @@ if TYPE_CHECKING:
 
 
 def make_terms(study: Study, dataset: Dataset) -> Terms:
-    """The terms of a study over this pool."""
-    study = study.resolve()
+    """The terms of a study over this pool.
+
+    Raises:
+        InputError: what the study leaves open cannot be fixed, or its unit is not what the data name.
+    """
+    study = fix_unit(study, dataset).resolve()
     made = _votes_of if study.aggregation.votes else _sums_of if study.aggregation.sums else _own_of
     asks, sigma_party = made(study, dataset)
     return Terms(
@@ -276,14 +280,17 @@ def _check_private(study: Study, dataset: Dataset) -> None:
 
 
 def _check_parts(study: Study, dataset: Dataset, *, least: int) -> None:
-    """A skewed partition may leave a party fewer records than it has teachers."""
-    parties = study.parties
+    """A skewed partition may leave a party fewer records, or patients, than it has teachers."""
+    parties, patients = study.parties, dataset.patients
     parts = deal_records(study, dataset)
-    fewest = min(len(part) for part in parts)
+    if patients is not None and not fix_unit(study, dataset).privacy.by_patient:
+        patients = None
+    fewest = min(len(part if patients is None else np.unique(patients[part])) for part in parts)
     if fewest < least:
+        what = "records" if patients is None else "patients"
         raise InputError(
             f"--partition {parties.partition} with --teachers-per-client {parties.teachers_per_client}: the "
-            f"smallest party has {fewest} records, and every teacher needs at least one; give fewer "
+            f"smallest party has {fewest} {what}, and every teacher needs at least one; give fewer "
             "teachers, fewer parties or a larger ALPHA"
         )
 

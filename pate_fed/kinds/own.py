@@ -5,7 +5,7 @@ A part is an object, or a class or factory `make(**parameters)` that gives one. 
   and how many places there are. A question names `rows` places, rising; none is asked about twice. `says` is
   what is asked, in a few words for people.
 - `answer(inputs, labels, patients, places)`: a hospital's exact answer, int64 (rows, columns). Inputs are
-  (n, ...), labels int64 (n,), patients int64 (n,) or None.
+  (n, ...), labels int64 (n,), patients int64 (n,) or None: not named, or the unit is a record.
 - `noise(shape, source, shares)`: one of `shares` independent shares of the noise on an answer, int64 (rows,
   columns). So many together are the whole of it, and further ones hide no less. The coordinator adds the one
   share of 1. `sigma(shares)` is a share's standard deviation.
@@ -92,6 +92,8 @@ class OwnTerms(KindTerms):
         yield "secrecy.secure_sum", terms.secure_sum, "true: answers leave hospitals under masks only"
         same = (claim.unit, claim.adjacency, claim.votes_moved) == (privacy.unit, privacy.adjacency, 1)
         yield "asks.claim", same, "a curve for the study's own unit and adjacency"
+        alone = privacy.parties_moved == 1  # how far several parties' answers move together is not known
+        yield "privacy.parties_per_patient", alone, "1: of a kind of your own no bound for several parties"
         yield "privacy.sanitise", not privacy.sanitise, "false: it is of votes alone"
 
     @property
@@ -198,7 +200,16 @@ class OwnTerms(KindTerms):
 
 
 def protection_by(privacy: Privacy) -> Protection:
-    """Whom a study protects; how far such a one moves an answer is the code's own to reckon."""
+    """Whom a study protects; how far such a one moves an answer is the code's own to reckon.
+
+    Raises:
+        InputError: a patient in several parties: the claim is for one party's answer.
+    """
+    if privacy.parties_moved > 1:
+        raise InputError(
+            f"privacy.parties_per_patient is {privacy.parties_per_patient}: of a kind of your own no bound "
+            "is known for a patient in several parties; 1 is meant"
+        )
     return Protection(unit=privacy.unit, adjacency=privacy.adjacency)
 
 
@@ -344,8 +355,8 @@ class OwnWords(Words):
 
     @property
     def records_apart(self) -> bool:
-        """Whether its code takes a patient's records together nobody else can tell."""
-        return True
+        """Whether the unit is a record; with another its code gets the patients."""
+        return super().records_apart
 
     def done(self, inputs: str, *, asked: int, answered: int) -> str:
         """Questions, noise, numbers."""

@@ -49,7 +49,7 @@ class SumTerms(KindTerms):
     Nothing is trained or voted on: the sums are asked for once, under masks, and `labels` public inputs get a
     label that is made of them. `features` is the SHA-256 of the map's file, `dimension` its number of
     features. All is counted in the map's integer steps, `Terms.sigma_party` too: `squared_norm` bounds the
-    squared length of what one record adds (one patient, where these are named), `sigma` is the noise where
+    squared length of what one record adds (with the unit patient one patient), `sigma` is the noise where
     the coordinator adds it, None where hospitals do. With the unit hospital `most_units` is to how many
     records' length a hospital's whole sum is cut, else None. `part` is the code of a map that is none of
     ours.
@@ -114,7 +114,6 @@ class SumTerms(KindTerms):
             most_asked=self.labels,
             most_answered=self.labels,
             assumed=terms.assumptions(together=together).at_hospitals,
-            by_patient=terms.names_patients,
         )
         epsilon = guaranteed_epsilon(made)
         if privacy.epsilon is not None and not (epsilon is not None and epsilon <= privacy.epsilon):
@@ -176,9 +175,9 @@ def sum_mechanism(terms: Terms) -> SumMechanism:
 
 
 def protection_by(privacy: Privacy, most: int | None) -> Protection:
-    """What is protected: one record (one patient, where these are named), or a hospital's sum as it is cut.
+    """What is protected: a record, a patient at as many parties as are declared, or a hospital's sum as cut.
 
-    `most` is to how many records' length that is.
+    `most` is to how many records' length that is. A patient adds one such length at each of its parties.
 
     Raises:
         InputError: the unit hospital, whose sum nothing bounds.
@@ -188,7 +187,7 @@ def protection_by(privacy: Privacy, most: int | None) -> Protection:
             "sums.most_records: with the unit hospital a number is meant, to whose length a hospital's whole "
             "sum is cut; else nothing bounds what it adds"
         )
-    moved = most if privacy.unit == "hospital" and most is not None else 1
+    moved = most if privacy.unit == "hospital" and most is not None else privacy.parties_moved
     return Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=moved)
 
 

@@ -20,7 +20,7 @@ from pate_fed.kinds.votes import VoteTerms
 from pate_fed.kinds.words import Words
 from pate_fed.privacy import CoordinatorView, LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.privacy.protection import Assumptions
+from pate_fed.privacy.protection import PATIENT_UNIT, Assumptions
 from pate_fed.protocol.messages import Agreed
 from pate_fed.structure import check, entries, from_plain, nearest, refusal, same_as, setting
 
@@ -87,6 +87,12 @@ class Terms(Agreed):
             ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
             ("window", self.window is None or self.window[0] < self.window[1], "[black, white]"),
             ("privacy.unit", self.privacy.unit in self.asks.units, " or ".join(self.asks.units)),
+            (
+                "privacy.unit",
+                self._may_name_patients,
+                "record or hospital: the table names no patients; that",
+            ),
+            ("privacy.parties_per_patient", self._compares_parties, "1, or the parties at most"),
             ("privacy.delta", bool(self.delta) != self.asks.noisy_alone, "δ, unless ε holds without,"),
             ("sigma_party", self.adds_noise == (self.sigma_party is not None), "noise, if hospitals add it,"),
             ("secrecy.colluders", not self.adds_noise or self.secrecy.colluders is not None, "a number"),
@@ -95,6 +101,18 @@ class Terms(Agreed):
             if not fits:
                 raise refusal(self, name, f"{wanted} is meant")
         self.asks.check(self)
+
+    @property
+    def _may_name_patients(self) -> bool:
+        """Whether records can say whose they are, where the unit is a patient; without a table they may."""
+        named = self.table is None or self.table.patient is not None
+        return named or self.privacy.unit != PATIENT_UNIT
+
+    @property
+    def _compares_parties(self) -> bool:
+        """Whether one process can tell in how many parties a patient is, where that is more than one."""
+        most = self.privacy.parties_per_patient
+        return most == 1 or (self.table is None and most <= self.num_clients)
 
     # What is asked.
 
@@ -153,8 +171,9 @@ class Terms(Agreed):
 
     @property
     def names_patients(self) -> bool:
-        """Whether a column of the study's table says which rows are one patient's."""
-        return self.table is not None and self.table.patient is not None
+        """Whether the records of one patient are taken together: never where the unit is a record."""
+        column = self.table is not None and self.table.patient is not None
+        return self.privacy.unit == PATIENT_UNIT or (column and self.privacy.by_patient)
 
     @property
     def delta(self) -> float:

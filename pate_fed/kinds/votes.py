@@ -226,7 +226,9 @@ class VoteTerms(KindTerms):
         if self.claim is not None:
             yield self.claim.assumption
         most = self.teachers_per_client
-        if self.teacher_part is not None and (together or terms.privacy.votes_moved(most) < most):
+        if self.teacher_part is not None and (
+            together or terms.privacy.votes_moved(most) < most * terms.privacy.parties_moved
+        ):
             yield Assumption(kind=TEACHER, part=self.teacher_part)
 
     @property

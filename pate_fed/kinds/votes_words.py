@@ -85,7 +85,8 @@ class VoteWords(Words):
     def _sum_of_row(self) -> str:
         if self.votes.records_per_teacher is None:
             return f"{self.votes.teachers_per_client}"
-        told = ", which tells the coordinator roughly how many patients you have"
+        one = "patient" if self.terms.names_patients else "record"
+        told = f", which tells the coordinator roughly how many {one}s you have"
         return f"the number of your teachers{'' if self.terms.secure_sum else told}"
 
     @property
@@ -177,7 +178,9 @@ class VoteWords(Words):
                 f"{counted(teachers, 'teacher')} can have {labels} labels at ε={budget}: leave out noise, "
                 "threshold and counts, give --epsilon, or see pate-fed plan"
             )
-        alone = privacy.votes_moved(2) == 1  # more teachers a hospital make no unit sway more votes
+        alone = privacy.votes_moved(2) == privacy.votes_moved(
+            1
+        )  # more teachers a hospital make no unit sway more votes
         more = "a larger --teachers-per-client (smaller disjoint parts), " if alone else ""
         few = terms.num_clients < LEAST_PARTIES
         sums = "" if few else "class sums (--aggregator class-sums --secure-sum), "

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pate_fed.format import counted
+from pate_fed.privacy.protection import MEANING
 from pate_fed.structure import to_plain
 
 if TYPE_CHECKING:
@@ -93,7 +94,16 @@ class Words(ABC):
         if table.patient is None:
             return found
         one = f"The column {table.patient} says which rows are one patient's. It is not learnt from."
+        one += "" if terms.names_patients else " Each row counts by itself."
         return (*found, ("patient", one))
+
+    @property
+    def unit(self) -> str:
+        """Whom ε is stated for, and what that means."""
+        privacy = self.terms.privacy
+        most = privacy.parties_moved
+        more = f", at up to {most:,} of them" if most > 1 else ""
+        return MEANING.get(privacy.unit, "one record's label") + more
 
     @property
     def trains(self) -> Facts:

@@ -22,7 +22,15 @@ QUORUM = 0.8
 LEAST_SHARE_VARIANCE = 2
 """A hospital's share of noise, in votes squared: below it no bound is known (arXiv 2102.06387)."""
 
-UNITS = ("record", "hospital")
+RECORD_UNIT, PATIENT_UNIT, HOSPITAL_UNIT = "record", "patient", "hospital"
+UNITS = (RECORD_UNIT, PATIENT_UNIT, HOSPITAL_UNIT)
+MEANING = {
+    RECORD_UNIT: "one record; a patient with several is protected less",
+    PATIENT_UNIT: "all records of one patient at a hospital together",
+    HOSPITAL_UNIT: "all that a hospital gives",
+}
+"""What each unit means, wherever it is said: a record is one also where patients are named."""
+
 ADJACENCIES = ("replace-one", "add-or-remove-one")
 
 
@@ -31,9 +39,9 @@ class Protection:
     """Neighbouring relation: the unit that two data sets differ in, and how many votes it moves.
 
     `votes_moved` is the number of teachers that one unit can sway: 1 for a record in one teacher's part, K
-    for a hospital with K teachers, k for a patient present in k parts, K too for a record whose coming or
-    going deals all of a hospital's records to its K teachers anew. Where it is above 1 Gaussian RDP grows
-    by its square and pure ε by itself.
+    for a hospital with K teachers, k for a patient present in k parts, K too for a record or patient whose
+    coming or going deals all of a hospital's records to its K teachers anew. Where it is above 1 Gaussian
+    RDP grows by its square and pure ε by itself.
 
     The unit "label" is for features that are public: one record's label is replaced (label DP).
     """
@@ -78,6 +86,12 @@ class Protection:
     def top(self) -> int:
         """Sensitivity of the largest total, in votes."""
         return self.votes_moved
+
+    def parties(self, teachers_each: int) -> int:
+        """Parties of one patient that it reckons with, where each has so many teachers at most."""
+        if self.unit != PATIENT_UNIT:
+            return 1
+        return -(-self.votes_moved // (1 if self.adjacency == "replace-one" else teachers_each))
 
     def text(self) -> str:
         """The unit and the adjacency as part of a sentence."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import write_result
 from pate_fed.format import delta_text, duration_text, epsilon_text, share_text
+from pate_fed.privacy.protection import PATIENT_UNIT, RECORD_UNIT
 from pate_fed.report import figures, plots, text
 from pate_fed.report.plots import Figure
 from pate_fed.report.result import RunResult
@@ -177,7 +178,11 @@ def _not_promised(result: RunResult) -> str:
     told = []
     if outcome.privacy.coordinator is None:
         told.append(f"Against the coordinator there is no bound: it sees {study.coordinator_sees}.")
-    if study.terms.privacy.unit == "record":
+    privacy = study.terms.privacy
+    if privacy.unit == PATIENT_UNIT:
+        several = f"more than {privacy.parties_moved:,}" if privacy.parties_moved > 1 else "several"
+        told.append(f"A patient with records at {several} hospitals is protected less.")
+    elif privacy.unit == RECORD_UNIT:
         several = "several records" if study.words.records_apart else "records at several hospitals"
         told.append(f"A patient with {several} is protected less.")
     told.append(

@@ -16,8 +16,10 @@ from typing import Any
 
 from pate_fed.disk import write_result
 from pate_fed.format import VERSION, delta_text, epsilon_json, epsilon_text, printable
+from pate_fed.kinds.terms import Terms
+from pate_fed.privacy.protection import PATIENT_UNIT
 from pate_fed.report.accuracy import Accuracy
-from pate_fed.report.result import RunResult, Seconds
+from pate_fed.report.result import LabelStudyRecord, RunResult, Seconds
 
 _DIGITS = 6
 _VERSIONED = ("pate_fed", "flwr", "torch")
@@ -68,8 +70,19 @@ def _privacy(result: RunResult) -> dict[str, Any]:
         "adjacency": study.terms.privacy.adjacency,
         "student": student,
         "coordinator": {"epsilon": epsilon_json(figures.coordinator), "sees": study.coordinator_sees},
+        **_unit(study.terms),
         **_claimed(result),
     }
+
+
+def _unit(terms: Terms | LabelStudyRecord) -> dict[str, Any]:
+    """What the unit means where patients are named, and at how many parties one is."""
+    if not isinstance(terms, Terms):
+        return {}
+    privacy, named = terms.privacy, terms.table is not None and terms.table.patient is not None
+    if privacy.unit == PATIENT_UNIT:
+        return {"unit_means": terms.words.unit, "parties_per_patient": privacy.parties_per_patient}
+    return {"unit_means": terms.words.unit} if named else {}
 
 
 def _claimed(result: RunResult) -> dict[str, Any]:

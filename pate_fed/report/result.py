@@ -134,6 +134,11 @@ class LabelStudyRecord(_Record):
         return self
 
     @property
+    def parties_moved(self) -> int:
+        """A label is at one hospital."""
+        return 1
+
+    @property
     def words(self) -> Words:
         """What is said of private labels."""
         return LabelWords(self, self.mechanism, seen=self.coordinator)

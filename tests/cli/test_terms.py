@@ -28,7 +28,7 @@ def test_terms_are_of_the_hospitals_that_the_coordinator_is_told(terms: Terms) -
 def test_the_cost_is_told_against_whom_it_holds(terms: Terms) -> None:
     text = cost_text(terms.to_json())
     assert text.startswith("'breast-cancer': up to 170 queries, 170 labels; at δ=0.001 ε=")
-    assert text.endswith(" against the public, no bound against the coordinator, for one record")
+    assert text.endswith(" against the public, no bound against the coordinator, for one patient")
 
 
 def test_a_feature_map_of_one_s_own_is_told_of_with_the_cost() -> None:

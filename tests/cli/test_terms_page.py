@@ -27,6 +27,7 @@ TABLE = make_terms(
     table=SCHEMA,
     teachers_per_client=4,
     teacher=TeacherSettings(name="random-forest", trees=7),
+    unit="patient",
     epsilon=3.0,
     sigma2=40.0,
     sigma1=60.0,
@@ -68,10 +69,11 @@ def test_what_a_hospital_must_know_stands_there() -> None:
         assert words in text
 
 
-def test_a_patient_teaches_one_teacher_only_where_patients_are_named() -> None:
+def test_a_patient_teaches_one_teacher_only_where_a_patient_is_the_unit() -> None:
     assert "an equal part of your patients. No patient teaches two." in _text(TABLE)
+    assert "No record teaches two. A patient with several records may." in _text(vary(TABLE, unit="record"))
     assert TABLE.table is not None
-    text = _text(replace(TABLE, table=replace(TABLE.table, patient=None)))
+    text = _text(vary(TABLE, table=replace(TABLE.table, patient=None), unit="record"))
     assert "No record teaches two. A patient with several records may." in text
     assert "No patient teaches two" not in text
 
@@ -119,9 +121,9 @@ def test_what_an_ε_is_stated_for_is_shown_before_it_is_agreed_to(
     terms = vary(TABLE, **secret, **few, adjacency=adjacency)
     text, values = _text(terms), make_page(terms).values["epsilon"]
     replaced = adjacency == "replace-one"
-    assert f"One record {'replaced' if replaced else 'added or removed'} (" in text
+    assert f"One patient {'replaced' if replaced else 'added or removed'} (" in text
     assert f"Each ε reckons that {words} the coordinator what noise it added." in text
-    assert [values[key] for key in ("unit", "adjacency", "colluders")] == ["record", adjacency, colluders]
+    assert [values[key] for key in ("unit", "adjacency", "colluders")] == ["patient", adjacency, colluders]
 
 
 def test_nobody_is_reckoned_with_where_hospitals_add_no_noise() -> None:
@@ -208,7 +210,8 @@ def test_class_sums_are_told_without_a_word_of_votes(at_hospitals: bool) -> None
 
 def test_a_patients_rows_count_as_one_in_class_sums() -> None:
     schema = Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()),), patient="id")
-    terms = replace(make_sum_terms(), table=schema, image_shape=(1,), classes=schema.classes)
+    terms = vary(make_sum_terms(), table=schema, image_shape=(1,), classes=schema.classes, unit="patient")
+    assert "One record's part in the sum is cut to a fixed length." in _text(vary(terms, unit="record"))
     text = _text(terms)
     assert "One patient's part in the sum is cut to a fixed length." in text
     assert "The column y, by which features are summed." in text

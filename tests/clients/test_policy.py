@@ -334,7 +334,7 @@ def test_a_limit_counts_what_was_answered_before() -> None:
         ("secure_sum = false", "no longer a key of a policy"),
         ("= 3", "not valid TOML"),
         ("trusted = 3", "names and fingerprints"),
-        ('units = ["ward"]', "a list of record, hospital, label"),
+        ('units = ["ward"]', "a list of record, patient, hospital, label"),
         ('adjacencies = "replace-one"', "a list of replace-one, add-or-remove-one is meant"),
         ("least_colluders = -1", "whole number"),
         ("[trusted]\nnorth = 3", "names and fingerprints"),

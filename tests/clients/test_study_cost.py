@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from builders import make_label_terms, make_terms
+from builders import make_label_terms, make_sum_terms, make_terms
 
 from clients.account import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
 from pate_fed.kinds.terms import Terms, worst_epsilon
@@ -14,6 +14,7 @@ from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.ledger.terms import guaranteed_cost
 
 RECORD, LABEL = "record, replace-one", "label, replace-one"
+WIDE = ("patient", "hospital")
 SHARED = {
     "secure_sum": True,
     "noise_at": "hospitals",
@@ -34,6 +35,44 @@ def test_one_study_costs_what_its_terms_guarantee() -> None:
     shared = make_terms(**SHARED)
     cost = [StudyCost.of(shared)]
     assert total_epsilon(cost, RECORD, COORDINATOR, delta=1e-5) == worst_epsilon(shared)[1]
+
+
+def test_a_record_is_a_patients_and_a_patient_a_hospitals() -> None:
+    """What no study states is bounded by what it is a part of; unnamed patients' sums by nothing."""
+    moved = {"teachers_per_client": 4, "sigma1": 40.0, "sigma2": 40.0}
+    patient, record = make_terms(**moved, unit="patient"), make_terms(**moved)
+    one, four = (_public(make_terms(**moved, unit=unit), target=f"{unit}, replace-one") for unit in WIDE)
+    assert one is not None and four is not None and four > 2 * one
+    for target, stated, wanted in (
+        ("patient, replace-one", patient, one),
+        ("record, replace-one", patient, one),
+        ("patient, add-or-remove-one", patient, four),
+        ("record, add-or-remove-one", patient, four),
+        ("record, replace-one", record, one),
+        ("patient, replace-one", record, four),
+        ("patient, add-or-remove-one", record, four),
+        ("hospital, replace-one", patient, four),
+        ("hospital, replace-one", record, four),
+    ):
+        assert _public(stated, target=target) == wanted, (target, stated.privacy.unit)
+    both = _public(patient, replace(record, study="t"), target="patient, replace-one")
+    assert both is not None and four < both < one + four
+    assert _public(make_sum_terms(), target="patient, replace-one") is None
+    assert _public(make_sum_terms(unit="patient"), target="record, add-or-remove-one") == _public(
+        make_sum_terms(unit="patient"), target="patient, replace-one"
+    )
+
+
+def test_an_account_of_an_earlier_version_meant_patients_by_record_in_class_sums() -> None:
+    made = StudyCost.of(make_sum_terms())
+    older = {
+        target: replace(terms, by_patient=True)
+        for target, terms in made.terms.items()
+        if target.startswith("record")
+    }
+    for adjacency in ("replace-one", "add-or-remove-one"):
+        meant = total_epsilon([replace(made, terms=older)], f"patient, {adjacency}", PUBLIC, delta=1e-5)
+        assert meant is not None and meant == _public(make_sum_terms(), target=f"record, {adjacency}")
 
 
 def test_curves_are_added_and_not_their_epsilons() -> None:

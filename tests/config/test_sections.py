@@ -26,7 +26,7 @@ def test_noise_and_threshold_grow_with_the_number_of_teachers() -> None:
     ("make", "words"),
     [
         (lambda: Aggregation(sigma2="x"), r"--sigma2 \(sigma2\) is 'x': a number of votes from 1e-6 to 1e9"),
-        (lambda: Privacy(unit="galaxy"), "unit is 'galaxy': one of record, hospital"),
+        (lambda: Privacy(unit="galaxy"), "unit is 'galaxy': one of auto, record, patient, hospital"),
         (lambda: Privacy(delta=7), r"--delta \(delta\) is 7: a number of at least 0 and below 1"),
         (lambda: Privacy(epsilon=float("nan")), "--epsilon"),
         (lambda: Parties(num_clients=10**20), "--num-clients .* from 1 to 1,000,000"),

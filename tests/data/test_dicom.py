@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from pydicom.dataset import Dataset as Tags
 from pydicom.dataset import FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
-from pate_fed.config.sections import Data
+from pate_fed.config.data import fix_unit, load_study_data
+from pate_fed.config.sections import Data, Parties, Privacy
+from pate_fed.config.study import Study
 from pate_fed.data import InputSpec, read_pool, read_records
 from pate_fed.data.pictures import read_dicom
 from pate_fed.errors import InputError
@@ -133,3 +136,35 @@ def test_a_file_that_is_no_dicom_and_a_machine_without_pydicom(
 def test_a_window_ends_above_its_beginning(window: tuple[float, float]) -> None:
     with pytest.raises(InputError, match="the first the smaller"):
         Data(dataset="images", pool="pool", classes=("a", "b"), window=window)
+
+
+def test_patients_are_the_unit_of_a_simulation_whose_files_all_name_them(tmp_path: Path) -> None:
+    pixels = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    for party in ("north", "south"):
+        for number, label in enumerate((*SPEC.classes, *SPEC.classes)):
+            write(tmp_path / party / label / f"{number}.dcm", pixels, patient=f"p{number // 2}")
+            write(tmp_path / "pool" / label / f"{number}.dcm", pixels + number, patient="")
+    unnamed = tmp_path / "east"
+    for number, label in enumerate(SPEC.classes):
+        write(unnamed / label / f"{number}.dcm", pixels, patient="")
+
+    def study(*parties: Path) -> Study:
+        data = Data(
+            dataset="images",
+            classes=SPEC.classes,
+            pool=str(tmp_path / "pool"),
+            private=tuple(map(str, parties)),
+            num_queries=2,
+        )
+        return Study(data=data, parties=Parties(num_clients=len(parties)))
+
+    named = study(tmp_path / "north", tmp_path / "south")
+    dataset = load_study_data(named)
+    # A file's numbers are its own: two patients in each of two files are four.
+    assert dataset.patients is not None and dataset.patients.tolist() == [0, 1, 0, 1, 2, 3, 2, 3]
+    assert fix_unit(named, dataset).privacy.unit == "patient"
+    mixed = study(tmp_path / "north", unnamed)
+    assert fix_unit(mixed, load_study_data(mixed)).privacy.unit == "record"
+    asked = replace(mixed, privacy=Privacy(unit="patient"))
+    with pytest.raises(InputError, match="nothing in these data names patients"):
+        fix_unit(asked, load_study_data(mixed))

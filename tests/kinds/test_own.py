@@ -38,7 +38,7 @@ def own(tmp_path: Path) -> Own:
 
 def asks_of(**changes: Any) -> OwnTerms:
     """The example's terms for one record."""
-    return own_terms(NAME, {**GIVEN, **changes}, Privacy())[0]
+    return own_terms(NAME, {**GIVEN, **changes}, Privacy(unit="record"))[0]
 
 
 # The example: its noise, its sensitivity, its median.
@@ -138,7 +138,7 @@ def test_terms_are_read_priced_and_put_into_words_without_the_code(own: Own) -> 
         [sys.executable, "-c", code], input=text, capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout.strip().endswith("one record replaced 1") and "bins of 0 to 1" in run.stdout
+    assert run.stdout.strip().endswith("one patient replaced 1") and "bins of 0 to 1" in run.stdout
 
 
 def test_what_is_agreed_is_charged_and_rests_on_its_word(own: Own) -> None:
@@ -226,9 +226,9 @@ def test_a_kind_that_lacks_something_is_told_what() -> None:
     with pytest.raises(InputError, match="has no answer"):
         sizes_of(Lacking(), "mine:Lacking")
     with pytest.raises(InputError, match="'own_kind:Nothing'"):
-        own_terms("own_kind:Nothing", {}, Privacy())
+        own_terms("own_kind:Nothing", {}, Privacy(unit="record"))
     with pytest.raises(InputError, match="fails when it is made"):
-        own_terms(NAME, {"nothing": 1}, Privacy())
+        own_terms(NAME, {"nothing": 1}, Privacy(unit="record"))
 
 
 # A study.

@@ -18,6 +18,8 @@ from pate_fed.kinds.votes import VoteTerms
 from pate_fed.privacy import LedgerTerms
 from pate_fed.privacy.mechanisms.class_sums import SumShape
 
+RECORD = Privacy(unit="record")
+
 
 def test_noise_at_the_hospitals_costs_the_same_against_everyone() -> None:
     terms = make_sum_terms()
@@ -32,20 +34,29 @@ def test_noise_at_the_hospitals_costs_the_same_against_everyone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patient", "told"),
+    ("unit", "patient", "told"),
     [
-        ("id", "all records of one patient at one hospital together"),
-        (None, "each record by itself: k records of one patient are protected as by noise k times smaller"),
+        ("patient", "id", "all records of one patient at one hospital together"),
+        (
+            "record",
+            "id",
+            "each record by itself: k records of one patient are protected as by noise k times smaller",
+        ),
+        (
+            "record",
+            None,
+            "each record by itself: k records of one patient are protected as by noise k times smaller",
+        ),
     ],
 )
-def test_records_of_a_patient_are_one_only_where_the_table_names_patients(
-    patient: str | None, told: str
+def test_records_of_a_patient_are_one_only_where_the_unit_is_a_patient(
+    unit: str, patient: str | None, told: str
 ) -> None:
     schema = Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()),), patient=patient)
-    terms = vary(make_sum_terms(), image_shape=(1,), table=schema)
+    terms = vary(make_sum_terms(), image_shape=(1,), table=schema, unit=unit)
     fixed = terms.ledger_terms(noise="n", private=True)
-    assert fixed.protects == f"one record replaced (its features in the sums by class, {told})"
-    assert ("by_patient" in fixed.to_dict()) is (patient is not None)  # all other ledgers are as they were
+    assert fixed.protects == f"one {unit} replaced (its features in the sums by class, {told})"
+    assert "by_patient" not in fixed.to_dict()  # of earlier versions
     assert LedgerTerms.from_dict(fixed.to_dict()) == fixed
     whole = vary(make_sum_terms(unit="hospital", most_units=5), image_shape=(1,), table=schema)
     told_whole = whole.ledger_terms(noise="n", private=True).protects
@@ -73,7 +84,7 @@ def test_a_hospital_is_protected_only_where_its_sum_is_cut() -> None:
     with pytest.raises(InputError, match="most_records"):
         protection_by(Privacy(unit="hospital"), None)
     assert protection_by(Privacy(unit="hospital"), 7).votes_moved == 7
-    assert protection_by(Privacy(), None).votes_moved == 1
+    assert protection_by(RECORD, None).votes_moved == 1
     one, _ = worst_epsilon(make_sum_terms())
     five, _ = worst_epsilon(make_sum_terms(unit="hospital", most_units=5))
     assert one is not None and five is not None and five > 5 * one
@@ -83,14 +94,14 @@ def test_a_hospital_is_protected_only_where_its_sum_is_cut() -> None:
 
 def test_noise_follows_from_the_budget_or_is_what_was_given() -> None:
     shape = SumShape(num_classes=3, dimension=20, squared_norm=1024**2)
-    protection = protection_by(Privacy(), None)
-    given = sum_noise(shape, protection, privacy=Privacy(), sigma2=4.0, shares=None)
+    protection = protection_by(RECORD, None)
+    given = sum_noise(shape, protection, privacy=RECORD, sigma2=4.0, shares=None)
     assert given == 4096
-    strict = sum_noise(shape, protection, privacy=Privacy(epsilon=0.5), sigma2=None, shares=None)
-    loose = sum_noise(shape, protection, privacy=Privacy(epsilon=5.0), sigma2=None, shares=None)
+    strict = sum_noise(shape, protection, privacy=replace(RECORD, epsilon=0.5), sigma2=None, shares=None)
+    loose = sum_noise(shape, protection, privacy=replace(RECORD, epsilon=5.0), sigma2=None, shares=None)
     assert strict > 5 * loose > 0
     with pytest.raises(InputError, match="--epsilon"):
-        sum_noise(shape, protection, privacy=Privacy(), sigma2=None, shares=None)
+        sum_noise(shape, protection, privacy=RECORD, sigma2=None, shares=None)
 
 
 @pytest.mark.parametrize("at_hospitals", [True, False])

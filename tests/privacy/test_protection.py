@@ -53,7 +53,7 @@ def test_a_record_added_or_removed_changes_a_teacher_that_goes_on_voting() -> No
 @pytest.mark.parametrize(
     "change",
     [
-        {"unit": "patient"},
+        {"unit": "galaxy"},
         {"adjacency": "both"},
         {"votes_moved": 0},
         {"votes_moved": -1},

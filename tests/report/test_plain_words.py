@@ -62,11 +62,12 @@ def test_other_kinds_of_study_and_ends(run_result: RunResult) -> None:
     )
 
 
-def test_who_has_several_records_is_protected_less_where_no_patient_is_named(run_result: RunResult) -> None:
+def test_who_has_several_records_is_protected_less_where_a_record_is_the_unit(run_result: RunResult) -> None:
     schema = Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()),))
     for terms, several in (
         (vary(SUMS.terms, image_shape=(1,), table=schema), True),
-        (vary(SUMS.terms, image_shape=(1,), table=replace(schema, patient="id")), False),
+        (vary(SUMS.terms, image_shape=(1,), table=replace(schema, patient="id")), True),
+        (vary(SUMS.terms, image_shape=(1,), table=replace(schema, patient="id"), unit="patient"), False),
         (vary(run_result.study.terms, teachers_per_client=1), False),
         (vary(run_result.study.terms, teachers_per_client=2), True),
     ):

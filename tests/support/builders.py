@@ -66,7 +66,7 @@ def make_terms(**changes: Any) -> Terms:
         pool_digest="00" * 32,
         num_clients=10,
         least_clients=8,
-        privacy=Privacy(),
+        privacy=Privacy(unit="record"),
     )
     return vary(terms, **changes)
 

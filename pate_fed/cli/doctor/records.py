@@ -22,6 +22,7 @@ from pate_fed.data import InputSpec, Rows, split_by_patient
 from pate_fed.format import accuracy_text, share_text
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TABLE_TEACHERS, TeacherSettings
+from pate_fed.privacy.protection import RECORD_UNIT
 from pate_fed.structure.parts import is_part_name
 
 Ints = NDArray[np.int64]
@@ -44,13 +45,18 @@ class WantedRecords:
     parties: Parties
     teacher: TeacherSettings
     trains: bool = True
+    unit: str = RECORD_UNIT
 
     @classmethod
     def by_terms(cls, terms: Terms) -> WantedRecords:
         """By signed terms."""
         study = study_of(terms)
         return cls(
-            spec=kind_of(terms), parties=study.parties, teacher=study.teacher, trains=terms.asks.trains
+            spec=kind_of(terms),
+            parties=study.parties,
+            teacher=study.teacher,
+            trains=terms.asks.trains,
+            unit=terms.privacy.unit,
         )
 
     @classmethod
@@ -62,7 +68,13 @@ class WantedRecords:
         """
         study = read_study(config).resolve()
         trains = study.aggregation.votes
-        return cls(spec=study.data.kind(), parties=study.parties, teacher=study.teacher, trains=trains)
+        return cls(
+            spec=study.data.kind(),
+            parties=study.parties,
+            teacher=study.teacher,
+            trains=trains,
+            unit=study.privacy.unit,
+        )
 
     def written(self, decimal: str | None) -> WantedRecords:
         """The same where the hospital's CSV files write numbers so."""
@@ -74,7 +86,7 @@ class WantedRecords:
         Raises:
             InputError: they are not what is wanted; the error says where.
         """
-        rows = check_records(path, self.spec, parties=self.parties)
+        rows = check_records(path, self.spec, parties=self.parties, unit=self.unit)
         counts = np.bincount(rows.labels, minlength=len(self.spec.classes)).tolist()
         inputs = "×".join(map(str, rows.inputs.shape[1:]))
         what = f"{inputs} features" if self.spec.schema is not None else f"images of {inputs}"
@@ -124,7 +136,8 @@ def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
     patients = len(np.unique(rows.patients))
     if patients < 2:
         return CheckResult("not tried: one patient's records are too few to leave some out")
-    teachers = wanted.parties.teachers_for(patients)
+    units = len(everyone) if wanted.unit == RECORD_UNIT else patients
+    teachers = min(wanted.parties.teachers_for(units), patients)
     folds = teachers if teachers > 1 else min(_FOLDS, patients)
     parts = split_by_patient(everyone, rows.patients, num_teachers=folds, seed=0)
     tried = right = usual = number = 0

@@ -29,7 +29,7 @@ from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Voting
 from pate_fed.privacy.mechanisms.own import OwnMechanism
-from pate_fed.privacy.protection import Assumption, Assumptions, Protection
+from pate_fed.privacy.protection import PATIENT_UNIT, Assumption, Assumptions, Protection
 from pate_fed.structure import from_plain, to_plain
 from pate_fed.structure.parts import is_part_name
 
@@ -80,8 +80,8 @@ class LedgerTerms:
     released too, once; it is paid here, before the first query, whether or not it is drawn in the end.
     `most_asked` and `most_answered` are the study's caps on queries and labels. Where all mechanisms respond
     label by label, no record is in two rows, δ may be 0, and rows compose in parallel. Every query is charged
-    by its outcome. `assumed` is code beside the records on whose word every ε rests. `by_patient` says that
-    the study's table names patients, whose records count as one in class sums.
+    by its outcome. `assumed` is code beside the records on whose word every ε rests. `by_patient` is of
+    earlier versions, whose unit record meant a patient in class sums where a table named these.
     """
 
     study_digest: str
@@ -157,8 +157,8 @@ class LedgerTerms:
     def protects(self) -> str:
         """The unit and the adjacency as part of a sentence, and what of a release one unit moves.
 
-        Where no patient is named each record is cut by itself, so k records of one patient move the sums k
-        times as far: group privacy, which for this noise is that of noise k times smaller.
+        With the unit record each record is cut by itself, so k records of one patient move the sums k times
+        as far: group privacy, which for this noise is that of noise k times smaller.
         """
         protection = self.protection
         verb = "replaced" if protection.adjacency == "replace-one" else "added or removed"
@@ -166,7 +166,13 @@ class LedgerTerms:
             return f"one {protection.unit} {verb}"
         if not self.sums:
             return protection.text()
-        if protection.unit != "record":
+        if protection.unit == PATIENT_UNIT:
+            cut = "all records of one patient at one hospital together"
+            if protection.votes_moved > 1:
+                cut = (
+                    f"all records of one patient together at each of up to {protection.votes_moved:,} parties"
+                )
+        elif protection.unit != "record":
             cut = f"cut to {protection.votes_moved:,} records' length"
         elif self.by_patient:
             cut = "all records of one patient at one hospital together"

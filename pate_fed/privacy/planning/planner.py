@@ -321,7 +321,9 @@ class _Command:
         typed = " ".join(f"--{name} {_typed(value)}" for name, value in options.items() if value is not None)
         if at_hospitals:
             typed += " --secure-sum --noise-at hospitals"
-        unit = "" if self.protection.unit == "record" else 'unit = "hospital"'
+        unit = "" if self.protection.unit == "record" else f'unit = "{self.protection.unit}"'
+        parties = self.protection.parties(-(-self.teachers // self.hospitals))
+        unit += f" and parties_per_patient = {parties}" if parties > 1 else ""
         adjacency = "" if self.protection.adjacency == "replace-one" else 'adjacency = "add-or-remove-one"'
         keys = " and ".join(filter(None, (unit, adjacency)))
         own = ", ".join(f"{name} = {json.dumps(value)}" for name, value in self.parameters.items())

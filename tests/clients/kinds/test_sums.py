@@ -219,17 +219,31 @@ def test_it_is_on_the_hospitals_account_at_what_the_one_release_costs(asked: Ask
     [booked] = Account("north").bookings()
     assert booked.study == asked.terms.study and booked.asked
     made = StudyCost.of(asked.terms)
-    target = "record, replace-one"
+    target = "patient, replace-one"
     assert made.stated == target
     for against in (PUBLIC, COORDINATOR):
         spent = total_epsilon([made], target, against, delta=1e-5)
         assert spent is not None and 0.99 < spent <= 1.1
-    # A record that comes or goes moves less; a hospital's whole sum is bounded by nothing.
-    less = total_epsilon([made], "record, add-or-remove-one", PUBLIC, delta=1e-5)
+        # One of a patient's records that is another, or comes or goes, makes of the patient another one.
+        for record in ("record, replace-one", "record, add-or-remove-one"):
+            assert total_epsilon([made], record, against, delta=1e-5) == spent
+    # A patient who comes or goes moves less; a hospital's whole sum is bounded by nothing.
+    less = total_epsilon([made], "patient, add-or-remove-one", PUBLIC, delta=1e-5)
     assert less is not None and less < 0.8
     assert total_epsilon([made], "hospital, replace-one", PUBLIC, delta=1e-5) is None
     twice = total_epsilon([made, made], target, PUBLIC, delta=1e-5)
     assert twice is not None and 1.3 < twice < 2
+
+
+def test_with_the_unit_record_each_row_of_a_patient_counts_by_itself(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, privacy={"unit": "record"})
+    asked.join()
+    sums = asked.sums()
+    assert abs(int(sums[0, 0]) - 2 * LATTICE) <= 2  # both of a's rows: two records' length
+    [booked] = Account("north").bookings()
+    assert booked.cost.stated == "record, replace-one"
+    # How many records a patient has bounds nothing, so nothing is stated for one.
+    assert total_epsilon([booked.cost], "patient, replace-one", PUBLIC, delta=1e-5) is None
 
 
 def test_who_leaves_erases_the_feature_map(asked: Asked) -> None:
