@@ -35,7 +35,7 @@ def test_every_aggregator_student_method_unit_and_trust_is_among_them() -> None:
     assert len(mechanisms) > 8
     assert {(form["unit"], form["adjacency"]) for form in forms.values()} >= {
         (unit, adjacency)
-        for unit in ("record", "hospital")
+        for unit in ("record", "patient", "hospital")
         for adjacency in ("replace-one", "add-or-remove-one")
     }
 

@@ -59,7 +59,7 @@ def test_a_coordinator_whose_student_fails_learns_from_the_sums_it_has(rehearsal
     first = rehearsal.start("server", "-c", BROKEN, *options)
     assert first.wait() == 1, first.text
     assert "the same command with --run-dir run goes on with them" in first.text
-    assert "FAILED  ε=3 δ=1e-5 unit=record labels=60 " in first.last_line
+    assert "FAILED  ε=3 δ=1e-5 unit=patient labels=60 " in first.last_line
     [entry] = verify_run(study.folder / "run").chain.entries
     assert [party.wait(60) for party in study.hospitals] == [1] * 4  # as the coordinator
     again = study.coordinator()

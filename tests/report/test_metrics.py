@@ -6,12 +6,15 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from builders import vary
 
+from pate_fed.data import Schema
 from pate_fed.errors import InputError
+from pate_fed.privacy.protection import MEANING
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult
@@ -70,6 +73,25 @@ def assert_schema(value: object, schema: object) -> None:
         assert value is None
     else:
         assert type(value) is schema
+
+
+@pytest.mark.parametrize(
+    ("unit", "patient", "said"),
+    [
+        ("patient", "id", {"unit_means": MEANING["patient"], "parties_per_patient": 1}),
+        ("record", "id", {"unit_means": MEANING["record"]}),
+        ("record", None, {}),
+    ],
+)
+def test_what_the_unit_means_is_said_where_patients_are_named(
+    unit: str, patient: str | None, said: dict[str, Any], run_result: RunResult
+) -> None:
+    schema = Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()),), patient=patient)
+    study = run_result.study
+    terms = vary(study.terms, image_shape=(1,), table=schema, unit=unit)
+    privacy = make_metrics(replace(run_result, study=replace(study, terms=terms)))["privacy"]
+    assert privacy["unit"] == unit
+    assert {key: privacy[key] for key in ("unit_means", "parties_per_patient") if key in privacy} == said
 
 
 def test_the_keys_are_those_of_the_design(run_result: RunResult, tmp_path: Path) -> None:

@@ -121,6 +121,16 @@ def rows(**more: Any) -> dict[str, Any]:
     }
 
 
+def patient_table(folder: Path) -> dict[str, Any]:
+    """The same with a column that says whose each row is: three rows a patient."""
+    made = table(folder)
+    for path in folder.glob("*.csv"):
+        header, *lines = path.read_text(encoding="utf-8").splitlines()
+        whose = [f"{line},{number // 3}" for number, line in enumerate(lines)]
+        path.write_text("\n".join((f"{header},who", *whose, "")), encoding="utf-8")
+    return made | {"table": {**made["table"], "patient": "who"}}
+
+
 def table(folder: Path) -> dict[str, Any]:
     """The section [data] of eight parties' CSV files, written to a folder, with the same rows as numbers."""
     made = rows()
@@ -207,8 +217,8 @@ def _study(
         from pate_fed import simulate
 
         with tempfile.TemporaryDirectory() as place:
-            if data is table:
-                ran = simulate({**values, "data": table(Path(place))}, run_dir=folder, quiet=True, **parts)
+            if data in (table, patient_table):
+                ran = simulate({**values, "data": data(Path(place))}, run_dir=folder, quiet=True, **parts)
             else:
                 ran = simulate(values, run_dir=folder, quiet=True, **parts, dataset=data)
         return ran.student.weights if linear else None
@@ -260,6 +270,19 @@ def _votes() -> None:
     _study("votes dirichlet", parties__partition="dirichlet:0.5")
     _study("votes own partition", partitioner=in_turn)
     _study("votes patients", data=rows(patients=np.arange(120) // 3, owners=np.arange(120) // 15))
+    _study(
+        "votes patients dealt whole, add-or-remove",
+        data=rows(patients=np.arange(120) // 3),
+        parties__teachers_per_client=2,
+        privacy__adjacency="add-or-remove-one",
+    )
+    _study(
+        "votes patients in two parties, noise at hospitals",
+        data=rows(patients=np.arange(120) // 2, owners=np.arange(120) % 8),
+        privacy__parties_per_patient=2,
+        secrecy=HOSPITAL_NOISE,
+        aggregation__sigma2=6.0,
+    )
 
 
 def _own_mechanisms() -> None:
@@ -299,6 +322,9 @@ def _sums() -> None:
         "ridge, noise at hospitals": {"secrecy": HOSPITAL_NOISE},
         "by the budget": {"aggregation": {"aggregator": "class-sums"}, "privacy__epsilon": 20.0},
         "unit hospital": {"privacy__unit": "hospital", "sums__most_records": 5},
+        "patients": {"data": patient_table},
+        "patients one row at a time": {"data": patient_table, "privacy__unit": "record"},
+        "patients, add-or-remove": {"data": patient_table, "privacy__adjacency": "add-or-remove-one"},
         "add-or-remove": {"privacy__adjacency": "add-or-remove-one", "sums__balanced": True},
         "forest": {"student": "forest", "student__trees": 3},
         "found by auto": {"aggregation": {"aggregator": "auto"}, "student": None, "secrecy": {}},
