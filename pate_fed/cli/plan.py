@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
-from pate_fed.config.backend import AUTO
 from pate_fed.disk import check_file_path
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import delta_text
@@ -292,8 +291,7 @@ def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
     if arguments.aggregator is not None:
         values["aggregation"] = {**values.get("aggregation", {}), "aggregator": arguments.aggregator}
     study = study_from_dict(values, where=arguments.config or "--aggregator").resolve()
-    if study.privacy.unit == AUTO:  # only own data could tell, and a patient moves as many votes as a record
-        study = study.with_unit(study.privacy.parties_per_patient > 1)
+    study = replace(study, privacy=replace(study.privacy, unit=study.privacy.planned_unit))
     mechanism = study_mechanism(study, num_classes=study.data.num_classes or 10)
     if mechanism is None:
         raise InputError(

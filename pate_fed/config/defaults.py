@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.config.backend import AUTO
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import INTERACTIVE, VOTES, Aggregation, Data, Parties, Privacy, Queries
-from pate_fed.privacy.protection import RECORD_UNIT, Shares
+from pate_fed.privacy.protection import Shares
 
 if TYPE_CHECKING:
     from pate_fed.privacy import Protection
@@ -79,9 +79,9 @@ class Ensemble:
         from pate_fed.privacy import Protection
 
         privacy = self.privacy
-        # Before own data are read a patient costs what a record does.
-        unit = RECORD_UNIT if privacy.unit == AUTO else privacy.unit
-        return Protection(unit=unit, adjacency=privacy.adjacency, votes_moved=self.votes_moved)
+        return Protection(
+            unit=privacy.planned_unit, adjacency=privacy.adjacency, votes_moved=self.votes_moved
+        )
 
     @property
     def planned_as(self) -> str:

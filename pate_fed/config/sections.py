@@ -488,6 +488,13 @@ class Privacy:
         return self.unit != RECORD_UNIT
 
     @property
+    def planned_unit(self) -> str:
+        """The unit that is planned for while only own data could tell: a patient there costs as a record."""
+        if self.unit != AUTO:
+            return self.unit
+        return PATIENT_UNIT if self.parties_per_patient > 1 else RECORD_UNIT
+
+    @property
     def parties_moved(self) -> int:
         """Parties that one unit can sway."""
         return self.parties_per_patient if self.unit in (AUTO, PATIENT_UNIT) else 1

@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,6 +96,34 @@ def test_the_command_for_a_study_of_ones_own_names_its_file(
     assert main(["plan", "--config", str(study), "--unit", "hospital", "--format", "json"]) == 0
     command = json.loads(capsys.readouterr().out)["command"]
     assert command.count("--config") == 1 and command.endswith('(there unit = "hospital" in [privacy])')
+
+
+def test_a_patient_is_planned_for_as_many_parties_as_the_study_declares(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "study.toml"
+    own = '[data]\ndataset = "m:load"\n[parties]\nnum_clients = 60\nteachers_per_client = 2\n'
+    study.write_text(f"{own}[privacy]\nepsilon = 3.0\nparties_per_patient = 3\n", encoding="utf-8")
+
+    def planned(*options: str) -> dict[str, Any]:
+        assert main(["plan", "--format", "json", *options]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    three = planned("--config", str(study))
+    assert (three["unit"], three["votes_moved"]) == ("patient", 3)
+    assert three["best"]["epsilon"] <= 3
+    comes = planned("--config", str(study), "--adjacency", "add-or-remove-one")
+    assert (comes["unit"], comes["votes_moved"]) == ("patient", 6)
+    one = planned("--config", str(study), "--unit", "record")
+    assert (one["unit"], one["votes_moved"]) == ("record", 1)
+    assert one["best"]["answered"] > three["best"]["answered"]
+    typed = planned("--epsilon", "3", "--teachers", "120", "--num-clients", "60", "--unit", "patient")
+    assert (typed["unit"], typed["votes_moved"]) == ("patient", 1)
+    assert typed["command"].endswith('(there unit = "patient" in [privacy])')
+    many = ("--unit", "patient", "--votes-moved", "3")
+    told = planned("--epsilon", "3", "--teachers", "120", "--num-clients", "60", *many)["command"]
+    assert told.endswith('(there unit = "patient" and parties_per_patient = 3 in [privacy])')
 
 
 def test_plan_takes_past_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
