@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -207,13 +208,29 @@ class FeatureMap(ABC):
         for start in range(0, len(alone), _CHUNK):
             rows = alone[start : start + _CHUNK]
             _add(total, self.features(inputs[rows]), labels[rows])
-        if groups is not None:
-            for patient in np.unique(groups[many]):
-                rows = np.flatnonzero(groups == patient)
-                own = np.zeros_like(total)
-                _add(own, self.features(inputs[rows]), labels[rows])
+        if groups is not None and many.any():
+            for own in self._sums_of_patients(inputs, labels, groups, np.flatnonzero(many), num_classes):
                 total += clipped(own, self.squared_norm)
         return total if most_units is None else clipped(total, self.squared_norm * most_units**2)
+
+    def _sums_of_patients(
+        self, inputs: NDArray[Any], labels: Ints, groups: Ints, rows: Ints, num_classes: int
+    ) -> Iterator[Ints]:
+        """Each patient's features added up by class, before clipping: int64 (dimension, num_classes)."""
+        rows = rows[np.argsort(groups[rows], kind="stable")]
+        patients = np.split(rows, np.flatnonzero(np.diff(groups[rows])) + 1)
+        ends = np.cumsum([len(each) for each in patients])
+        first = 0
+        while first < len(patients):  # as many patients at once as make up a chunk, one at least
+            before = int(ends[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, before + _CHUNK, side="right")))
+            found, start = self.features(inputs[rows[before : ends[last - 1]]]), 0
+            for each in patients[first:last]:
+                own = np.zeros((self.dimension, num_classes), dtype=np.int64)
+                _add(own, found[start : start + len(each)], labels[each])
+                yield own
+                start += len(each)
+            first = last
 
 
 def _check_labels(labels: NDArray[np.int64], count: int, num_classes: int) -> None:

@@ -13,11 +13,34 @@ from pate_fed.errors import IntegrityError
 from pate_fed.learning.features.feature_map import Embedding, FeatureMap, FeatureSettings
 from pate_fed.learning.features.kernel import WholeMatrix, rounded_down, row_product
 from pate_fed.learning.networks.classifiers import Shape
-from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFeatures, fit_encoder
+from pate_fed.learning.networks.encoder import (
+    AT_ONCE,
+    CELLS,
+    Encoder,
+    HistogramFeatures,
+    fit_encoder,
+    reduction,
+)
 from pate_fed.learning.tensors import check_images, image_shape, to_tensor
 from pate_fed.structure import to_plain
 
 Ints = NDArray[np.int64]
+
+
+def _measured(preprocess: HistogramFeatures, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """What is measured of images uint8 (n, H, W, C), alike beside any others: float32 (n, size).
+
+    So few at once that one thread has them all: where its share ends arctangents have other last bits.
+    """
+    found = np.empty((len(images), len(preprocess.mean)), dtype=np.float32)
+    by = reduction(image_shape(images))
+    height, width = (side // by + 2 * max(CELLS) for side in images.shape[1:3])
+    count = max(1, AT_ONCE // (height * width))
+    with torch.inference_mode():
+        for start in range(0, len(images), count):
+            part = to_tensor(images[start : start + count], "cpu")
+            found[start : start + count] = preprocess.measure(part, alone=True).numpy()
+    return found
 
 
 class ImageEmbedding(Embedding):
@@ -44,11 +67,7 @@ class ImageEmbedding(Embedding):
             InputError: the images do not fit.
         """
         check_images(inputs, self.encoder.image_shape)
-        with torch.inference_mode():
-            measured = [
-                self._preprocess.measure(part) for part in torch.split(to_tensor(inputs, "cpu"), BATCH)
-            ]
-            centred = torch.cat(measured).numpy() - self.encoder.mean.astype(np.float32)
+        centred = _measured(self._preprocess, inputs) - self.encoder.mean.astype(np.float32)
         return row_product(centred, self._basis, most=1.0).astype(np.float32)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -99,9 +118,7 @@ class HogFeatures(FeatureMap):
     def steps(self, inputs: NDArray[Any]) -> Ints:
         """Images uint8 (n, H, W, C) to int64 (n, dimension)."""
         check_images(inputs, self._shape)
-        with torch.inference_mode():
-            found = self._measure.measure(to_tensor(inputs, "cpu")).numpy()
-        return rounded_down(found, self.settings.lattice)
+        return rounded_down(_measured(self._measure, inputs), self.settings.lattice)
 
 
 def fit_hog(settings: FeatureSettings, pool: NDArray[np.uint8]) -> HogFeatures:

@@ -31,6 +31,8 @@ FLAT = 1e-30  # steepness below which there is no direction; 8-bit pixels differ
 PIXELS = 0.7  # weight of the smoothed pixels
 USUAL = 32  # pixels of the shorter side; larger images are first averaged down to about so many
 DIMENSIONS, WHITENING = 120, 0.2  # 80 to 150 and 0 to 0.3 are alike
+VECTOR = 64  # numbers of which a processor takes a whole number of times as many at once
+AT_ONCE = 32_000  # numbers of which PyTorch gives all to one thread
 BATCH = 250  # images measured at once: more leave a core's cache, and take twice as long each
 ENOUGH = 3000  # images an encoder is fitted to, evenly spaced among more
 MOST_SIDE = 4096  # pixels of an image
@@ -56,8 +58,11 @@ def oriented_histograms(x: Tensor, cell: int) -> Tensor:
     return _several_histograms(x, (cell,))[0]
 
 
-def _several_histograms(x: Tensor, cells: Sequence[int]) -> list[Tensor]:
-    """The same for each size of a cell; gradients of images that these pad alike are taken once."""
+def _several_histograms(x: Tensor, cells: Sequence[int], *, alone: bool = False) -> list[Tensor]:
+    """The same for each size of a cell; gradients of images that these pad alike are taken once.
+
+    `alone`: those of an image are alike to the bit beside any others.
+    """
     grey = _root(x.mean(dim=1, keepdim=True).clamp(min=0))
     shares: dict[tuple[int, ...], list[Tensor]] = {}
     found = []
@@ -65,12 +70,12 @@ def _several_histograms(x: Tensor, cells: Sequence[int]) -> list[Tensor]:
         more = [-int(side) % cell for side in grey.shape[2:]]  # cells at the edge are whole ones
         edges = (more[1] // 2, more[1] - more[1] // 2, more[0] // 2, more[0] - more[0] // 2)
         if edges not in shares:
-            shares[edges] = _orientation_shares(F.pad(grey, edges))
+            shares[edges] = _orientation_shares(F.pad(grey, edges), alone=alone)
         found.append(_block_histograms(shares[edges], cell))
     return found
 
 
-def _orientation_shares(grey: Tensor) -> list[Tensor]:
+def _orientation_shares(grey: Tensor, *, alone: bool = False) -> list[Tensor]:
     """Steepness of each pixel of grey images (n, 1, H, W), as it counts for each orientation, alike."""
     padded = F.pad(grey, (1, 1, 1, 1), mode="replicate")  # (n, 1, H + 2, W + 2)
     across = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]  # (n, 1, H, W)
@@ -78,12 +83,27 @@ def _orientation_shares(grey: Tensor) -> list[Tensor]:
     steepness = across.square() + down.square()
     steep = (steepness >= FLAT).to(grey.dtype)  # products with it: choosing takes several times as long
     size = steepness.clamp(min=FLAT).sqrt() * steep
-    angle = torch.atan2(down * steep, across * steep + (1 - steep))
+    angle = (_angles if alone else torch.atan2)(down * steep, across * steep + (1 - steep))
     turn = torch.remainder(angle, torch.pi) * (BINS / torch.pi)  # 0 to BINS, a circle
     shares = [size * ((1 - turn).clamp(min=0) + (turn - (BINS - 1)).clamp(min=0))]
     for orientation in range(1, BINS):  # each pixel counts for the two nearest
         shares.append(size * (1 - (turn - orientation).abs()).clamp(min=0))
     return shares
+
+
+def _angles(y: Tensor, x: Tensor) -> Tensor:
+    """Arctangents of (n, 1, H, W), those of an image alike beside any others, and on any number of threads.
+
+    In the middle of a processor's vector an arctangent has other last bits than at the end of what a thread
+    has, so no vector reaches from one image into the next. Threads share what is more than `AT_ONCE`.
+    """
+    size = y[0].numel() if len(y) else 0
+    if not (more := -size % VECTOR) and size <= AT_ONCE:
+        return torch.atan2(y, x)
+    whole = [F.pad(each.reshape(len(y), -1), (0, more), value=1.0) for each in (y, x)]
+    parts = zip(*(torch.split(each, AT_ONCE, dim=1) for each in whole), strict=True)
+    found = torch.cat([torch.atan2(*part) for part in parts], dim=1)
+    return found[:, :size].reshape(y.shape)
 
 
 def _block_histograms(shares: list[Tensor], cell: int) -> Tensor:
@@ -178,11 +198,11 @@ class HistogramFeatures(Preprocessing):
         centred = measured - self.mean
         return (centred if self.basis is None else centred @ self.basis) / self.scale
 
-    def measure(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) in [0, 1] to (n, p): what `fit` centres and turns."""
+    def measure(self, x: Tensor, *, alone: bool = False) -> Tensor:
+        """(n, C, H, W) in [0, 1] to (n, p): what `fit` centres and turns, of an image `alone` to the bit."""
         if self._reduction > 1:
             x = F.avg_pool2d(x, self._reduction)
-        found = _several_histograms(x, CELLS)
+        found = _several_histograms(x, CELLS, alone=alone)
         return torch.cat(found if self.basis is None else [*found, smoothed_pixels(x)], dim=1)
 
 
