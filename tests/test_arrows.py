@@ -191,7 +191,7 @@ BUDGET = {
     "pate_fed/flower": (3_600, 16),
     "pate_fed/identity": (1_120, 5),
     "pate_fed/kinds": (5_760, 23),
-    "pate_fed/learning": (6_970, 33),
+    "pate_fed/learning": (7_020, 33),
     "pate_fed/privacy": (10_240, 36),
     "pate_fed/protocol": (460, 3),
     "pate_fed/report": (4_500, 14),
