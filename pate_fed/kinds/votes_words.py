@@ -178,9 +178,8 @@ class VoteWords(Words):
                 f"{counted(teachers, 'teacher')} can have {labels} labels at ε={budget}: leave out noise, "
                 "threshold and counts, give --epsilon, or see pate-fed plan"
             )
-        alone = privacy.votes_moved(2) == privacy.votes_moved(
-            1
-        )  # more teachers a hospital make no unit sway more votes
+        # More teachers a hospital make no unit sway more votes.
+        alone = privacy.votes_moved(2) == privacy.votes_moved(1)
         more = "a larger --teachers-per-client (smaller disjoint parts), " if alone else ""
         few = terms.num_clients < LEAST_PARTIES
         sums = "" if few else "class sums (--aggregator class-sums --secure-sum), "
