@@ -167,7 +167,7 @@ def _fill(arguments: argparse.Namespace) -> None:
     values: dict[str, Any] = {"delta": 1e-5, "classes": 10, "unit": "record", "adjacency": "replace-one"}
     parties = 1
     if arguments.config:
-        from pate_fed.config.auto import known_records
+        from pate_fed.config.defaults import known_records
         from pate_fed.config.study import read_study
 
         study = read_study(Path(arguments.config), num_hospitals=arguments.hospitals)

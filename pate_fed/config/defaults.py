@@ -1,8 +1,13 @@
-"""Noise, threshold and counts of a study that says nothing of them, for its number of teachers."""
+"""What a study takes that says nothing of it: votes or class sums and why, then noise, threshold and counts.
+
+For its number of teachers and its budget, before any data are read. A setting that only one way has chooses
+that one; `pate_fed.privacy.planning` has the models.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -10,12 +15,31 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.config.backend import AUTO
 from pate_fed.config.registry import find_part
-from pate_fed.config.sections import INTERACTIVE, VOTES, Aggregation, Data, Parties, Privacy, Queries
-from pate_fed.privacy.protection import Shares
+from pate_fed.config.sections import (
+    CLASS_SUMS,
+    INTERACTIVE,
+    VOTES,
+    Aggregation,
+    Data,
+    Parties,
+    Privacy,
+    Queries,
+)
+from pate_fed.config.trust import AT_HOSPITALS, TrustModel
+from pate_fed.data import Schema
+from pate_fed.errors import InputError
+from pate_fed.format import counted
+from pate_fed.learning import RIDGE, TABLE_STUDENTS, TABLE_TEACHERS, StudentSettings, TeacherSettings
+from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.privacy.protection import LEAST_PARTIES, Shares
+from pate_fed.structure import check, refusal, same_as, setting
 
 if TYPE_CHECKING:
+    from pate_fed.config.study import Study
     from pate_fed.privacy import Protection
+    from pate_fed.privacy.planning.choice import Way
     from pate_fed.privacy.planning.search import Offer, OfferSearch
+
 
 MOST_BY_DEFAULT = 4.0
 """ε above which noise in proportion to the teachers is no default any more: the planner spends this instead.
@@ -189,3 +213,203 @@ def _search(ensemble: Ensemble) -> OfferSearch:
         ensemble.protection,
         ensemble.privacy.delta,
     )
+
+
+# What `--aggregator auto` takes, votes or class sums, and why in a sentence; and the settings of class
+# sums.
+#
+# The numbers of hospitals and teachers, the budget and, where the study says it, the number of records
+# decide, before any data are read; `pate_fed.privacy.planning.choice` is the model. A setting that only one
+# way has chooses that one.
+
+
+# The section of a study that says what is summed where the aggregator is "class-sums".
+
+
+SUMS_EPSILON = 1.0
+"""What class sums cost where a study says nothing: more buys them little, and less would be a gift."""
+
+
+def _cuts(value: Any) -> Any:
+    """Columns with their knots as pairs, where they are a table too."""
+    return list(value.items()) if isinstance(value, Mapping) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """What is summed where the aggregator is "class-sums": the public feature map. None: its own defaults.
+
+    `cuts` are declared knots of a table's numbers, by column; those of the others are the public pool's
+    quantiles. With `balanced` the ridge student counts each class alike, however many records have it. With
+    the unit hospital `most_records` is to how many records' length a hospital's sum is cut.
+    """
+
+    features: str | None = same_as(FeatureSettings, "name", None)
+    lattice: int | None = same_as(FeatureSettings, "lattice", None)
+    dimension: int | None = same_as(FeatureSettings, "dimension", None)
+    whitening: float | None = same_as(FeatureSettings, "whitening", None)
+    bins: int | None = same_as(FeatureSettings, "bins", None)
+    cuts: tuple[tuple[str, tuple[float, ...]], ...] = setting(
+        (), read=_cuts, allowed="a table of columns with rising numbers"
+    )
+    balanced: bool = setting(False, help="each class counts alike for the ridge student, however rare it is")
+    most_records: int | None = setting(
+        None,
+        help="with unit = hospital: cut a hospital's sums to the length of so many records",
+        unit="records",
+        low=1,
+        high=10**6,
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if any(list(knots) != sorted(set(knots)) for _, knots in self.cuts):
+            raise refusal(self, "cuts", "rising numbers for each column")
+
+    def of_inputs(self, schema: Schema | None) -> FeatureSettings:
+        """The feature map's settings, of a table with this schema or of images.
+
+        Raises:
+            InputError: settings of the other kind, or knots of a column that has no numbers.
+        """
+        given = {name: getattr(self, name) for name in ("lattice", "dimension", "whitening", "bins")}
+        found = {name: value for name, value in given.items() if value is not None}
+        found |= {} if self.features is None else {"name": self.features}
+        if schema is None:
+            if self.cuts:
+                raise refusal(self, "cuts", "none: knots are meant for a table, and these are images")
+            return FeatureSettings(**found)
+        cuts, numbers = dict(self.cuts), [name for name, values in schema.columns if not values]
+        if strange := sorted(set(cuts) - set(numbers)):
+            raise refusal(self, "cuts", f"{strange[0]!r} is no column of numbers in the table's schema")
+        return FeatureSettings(
+            columns=tuple(max(1, len(values)) for _, values in schema.columns),
+            cuts=tuple(cuts.get(name, ()) for name, _ in schema.columns) if cuts else (),
+            **found,
+        )
+
+
+_MASKS = "they leave hospitals once, under masks and with noise (--secure-sum --noise-at hospitals)"
+_RECORDS = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
+_NOISE = ("threshold", "sigma1", "sigma2")
+
+
+def fixed_way(study: Study, *, keep_student: bool = False) -> Study:
+    """The study with its aggregator fixed, what that implies, and the reason.
+
+    Class sums imply masks and noise at the hospitals and, with a default student that is not to be kept, the
+    ridge student.
+
+    Raises:
+        InputError: neither way serves; the message says what would.
+    """
+    setting = _telling(study)
+    name, why = _chosen(study) if setting is None else (setting[0], f"{setting[1]} is a setting of it")
+    aggregation = replace(study.aggregation, aggregator=name)
+    reason = f"aggregator {name}: {why}"
+    if name == VOTES:
+        return replace(study, aggregation=aggregation, reason=reason)
+    secrecy = TrustModel(secure_sum=True, noise_at=AT_HOSPITALS, colluders=study.secrecy.colluders)
+    if study.parties.teachers_per_client > 1:
+        reason += "; no teachers are trained for it"
+    student = study.student
+    if not keep_student and student in (StudentSettings(), StudentSettings(name=TABLE_STUDENTS[0])):
+        student = StudentSettings(name=RIDGE)
+    return replace(study, aggregation=aggregation, secrecy=secrecy, student=student, reason=reason)
+
+
+def _telling(study: Study) -> tuple[str, str] | None:
+    """The way that a setting belongs to, and the setting; None where there is none."""
+    parties, queries, aggregation = study.parties, study.queries, study.aggregation
+    usual = TeacherSettings(name=TABLE_TEACHERS[0]) if study.data.table else TeacherSettings()
+    given = (
+        (CLASS_SUMS, f"student {RIDGE}", study.student.name == RIDGE),
+        (CLASS_SUMS, "[sums]", study.sums != Sums()),
+        *((VOTES, name, getattr(aggregation, name) is not None) for name in _NOISE),
+        (VOTES, "labels", queries.labels is not None),
+        (VOTES, "max_queries", queries.max_queries is not None),
+        (VOTES, "strategy", queries.strategy != "random"),
+        (VOTES, "rounds", queries.rounds is not None),
+        (VOTES, "[teacher]", study.teacher != usual),
+        (VOTES, "records_per_teacher", parties.records_per_teacher is not None),
+        (VOTES, "sanitise", study.privacy.sanitise),
+    )
+    return next(((way, what) for way, what, there in given if there), None)
+
+
+def _chosen(study: Study) -> tuple[str, str]:
+    """The way that suits the numbers, and why.
+
+    Raises:
+        InputError: none does.
+    """
+    ensemble = study.ensemble()
+    teachers = counted(ensemble.num_teachers, "teacher")
+    if keeps_in_proportion(ensemble):
+        return VOTES, f"{teachers} are enough, and no statistic of records leaves a hospital"
+    offer, records = useful_offer(ensemble), known_records(study)
+    refused, expected = _no_sums(study), None
+    if records:
+        votes, expected = _expected(study, ensemble, offer, records)
+        refused = refused or (None if expected.serves else expected.rests)
+        if refused is None and votes is not None and _is_clearly_better(expected, votes):
+            return CLASS_SUMS, f"right in {_share(expected)}, votes in {_share(votes)}, by estimate; {_MASKS}"
+    if offer is not None:
+        return VOTES, (
+            f"{teachers} buy {counted(offer.answered, 'label')} at ε {ensemble.budget:g}, which is enough, "
+            "and no statistic of records leaves a hospital"
+        )
+    few = f"{teachers} buy fewer than {USEFUL_LABELS} labels by votes at ε {ensemble.budget:g}"
+    if refused is None:
+        known = "how many records there are is not known yet"
+        estimate = known if expected is None else f"sums are right in {_share(expected)} by estimate"
+        return CLASS_SUMS, f"{few}; {estimate}; {_MASKS}"
+    raise InputError(
+        f"--aggregator auto: nothing serves {counted(study.parties.num_clients, 'hospital')}: {few}, too few "
+        f"to learn from, and no class sums: {refused}. Find more hospitals or more records, give a larger "
+        "--epsilon, or let each hospital use its own model (`pate-fed plan` compares). --aggregator gnmax "
+        "votes all the same"
+    )
+
+
+def _no_sums(study: Study) -> str | None:
+    """Why there can be no class sums, whatever the records are; None where there can."""
+    if study.parties.num_clients < LEAST_PARTIES:
+        return f"a sum under masks needs {LEAST_PARTIES} hospitals"
+    if study.privacy.unit == "hospital":
+        return "the unit hospital needs most_records under [sums]"
+    return None
+
+
+def _expected(study: Study, ensemble: Ensemble, offer: Offer | None, records: int) -> tuple[Way | None, Way]:
+    """What votes, where they serve, and class sums are expected to give; simulated parties are alike."""
+    from pate_fed.privacy.planning.choice import Sites, sums_way, votes_way
+
+    sites = Sites(
+        hospitals=study.parties.num_clients,
+        teachers=ensemble.num_teachers,
+        records=records,
+        classes=ensemble.num_classes,
+        epsilon=study.privacy.epsilon or SUMS_EPSILON,
+        delta=study.privacy.delta,
+        shift=0.0,
+        protection=ensemble.protection,
+    )
+    return None if offer is None else votes_way(sites, offer), sums_way(sites)
+
+
+def _is_clearly_better(sums: Way, votes: Way) -> bool:
+    from pate_fed.privacy.planning.choice import VOTES_MAY_LOSE
+
+    return not votes.serves or sums.expected - votes.expected > VOTES_MAY_LOSE
+
+
+def _share(way: Way) -> str:
+    return f"{100 * way.low:.0f} to {100 * way.high:.0f} %"
+
+
+def known_records(study: Study) -> int | None:
+    """Records of one hospital, as far as the study says; of files of hospitals' own nothing is known."""
+    data = study.data
+    whole = data.glyph.private if data.dataset == "glyph" else _RECORDS.get(data.dataset)
+    return None if whole is None else whole // study.parties.num_clients

@@ -212,7 +212,7 @@ def _by_name(value: Any) -> Any:
 class Aggregation:
     """The mechanism; σ and T in votes. None: see `pate_fed.config.defaults`.
 
-    "auto" is fixed before any data are read (`pate_fed.config.auto`).
+    "auto" is fixed before any data are read (`pate_fed.config.defaults`).
 
     With "class-sums" nothing is voted on: hospitals sum features of their records by class, once, and
     `sigma2` is the noise of these sums in records.

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pate_fed.config.auto import SUMS_EPSILON, Sums, fixed_way
 from pate_fed.config.backend import AUTO, INLINE, RAY, Engine, cheaper_backend, cluster_address, cores
-from pate_fed.config.defaults import Ensemble, with_defaults
+from pate_fed.config.defaults import SUMS_EPSILON, Ensemble, Sums, fixed_way, with_defaults
 from pate_fed.config.registry import own_names
 from pate_fed.config.sections import (
     CLASS_SUMS,

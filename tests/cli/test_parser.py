@@ -13,8 +13,8 @@ from pate_fed.cli import health
 from pate_fed.cli.main import make_parser
 from pate_fed.cli.parser import Parser, add_option
 from pate_fed.errors import InputError
+from pate_fed.kinds.label_dp.clusters import NETWORKS
 from pate_fed.kinds.label_dp.methods import CLUSTERERS
-from pate_fed.kinds.label_dp.networks import NETWORKS
 from pate_fed.kinds.label_dp.options import METHODS
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pate_fed.config.auto import Sums
+from pate_fed.config.defaults import Sums
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.config.sections import Aggregation, Data, Parties, Privacy, Queries
 from pate_fed.config.study import Study, study_from_dict

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pate_fed.config.auto import SUMS_EPSILON, Sums
+from pate_fed.config.defaults import SUMS_EPSILON, Sums
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.config.template import study_template
 from pate_fed.data import Schema

@@ -23,6 +23,7 @@ from pate_fed.kinds.label_dp.clusters import (
     Scan,
     encoder_clusters,
     fine_clusters,
+    nearest_centre,
     noise_clusters,
     pixel_clusters,
 )
@@ -37,7 +38,6 @@ from pate_fed.kinds.label_dp.learners import (
     queries_of,
     teach,
 )
-from pate_fed.kinds.label_dp.networks import nearest_centre
 from pate_fed.kinds.label_dp.options import check_method
 from pate_fed.kinds.label_dp.pate_fm import plan_pate_fm
 from pate_fed.kinds.label_dp.public import PublicInputs

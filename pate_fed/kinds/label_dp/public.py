@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp.clusters import Clusterer, cluster_means
-from pate_fed.kinds.label_dp.networks import build_network
+from pate_fed.kinds.label_dp.clusters import Clusterer, build_network, cluster_means
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures, fit_encoder
 from pate_fed.learning.students.fixmatch import ImageViews, Views, strong_view, weak_view

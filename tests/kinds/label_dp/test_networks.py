@@ -7,7 +7,7 @@ import torch
 import torchvision.models  # noqa: F401  # now, as torch 2.6 cannot import it where tensors have no values
 
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp.networks import NETWORKS, build_network
+from pate_fed.kinds.label_dp.clusters import NETWORKS, build_network
 
 
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "light"])

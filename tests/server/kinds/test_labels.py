@@ -583,6 +583,7 @@ def test_ctrl_c_is_heard_and_the_site_put_back(monkeypatch: pytest.MonkeyPatch, 
 
     def interrupt(hospital: Hospital, request: Question) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)  # for the main thread, which hears it, to have its turn
         return answer(hospital, request)
 
     monkeypatch.setattr(Hospital, "answer", interrupt)

@@ -18,8 +18,8 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 import server.base
-from pate_fed.config.auto import Sums
 from pate_fed.config.backend import Engine
+from pate_fed.config.defaults import Sums
 from pate_fed.config.sections import Aggregation, Data, Parties, Privacy
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.config.trust import TrustModel
