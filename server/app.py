@@ -33,7 +33,6 @@ from pate_fed.report.text import engine_text
 from pate_fed.runtime.run_dir import LEDGER_NAME, LOG_NAME, PRIVATE, claim_run_dir
 from pate_fed.runtime.signals import INTERRUPTED
 from pate_fed.structure.faults import Fault, cause_of, place_of
-from pate_fed.structure.parts import is_part_name
 from server.base import BaseStudy
 from server.exchange import send_shutdown_notice
 from server.federation import AdmittedKeys, Receipts
@@ -398,7 +397,7 @@ class Coordinator(BaseCoordinator):
     def records(self) -> str | None:
         """Digest of who has which records, where code of the user's own says so."""
         data, parties = self._study.data, self._study.parties
-        own = data.own or is_part_name(parties.partition)
+        own = data.own or parties.own_partition
         return records_digest(self._study, self._dataset) if own else None
 
     @property

@@ -186,7 +186,7 @@ BUDGET = {
     "clients": (4_520, 21),
     "pate_fed": (820, 7),
     "pate_fed/cli": (7_290, 32),
-    "pate_fed/config": (2_440, 10),
+    "pate_fed/config": (2_460, 10),
     "pate_fed/data": (3_560, 14),
     "pate_fed/flower": (3_600, 16),
     "pate_fed/identity": (1_120, 5),

@@ -33,7 +33,6 @@ from pate_fed.learning.teachers.own import FittedTeacher, fit_own_teacher, is_ne
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim
 from pate_fed.protocol.messages import Question
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.structure.parts import is_part_name
 
 if TYPE_CHECKING:
     from pate_fed.learning.networks.encoder import Encoder
@@ -169,7 +168,7 @@ def train_missing(
     if site.simulated and site.study.teacher.name == STACKED:
         for number in _train_neighbours(site, anew):
             taught(number)
-    train = _train_own if is_part_name(site.study.teacher.name) else _train_built_in
+    train = _train_own if site.study.teacher.own else _train_built_in
     for number, path, part in _missing(site, anew):
         teacher = train(site, number, part, encoder)
         teacher.save(path, durable=site.durable)
@@ -402,7 +401,7 @@ def count_votes(site: Site, inputs: NDArray[Any]) -> Ints:
 
 
 def _predict(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:
-    if is_part_name(site.study.teacher.name):
+    if site.study.teacher.own:
         return _predict_own(site, path, inputs)
     if _is_table(site):
         from pate_fed.learning.teachers.forests import Forest

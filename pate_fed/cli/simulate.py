@@ -31,7 +31,6 @@ from pate_fed.structure.parts import (
     IN_MEMORY,
     hold_dataset,
     hold_part,
-    is_part_name,
     load_part,
     own_files,
     release_parts,
@@ -264,7 +263,7 @@ def _run_on_cluster(server_app: Any, study: Study, coordinator: Coordinator, add
     from pate_fed.flower.cluster import ClusterSettings, PartyKit, run_on_cluster
 
     engine, dataset = study.engine, coordinator.dataset
-    if is_part_name(study.teacher.name):  # its code is sent as well, once it is imported
+    if study.teacher.own:  # its code is sent as well, once it is imported
         load_part(study.teacher.name, "teacher")
 
     def together(device: str, processes: int) -> int:

@@ -19,7 +19,7 @@ from pate_fed.format import counted
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
 from pate_fed.privacy.protection import PATIENT_UNIT
 from pate_fed.structure.faults import telling
-from pate_fed.structure.parts import full_name, hold_dataset, is_part, is_part_name, load_part
+from pate_fed.structure.parts import full_name, hold_dataset, is_part, load_part
 
 # The libraries that a study needs here, beyond those of a plain installation.
 
@@ -145,7 +145,7 @@ def most_parties(parts: list[NDArray[np.int64]], patients: NDArray[np.int64]) ->
 
 def _deal(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
     parties, scheme, seed = study.parties.num_clients, study.parties.partition, study.seed_for("partition")
-    own, labels, sizes = is_part_name(scheme), dataset.private_labels, {"num_parties": parties}
+    own, labels, sizes = study.parties.own_partition, dataset.private_labels, {"num_parties": parties}
     what = f"partitioner {scheme!r}"
     if dataset.owners is not None:
         if own:

@@ -32,7 +32,7 @@ from pate_fed.format import counted
 from pate_fed.learning import RIDGE, TABLE_STUDENTS, TABLE_TEACHERS, StudentSettings, TeacherSettings
 from pate_fed.learning.features.feature_map import FeatureSettings
 from pate_fed.privacy.protection import LEAST_PARTIES, Shares
-from pate_fed.structure import check, refusal, same_as, setting
+from pate_fed.structure import PART_NAME, check, refusal, same_as, setting
 
 if TYPE_CHECKING:
     from pate_fed.config.study import Study
@@ -265,6 +265,11 @@ class Sums:
         check(self)
         if any(list(knots) != sorted(set(knots)) for _, knots in self.cuts):
             raise refusal(self, "cuts", "rising numbers for each column")
+
+    @property
+    def own(self) -> bool:
+        """Whether the feature map is code of the user's own."""
+        return self.features is not None and PART_NAME.fullmatch(self.features) is not None
 
     def of_inputs(self, schema: Schema | None) -> FeatureSettings:
         """The feature map's settings, of a table with this schema or of images.

@@ -111,6 +111,11 @@ class Parties:
             )
 
     @property
+    def own_partition(self) -> bool:
+        """Whether records are dealt out by code of the user's own."""
+        return PART_NAME.fullmatch(self.partition) is not None
+
+    @property
     def num_teachers(self) -> int:
         """Teachers in the whole federation, the most that there can be."""
         return self.num_clients * self.teachers_per_client
@@ -400,6 +405,11 @@ class Queries:
         low=1,
         high=100,
     )
+
+    @property
+    def own_strategy(self) -> bool:
+        """Whether code of the user's own says what is asked next."""
+        return PART_NAME.fullmatch(self.strategy) is not None
 
     def __post_init__(self) -> None:
         check(self)

@@ -41,7 +41,6 @@ from pate_fed.learning import (
 from pate_fed.learning.settings import CLOSED_FORM
 from pate_fed.privacy.protection import PATIENT_UNIT, RECORD_UNIT, UNITS, Shares
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
-from pate_fed.structure.parts import is_part_name
 
 _TOP = ("name", "seed", "reason")  # stand in [study]
 
@@ -150,15 +149,15 @@ class Study:
     def _check_models(self) -> None:
         """Tables want forests, images want networks; of the user's own data only the data can tell."""
         table = self.data.dataset == "table"
-        for key, name, choices in (
-            ("teacher.name", self.teacher.name, TABLE_TEACHERS if table else TEACHERS),
-            ("student.name", self.student.name, TABLE_STUDENTS if table else STUDENTS),
+        for key, given, choices in (
+            ("teacher.name", self.teacher, TABLE_TEACHERS if table else TEACHERS),
+            ("student.name", self.student, TABLE_STUDENTS if table else STUDENTS),
         ):
             if self.data.own:
                 continue
             if key == "student.name" and (self.aggregation.sums or self.aggregation.aggregator == AUTO):
                 choices = (RIDGE, *choices)
-            if name not in choices and not is_part_name(name):
+            if given.name not in choices and not given.own:
                 what = "tables" if table else "images"
                 raise refusal(self, key, f"for {what} one of {', '.join(choices)} is meant")
         parties = len(self.data.private)
@@ -184,8 +183,7 @@ class Study:
     @property
     def own_features(self) -> bool:
         """Whether class sums are of a feature map of the user's own."""
-        name = self.sums.features
-        return self.aggregation.sums and name is not None and is_part_name(name)
+        return self.aggregation.sums and self.sums.own
 
     @property
     def cross_validates(self) -> bool:

@@ -28,7 +28,7 @@ from pate_fed.learning.teachers.own import try_own
 from pate_fed.privacy.mechanisms.class_sums import SumShape
 from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
 from pate_fed.privacy.protection import LABEL, LEAST_PARTIES, Protection
-from pate_fed.structure.parts import PartIdentity, is_part_name, load_part, part_identity
+from pate_fed.structure.parts import PartIdentity, load_part, part_identity
 
 if TYPE_CHECKING:
     from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings
@@ -157,8 +157,7 @@ def public_file(study: Study, dataset: Dataset) -> bytes:
 
 
 def _teacher_part(study: Study) -> PartIdentity | None:
-    name = study.teacher.name
-    return part_identity(name, "teacher") if is_part_name(name) else None
+    return part_identity(study.teacher.name, "teacher") if study.teacher.own else None
 
 
 def study_mechanism(study: Study, *, num_classes: int) -> OwnMechanism | None:
@@ -213,7 +212,7 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
         from pate_fed.learning.tensors import resolve_device
 
         resolve_device(study.engine.device)
-    if is_part_name(study.teacher.name):
+    if study.teacher.own:
         what = f"teacher {study.teacher.name!r}"
         part = load_part(study.teacher.name, "teacher")
         try_own(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
@@ -228,13 +227,13 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
             network=not study.student.own,
             with_probabilities=study.aggregation.aggregator == CLASS_SUMS,
         )
-    if is_part_name(strategy := study.queries.strategy):
+    if study.queries.own_strategy:
         from pate_fed.learning.students.query_selection import try_own_strategy
 
         try_own_strategy(
-            load_part(strategy, "query strategy"),
+            load_part(study.queries.strategy, "query strategy"),
             dataset.public_images[: dataset.num_queries],
-            name=strategy,
+            name=study.queries.strategy,
             num_classes=dataset.num_classes,
             seed=study.seed_for("strategy", 0),
         )
@@ -251,14 +250,15 @@ def _check_models(study: Study, dataset: Dataset) -> None:
     what = f"dataset {study.data.dataset!r}"
     students = (RIDGE,) * sums + (TABLE_STUDENTS if rows else STUDENTS)
     teachers = TABLE_TEACHERS if rows else TEACHERS
-    for kind, name, choices in (
-        *((("teacher", study.teacher.name, teachers),) if study.aggregation.votes else ()),
-        ("student", study.student.name, students),
+    for kind, given, choices in (
+        *((("teacher", study.teacher, teachers),) if study.aggregation.votes else ()),
+        ("student", study.student, students),
     ):
-        if name not in choices and not is_part_name(name):
+        if given.name not in choices and not given.own:
+            gives = "rows" if rows else "images"
             raise InputError(
-                f"{what}: gives {'rows' if rows else 'images'}, so --{kind} {name} cannot learn from it: one "
-                f"of {', '.join(choices)} is meant, or one of your own"
+                f"{what}: gives {gives}, so --{kind} {given.name} cannot learn from it: one of "
+                f"{', '.join(choices)} is meant, or one of your own"
             )
     if rows and study.data.own and (sums or study.engine.backend == PROCESSES):
         whose = f"--aggregator {CLASS_SUMS} needs" if sums else "hospitals apart need"

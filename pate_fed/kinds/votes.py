@@ -36,7 +36,7 @@ from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
 from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.protection import TEACHER, Assumption
 from pate_fed.structure import check, refusal, same_as, setting
-from pate_fed.structure.parts import PartIdentity, is_part_name
+from pate_fed.structure.parts import PartIdentity
 
 if TYPE_CHECKING:
     from pate_fed.kinds.terms import Terms
@@ -78,7 +78,7 @@ class VoteTerms(KindTerms):
         check(self)
         if not self.aggregation.own:
             self.aggregation.fixed()
-        own = self.teacher.name if is_part_name(self.teacher.name) else None
+        own = self.teacher.name if self.teacher.own else None
         part = None if self.teacher_part is None else self.teacher_part.name
         for name, fits, wanted in (
             ("aggregation.aggregator", self.aggregation.aggregator != AUTO, "one that is fixed"),

@@ -65,6 +65,11 @@ class TeacherSettings:
         check(self)
 
     @property
+    def own(self) -> bool:
+        """Whether it is code of the user's own."""
+        return PART_NAME.fullmatch(self.name) is not None
+
+    @property
     def needs_encoder(self) -> bool:
         """Whether it learns on the study's public encoder."""
         return self.name == "encoder-head"

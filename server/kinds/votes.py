@@ -28,7 +28,7 @@ from pate_fed.protocol.messages import Question
 from pate_fed.report.log import read_log
 from pate_fed.report.result import Outcome, PrivacyFigures
 from pate_fed.runtime.run_dir import LOG_NAME
-from pate_fed.structure.parts import is_part_name, load_part
+from pate_fed.structure.parts import load_part
 from server.figures import analysts_epsilon, measure, publishable_epsilon, spending_curve
 from server.kinds.base import StudyCourse
 from server.kinds.rounds import QueryRound, QueryRounds
@@ -139,7 +139,7 @@ class VoteCourse(StudyCourse):
             order=_asking_order(self._study, pool, self._repeated),
             against=make_interactive(self._terms),
             learn=self._learn_predictions,
-            own=self._choose_by_own if is_part_name(self._study.queries.strategy) else None,
+            own=self._choose_by_own if self._study.queries.own_strategy else None,
         )
         self.rounds.reinforced()  # a damaged file of an earlier round is found before anything is asked
         self.totals = self._kept_totals()

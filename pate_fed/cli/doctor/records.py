@@ -23,7 +23,6 @@ from pate_fed.format import accuracy_text, share_text
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TABLE_TEACHERS, TeacherSettings
 from pate_fed.privacy.protection import RECORD_UNIT
-from pate_fed.structure.parts import is_part_name
 
 Ints = NDArray[np.int64]
 
@@ -179,7 +178,7 @@ def predict_by_teacher(rows: Rows, own: Ints, asked: Ints, wanted: WantedRecords
     """Classes of the records `asked` by a teacher of the records `own`, both int64 indices."""
     classes = len(wanted.spec.classes)
     if wanted.spec.schema is not None:
-        own_code = is_part_name(wanted.teacher.name)  # none of it is run before the hospital agreed
+        own_code = wanted.teacher.own  # none of it is run before the hospital agreed
         settings = TeacherSettings(name=TABLE_TEACHERS[0]) if own_code else wanted.teacher
     else:
         own, settings = _some(own), TeacherSettings(name=QUICK)
