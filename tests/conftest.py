@@ -72,9 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """From here on garbage is looked for, among what the tests make, and rarely among what they keep."""
+    """From here on garbage is looked for, among what the tests make."""
     gc.freeze()
-    gc.set_threshold(5000, 10, 50)
     gc.enable()
 
 

@@ -51,7 +51,7 @@ def test_it_is_killed_between_its_questions_gone_on_with_verified_and_shown(rehe
     [first] = Ledger.read(study.folder / "run").chain.entries
     server = study.coordinator()
     assert server.wait(300) == 0, server.text
-    assert "guaranteed: ε=2.001 at δ=1e-5 for one record replaced" in server.text
+    assert "guaranteed: ε=2.001 at δ=1e-5 for one patient replaced" in server.text
     report = Ledger.read(study.folder / "run")
     assert report.chain.entries[0] == first and [each.event.answered for each in report.chain.entries] == [
         1,
