@@ -35,7 +35,7 @@ from pate_fed.privacy.protection import (
     RECORD_UNIT,
     Protection,
 )
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal
 from pate_fed.runtime.run_dir import state_home
 
 # What studies cost a hospital together: RDP curves that were fixed beforehand add up, study by study.

@@ -23,8 +23,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.keys import KEY_FILE
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import NoiseSource
-from pate_fed.protocol.messages import Question, RefusalReply, Reply, SumReply, SumRequest
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Question, Refusal, RefusalReply, Reply, SumReply, SumRequest
 from pate_fed.secure_sum import (
     HospitalSum,
     PlayedSeats,

@@ -25,9 +25,9 @@ from pate_fed.protocol.messages import (
     JoinReply,
     JoinRequest,
     Question,
+    Refusal,
     RefusalReply,
 )
-from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum.keys import verify
 
 DAY_S = 86_400.0

@@ -26,8 +26,7 @@ from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.admission import Admission
 from pate_fed.identity.certificates import read_certificate
 from pate_fed.identity.keys import is_signed
-from pate_fed.protocol.messages import RefusalReply, record_digest
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal, RefusalReply, record_digest
 
 _SIGNED = re.compile(rb', "signature": "([0-9a-f]+)"\}$')
 _END = "ended"  # what a hospital answers to the notice that brings the receipt

@@ -26,7 +26,7 @@ from pate_fed.privacy.protection import (
     TEACHER,
     UNITS,
 )
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal
 from pate_fed.secure_sum import Demands, read_fingerprint
 from pate_fed.structure import SettingError, check, from_plain, setting
 
@@ -319,11 +319,12 @@ class Policy:
                 f"{[*allowed, value]} in {POLICY_FILE} would allow it"
             )
             found.append((reason, not allowed or value in allowed, sentence))
+        some = terms.secrecy.colluders  # None: the coordinator adds all noise
         sentence = (
-            f"secrecy.colluders is {terms.colluders}, the policy wants {self.least_colluders} at least; the "
-            f"line least_colluders = {terms.colluders} in {POLICY_FILE} would allow it"
+            f"secrecy.colluders is {some}, the policy wants {self.least_colluders} at least; the line "
+            f"least_colluders = {some} in {POLICY_FILE} would allow it"
         )
-        enough = not terms.adds_noise or terms.colluders >= self.least_colluders
+        enough = some is None or some >= self.least_colluders
         return [*found, (Refusal.POLICY_COLLUDERS, enough, sentence)]
 
     def _cost(self, terms: Terms) -> tuple[Refusal, str] | None:

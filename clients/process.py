@@ -26,8 +26,7 @@ from pate_fed.errors import InputError, PolicyError, require_libraries
 from pate_fed.flower.connection import Connection
 from pate_fed.format import counted, printable
 from pate_fed.kinds.terms import Terms, largest_messages
-from pate_fed.protocol.messages import ANSWER, END, JOIN, SUM, record_digest
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import ANSWER, END, JOIN, SUM, Refusal, record_digest
 from pate_fed.runtime.addresses import check_security
 from pate_fed.runtime.signals import INTERRUPTED, raise_if
 from pate_fed.secure_sum import read_reply

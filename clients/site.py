@@ -26,7 +26,7 @@ from pate_fed.data import Dataset, pool_digest, split_among_teachers, split_by_p
 from pate_fed.errors import InputError
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import NoiseSource, noise_from_seed
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal
 from pate_fed.secure_sum import Demands
 from pate_fed.structure.parts import search_folder
 

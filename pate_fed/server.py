@@ -28,7 +28,7 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -
     from server.process import CoordinatorProcess, study_to_run
 
     if arguments.dry_run:
-        from pate_fed.cli.dry_run import dry_run
+        from pate_fed.cli.plan import dry_run
 
         study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_clients)
         return dry_run(study, run_dir=arguments.run_dir, as_json=arguments.format == "json")

@@ -45,7 +45,7 @@ def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: flo
     search_folder(Path.cwd())
     study = study_from_arguments(arguments)
     if arguments.dry_run:
-        from pate_fed.cli.dry_run import dry_run
+        from pate_fed.cli.plan import dry_run
 
         return dry_run(study, run_dir=arguments.run_dir, as_json=arguments.format == "json")
     run_dir, learns = simulation_dir(arguments.run_dir, study)

@@ -177,7 +177,7 @@ class Learner:
             InputError: a student of the user's own fails.
             Stopped: the user asked to stop.
         """
-        from pate_fed.learning.memory import release_memory
+        from pate_fed.learning.tensors import release_memory
 
         release_memory(forget=True)  # there are no more votes
         student = self._learn(index, label, probabilities)
@@ -321,7 +321,7 @@ class Learner:
         self, index: Ints, label: Ints, number: int | None, probabilities: NDArray[np.float32] | None
     ) -> Student:
         """A student in closed form, which has no epochs to tell of."""
-        from pate_fed.learning.students.data import LabelledPool
+        from pate_fed.learning.students.trainer import LabelledPool
 
         dataset, train = self._dataset, find_part(self._study.student.name, "student")
         labelled = LabelledPool(
@@ -343,7 +343,7 @@ class Learner:
     def _network(
         self, index: Ints, label: Ints, number: int | None, probabilities: NDArray[np.float32] | None = None
     ) -> Student:
-        from pate_fed.learning.students.data import LabelledPool
+        from pate_fed.learning.students.trainer import LabelledPool
 
         study, dataset = self._study, self._dataset
         train = find_part(STUDENTS[0] if study.student.own else study.student.name, "student")

@@ -23,11 +23,11 @@ from pate_fed.protocol.messages import (
     JoinReply,
     Question,
     Record,
+    Refusal,
     RefusalReply,
     SumReply,
     SumRequest,
 )
-from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import CoordinatorSum, SumBatch, SumRange, SumRefusal, read_reply
 from pate_fed.secure_sum.batch import BatchReply, BatchRequest
 from pate_fed.secure_sum.messages import (

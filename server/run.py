@@ -18,8 +18,7 @@ from flwr.serverapp import Grid
 from pate_fed.config.backend import CLUSTER
 from pate_fed.errors import IntegrityError, PateFedError, QuorumError
 from pate_fed.privacy import Ledger, NoiseSource
-from pate_fed.protocol.messages import JoinRequest, Question, Record, RefusalReply
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import JoinRequest, Question, Record, Refusal, RefusalReply
 from pate_fed.report.log import Taught, Voted
 from server.base import Charges
 from server.federation import Channel, Federation, Invitation

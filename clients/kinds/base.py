@@ -16,8 +16,7 @@ from pate_fed.format import counted
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.words import Facts
 from pate_fed.privacy import NoiseSource
-from pate_fed.protocol.messages import Question
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Question, Refusal
 from pate_fed.secure_sum import add_noise_share
 from pate_fed.structure.parts import part_identity, require_same_part
 
@@ -109,8 +108,8 @@ class HospitalSide(ABC):
 
     def add_noise(self, answer: Ints, source: NoiseSource) -> Ints:
         """The answer with this hospital's share of the noise, where the terms want one; once a question."""
-        share = self.terms.sigma_party or 0.0
-        return add_noise_share(answer, source.discrete_gaussian, sigma_party=share)
+        share = self.terms.sigma_party
+        return add_noise_share(answer, source.discrete_gaussian, sigma_party=share) if share else answer
 
     def counted(self, question: Question) -> int:
         """Public inputs that an answer is about, as caps and policies count them."""

@@ -25,8 +25,7 @@ from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.kinds.label_dp.release import check_labels
 from pate_fed.kinds.labels import LABEL_OF, THERE, LabelTerms
 from pate_fed.kinds.terms import Terms
-from pate_fed.protocol.messages import Question
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Question, Refusal
 
 RESPONSE, CLUSTERS = "response.npy", "clusters.bin"
 HEADER = "index,label"

@@ -18,8 +18,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.own import KIND, OwnTerms, shares_of
 from pate_fed.kinds.words import Facts
 from pate_fed.privacy import NoiseSource
-from pate_fed.protocol.messages import Question
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Question, Refusal
 from pate_fed.structure.faults import telling
 
 Ints = NDArray[np.int64]
@@ -78,7 +77,9 @@ class OwnSide(HospitalSide):
         return len(question.index)
 
     def add_noise(self, answer: Ints, source: NoiseSource) -> Ints:
-        """The answer with a share of the kind's own noise."""
+        """The answer with a share of the kind's own noise, where the terms want one."""
+        if self.terms.sigma_party is None:
+            return answer
         name = self.asks.mechanism
         with telling(f"{KIND} {name!r}: noise fails", quoting=False):
             noise = self._code.noise(answer.shape, source, shares_of(self.terms))

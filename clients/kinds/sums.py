@@ -20,8 +20,7 @@ from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.words import Facts
-from pate_fed.protocol.messages import Question
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Question, Refusal
 
 if TYPE_CHECKING:
     from pate_fed.learning.features.feature_map import FeatureMap

@@ -31,8 +31,7 @@ from pate_fed.learning import TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.settings import STACKED
 from pate_fed.learning.teachers.own import FittedTeacher, fit_own_teacher, is_network, make_own
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim
-from pate_fed.protocol.messages import Question
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Question, Refusal
 
 if TYPE_CHECKING:
     from pate_fed.learning.networks.encoder import Encoder
@@ -362,7 +361,7 @@ class _Taught:
         """Keep a teacher whose file was written just now, if there is room."""
         folder = path.parent.parent  # of all parties' disks
         if folder != self._folder:
-            from pate_fed.learning.memory import spare
+            from pate_fed.learning.tensors import spare
 
             self.forget()
             self._folder = folder

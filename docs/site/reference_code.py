@@ -13,7 +13,7 @@ from tables import cell, page, table
 
 from pate_fed import errors
 from pate_fed.protocol import messages
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal
 from pate_fed.runtime.signals import INTERRUPTED
 from pate_fed.secure_sum import messages as masked
 from pate_fed.structure import entries

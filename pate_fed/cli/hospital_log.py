@@ -164,7 +164,7 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
 
 
 def _words(event: dict[str, Any]) -> str:
-    from pate_fed.protocol.refusals import Refusal
+    from pate_fed.protocol.messages import Refusal
 
     when = datetime.fromtimestamp(float(event["time"]), UTC).strftime("%Y-%m-%d %H:%M:%S")
     kind = str(event["event"])

@@ -71,14 +71,14 @@ def plain_lines(terms: Terms, party: str, question: Question, votes: Ints) -> It
 def masked_lines(terms: Terms, party: str, question: Question, votes: Ints, counts: Ints) -> Iterator[str]:
     """The same where votes, or other answers int64 (rows, columns), leave under masks.
 
-    `counts` are they with this hospital's share of the noise. Made with hospitals that do not exist.
+    `counts` are they with this hospital's share of the noise, if it adds one. Made with invented hospitals.
     """
     masked, total = mask_once(terms, party, question, counts)
     yield from _dump(SumReply(party=party, step=masked.to_bytes()).to_record(), _packed(masked))
     yield ""
     yield f"  Your {', '.join(terms.words.shown)}. These stay here:"
     yield from _matrix(terms, votes)
-    if terms.adds_noise:
+    if counts is not votes:
         yield "  with this hospital's share of the noise they are"
         yield from _matrix(terms, counts)
     yield "  In the message they are masked: random numbers, other ones every time:"
@@ -278,7 +278,7 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
     parts = site.teacher_parts() if terms.asks.trains else []
     leaving = plain_lines(terms, name, question, answer)
     if terms.secure_sum:
-        noisy = side.add_noise(answer, site.noise(0)) if terms.adds_noise else answer
+        noisy = side.add_noise(answer, site.noise(0))
         leaving = masked_lines(terms, name, question, answer, noisy)
     print_lines(["", "WHAT WOULD LEAVE", *leaving], indent=2)
     print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, parts)], indent=14)

@@ -258,8 +258,8 @@ def _run_apps(server_app: Any, study: Study, folder: Path, coordinator: Coordina
 
 def _run_on_cluster(server_app: Any, study: Study, coordinator: Coordinator, address: str) -> float:
     """As `_run_apps`, with the parties on a cluster's nodes, to which all they need is sent."""
+    from clients.app import SentStudy, data_to_send, disk_of, play_parties
     from clients.kinds.votes import trained_together
-    from clients.node import SentStudy, data_to_send, disk_of, play_parties
     from pate_fed.flower.cluster import ClusterSettings, PartyKit, run_on_cluster
 
     engine, dataset = study.engine, coordinator.dataset

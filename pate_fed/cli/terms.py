@@ -164,8 +164,8 @@ def _cost(terms: Terms) -> tuple[tuple[str, str], ...]:
         ("public", _bound(public, terms.delta, "no bound")),
         ("coordinator", _bound(coordinator, terms.delta, "No bound: what it sees has no noise.")),
     ]
-    if terms.adds_noise:
-        may = f"at most {counted(terms.colluders, 'hospital')} may" if terms.colluders else "no hospital will"
+    if (some := terms.secrecy.colluders) is not None:
+        may = f"at most {counted(some, 'hospital')} may" if some else "no hospital will"
         found.append(("reckons", f"Each ε reckons that {may} tell the coordinator what noise it added."))
     if public is not None:
         found.append(("in words", _in_words(public, terms.delta)))
@@ -224,7 +224,7 @@ def _values(terms: Terms, *, admission: Admission | None) -> dict[str, Any]:
             "unit_means": terms.words.unit,
             "parties_per_patient": terms.privacy.parties_moved,
             "adjacency": terms.privacy.adjacency,
-            "colluders": terms.colluders if terms.adds_noise else None,
+            "colluders": terms.secrecy.colluders,
             "seeded": terms.seed is not None,
             "claimed_by": terms.assumptions().sources,
         },

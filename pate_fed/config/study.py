@@ -230,9 +230,9 @@ class Study:
             return fixed.resolve()
         if self.aggregation.open:
             return fixed_way(self).resolve()
-        clients, secrecy, shares = self.parties.num_clients, self.secrecy, None
+        clients, secrecy, shares = self.parties.num_clients, replace(self.secrecy, colluders=None), None
         if secrecy.at_hospitals:
-            shares = secrecy.shares(clients, self.least_clients)
+            shares = self.secrecy.shares(clients, self.least_clients)
             secrecy = replace(secrecy, colluders=shares.colluders)
         name = self.name or f"{self.data.dataset.partition(':')[0]}-{clients}"
         if not self.aggregation.votes:

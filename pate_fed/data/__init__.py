@@ -12,6 +12,7 @@ the default data set.
 from pate_fed.data.dataset import (
     DATASETS,
     Dataset,
+    contact_sheet,
     first_equal,
     load_dataset,
     pool_digest,
@@ -21,7 +22,6 @@ from pate_fed.data.dataset import (
 from pate_fed.data.files import InputSpec, dataset_from_files, read_pool, read_records
 from pate_fed.data.own import as_dataset, check_dataset, check_parts, from_partitions, from_torchvision
 from pate_fed.data.partition import is_scheme, partition, split_among_teachers, split_by_patient
-from pate_fed.data.preview import contact_sheet
 from pate_fed.data.schema import Schema
 from pate_fed.data.source import GlyphSettings
 from pate_fed.data.table import Rows

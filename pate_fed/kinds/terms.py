@@ -78,7 +78,8 @@ class Terms(Agreed):
 
     def __post_init__(self) -> None:
         check(self)
-        shape, features = self.image_shape, self.table.num_features if self.table is not None else None
+        noisy, shape = self.adds_noise, self.image_shape
+        features = self.table.num_features if self.table is not None else None
         for name, fits, wanted in (
             ("least_clients", self.least_clients <= self.num_clients, f"at most {self.num_clients}"),
             ("image_shape", len(shape) in (1, 2, 3), "height, width and channels, or a row's length"),
@@ -94,8 +95,8 @@ class Terms(Agreed):
             ),
             ("privacy.parties_per_patient", self._compares_parties, "1, or the parties at most"),
             ("privacy.delta", bool(self.delta) != self.asks.noisy_alone, "δ, unless ε holds without,"),
-            ("sigma_party", self.adds_noise == (self.sigma_party is not None), "noise, if hospitals add it,"),
-            ("secrecy.colluders", not self.adds_noise or self.secrecy.colluders is not None, "a number"),
+            ("sigma_party", noisy == (self.sigma_party is not None), "noise, if hospitals add it,"),
+            ("secrecy.colluders", noisy == (self.secrecy.colluders is not None), "a number, if they do,"),
             ("secrecy.colluders", self.colluders < self.least_clients, f"fewer than {self.least_clients}"),
         ):
             if not fits:

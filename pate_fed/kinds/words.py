@@ -254,17 +254,17 @@ class Words(ABC):
         return f"Exact totals, o{own}", noise_and_masks(self.terms)
 
     def _other_hospitals(self) -> Against:
-        terms = self.terms
+        colluders = self.terms.secrecy.colluders  # None: they add no noise
         by = "the same noise, as long as they do not share in what the coordinator sees"
-        if terms.adds_noise:
-            some = counted(terms.colluders, "hospital")
+        if colluders is not None:
+            some = counted(colluders, "hospital")
             by = f"the noise of the others: up to {some} may pool their own shares of it"
         return Against(
             who="The other hospitals",
             sees=f"The same as the public, and their own {self.answers}",
             hidden=f"Another hospital's {self.answers}. {self.at_home}",
             by=by,
-            bounded=bool(terms.colluders) or not terms.adds_noise,
+            bounded=colluders != 0,
         )
 
     @property

@@ -201,8 +201,8 @@ def train_and_test(
     The second is what a `StudentRow` has, by name. `index` (m,) are the labelled images, `label` (m,) their
     labels. None stands for the images that are not for queries.
     """
-    from pate_fed.learning.students.data import LabelledPool
     from pate_fed.learning.students.train import train_student
+    from pate_fed.learning.students.trainer import LabelledPool
 
     tested = slice(dataset.num_queries, None) if tested is None else tested
     pool = LabelledPool(

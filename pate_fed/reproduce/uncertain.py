@@ -93,7 +93,7 @@ def certainty(
     """Probabilities of the inputs `asked` (n, K) by a head of the labels so far."""
     from pate_fed.learning.networks.encoder import fit_encoder
     from pate_fed.learning.students.closed_form import head_probabilities
-    from pate_fed.learning.students.data import LabelledPool
+    from pate_fed.learning.students.trainer import LabelledPool
 
     images = dataset.public_images[: dataset.num_queries]
     pool = LabelledPool(images=images, labelled_index=index, labels=label, num_classes=dataset.num_classes)

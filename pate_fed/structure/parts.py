@@ -78,11 +78,6 @@ class PartIdentity:
         return f"{self.name}{version} (source SHA-256 {self.digest})"
 
 
-def is_part_name(name: str) -> bool:
-    """Whether a setting's value is `module:attribute`, the name of a part."""
-    return PART_NAME.fullmatch(name) is not None
-
-
 def is_part(name: str, kind: str) -> bool:
     """Whether a name is `module:attribute`, or an installed entry point of the kind's group."""
     return PART_NAME.fullmatch(name) is not None or name in entry_points(kind)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from pate_fed.data import load_dataset
 from pate_fed.learning import StudentSettings
-from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.losses import sharpened
 from pate_fed.learning.students.train import train_student
+from pate_fed.learning.students.trainer import LabelledPool
 from pate_fed.reproduce.tables import released_labels
 from pate_fed.reproduce.votes import read_totals
 

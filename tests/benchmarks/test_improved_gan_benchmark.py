@@ -19,8 +19,8 @@ import torch
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import EpochRecord, StudentSettings
-from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.train import train_student
+from pate_fed.learning.students.trainer import LabelledPool
 
 EPOCHS = int(os.environ.get("PATE_FED_BENCH_EPOCHS", "40"))
 SEED = int(os.environ.get("PATE_FED_BENCH_SEED", "0"))

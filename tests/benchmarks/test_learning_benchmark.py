@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import STUDENTS, StudentSettings, TeacherSettings
 from pate_fed.learning.networks.encoder import fit_encoder
-from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.train import estimate_noise_rate, train_student
+from pate_fed.learning.students.trainer import LabelledPool
 from pate_fed.learning.teachers.network import train_teacher
 
 TEACHERS = int(os.environ.get("PATE_FED_BENCH_TEACHERS", "25"))

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import StudentSettings
-from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.gan import GANTrainer
+from pate_fed.learning.students.trainer import LabelledPool, TrainingSets
 from pate_fed.learning.tensors import image_shape, resolve_device, seeded, to_tensor
 
 pytestmark = pytest.mark.benchmark

@@ -27,7 +27,7 @@ import numpy as np
 from pate_fed.learning import StudentSettings
 held, seed = np.load(sys.argv[1]), int(sys.argv[2])
 try:
-    from pate_fed.learning.students.data import LabelledPool
+    from pate_fed.learning.students.trainer import LabelledPool
     from pate_fed.learning.students.train import train_student
     given, named = [LabelledPool(images=held["images"], labelled_index=held["index"], labels=held["label"],
                                  num_classes=10), StudentSettings()], {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from clients.log import HospitalLog
 from pate_fed.cli.demo import HOSPITALS
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal
 
 
 def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:

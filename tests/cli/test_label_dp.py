@@ -153,7 +153,7 @@ def test_a_study_that_nobody_was_asked_in_leaves_who_was_left_out_and_cost_nothi
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from clients.hospital import Hospital
-    from pate_fed.protocol.refusals import Refusal
+    from pate_fed.protocol.messages import Refusal
 
     join = Hospital.join
 

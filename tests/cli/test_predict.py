@@ -21,9 +21,9 @@ from pate_fed.learning import StudentSettings
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import FeatureSettings
 from pate_fed.learning.students.class_sums import SumsStudent
-from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
+from pate_fed.learning.students.trainer import LabelledPool
 from pate_fed.learning.teachers.forests import train_forest
 from pate_fed.report.log import RunLog
 from pate_fed.report.result import StudyRecord

@@ -15,7 +15,7 @@ from clients.account import PUBLIC, Account, StudyCost, account_folder, state_id
 from clients.policy import Policy
 from pate_fed.errors import InputError
 from pate_fed.kinds.terms import Terms
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal
 
 RECORD = "record, replace-one"
 TERMS = make_terms(sigma1=60.0, sigma2=40.0, labels=8, max_queries=60)  # little noise is computed fast

@@ -10,8 +10,7 @@ from builders import make_terms, vary
 from clients.base import BaseHospital
 from clients.site import BaseSite
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.protocol.messages import EndReply, RefusalReply
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import EndReply, Refusal, RefusalReply
 from pate_fed.secure_sum import RefusedError, SumRefusal
 
 

@@ -38,9 +38,9 @@ from pate_fed.protocol.messages import (
     JoinReply,
     JoinRequest,
     Question,
+    Refusal,
     RefusalReply,
 )
-from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import Identity
 
 

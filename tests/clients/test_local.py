@@ -21,8 +21,7 @@ from pate_fed.config.sections import Parties
 from pate_fed.data import InputSpec, Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings
-from pate_fed.protocol.messages import JoinRequest, RefusalReply
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import JoinRequest, Refusal, RefusalReply
 
 TERMS = make_lung_terms()
 

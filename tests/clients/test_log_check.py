@@ -15,8 +15,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity import Authority, HospitalIdentity
 from pate_fed.identity.admission import ADMISSION_FILE
 from pate_fed.identity.keys import KEY_FILE, Receipt
-from pate_fed.protocol.messages import EndReply, JoinReply, RefusalReply, record_digest
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import EndReply, JoinReply, Refusal, RefusalReply, record_digest
 
 TERMS = make_terms()
 

@@ -33,11 +33,11 @@ from pate_fed.protocol.messages import (
     JoinReply,
     JoinRequest,
     Question,
+    Refusal,
     RefusalReply,
     SumReply,
     SumRequest,
 )
-from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import (
     CoordinatorSum,
     Identity,

@@ -14,8 +14,8 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
+from clients.app import SentStudy, play_parties
 from clients.hospital import Hospital
-from clients.node import SentStudy, play_parties
 from clients.site import Site, neighbours, simulated_site
 from clients.state_dir import SITE_VARIABLE
 from pate_fed.config.data import data_digest, records_digest
@@ -24,8 +24,7 @@ from pate_fed.data import Dataset
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError
 from pate_fed.kinds.make import make_terms
-from pate_fed.protocol.messages import AnswerReply, JoinReply, JoinRequest, Question, RefusalReply
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import AnswerReply, JoinReply, JoinRequest, Question, Refusal, RefusalReply
 from pate_fed.secure_sum import Identity
 
 

@@ -24,7 +24,7 @@ from pate_fed.kinds.terms import Terms, worst_epsilon
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.features.feature_map import FeatureSettings
 from pate_fed.privacy.bounds.cost import CLAIMED_ORDERS, Claim
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal
 from pate_fed.secure_sum import Demands
 from pate_fed.structure.parts import PartIdentity
 

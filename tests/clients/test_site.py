@@ -19,8 +19,7 @@ from pate_fed.config.data import records_digest
 from pate_fed.config.study import Study
 from pate_fed.errors import InputError
 from pate_fed.kinds.make import make_terms
-from pate_fed.protocol.messages import JoinRequest, RefusalReply
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import JoinRequest, Refusal, RefusalReply
 
 
 def test_a_pool_that_was_changed_on_disk_is_noticed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

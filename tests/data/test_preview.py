@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pate_fed.data import Dataset, contact_sheet
+from pate_fed.data.dataset import _HEAD, _MARGIN, _ROW, _TILE, _Layout
 from pate_fed.data.glyph import SYMBOLS
-from pate_fed.data.preview import _HEAD, _MARGIN, _ROW, _TILE, _Layout
 from pate_fed.errors import InputError
 
 

@@ -169,7 +169,13 @@ def test_a_coordinator_that_adds_the_noise_has_no_bound(tmp_path: Path) -> None:
         ({"privacy": {"unit": "hospital"}}, "claim"),
         ({"privacy": {"adjacency": "add-or-remove-one"}}, "claim"),
         ({"privacy": {"sanitise": True}}, "sanitise"),
-        ({"secrecy": {"secure_sum": False, "noise_at": "coordinator"}, "sigma_party": None}, "secure_sum"),
+        (
+            {
+                "secrecy": {"secure_sum": False, "noise_at": "coordinator", "colluders": None},
+                "sigma_party": None,
+            },
+            "secure_sum",
+        ),
     ],
 )
 def test_terms_that_do_not_go_together_are_refused(

@@ -19,8 +19,7 @@ from kinds import HOSPITALS, STUDY_KINDS, CountStudy, StudyKind, VoteStudy
 from clients.base import SummingHospital
 from pate_fed.cli.main import main
 from pate_fed.privacy import Ledger
-from pate_fed.protocol.messages import SumReply
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal, SumReply
 from pate_fed.secure_sum import read_reply, read_request
 from pate_fed.secure_sum.messages import (
     BatchOpening,

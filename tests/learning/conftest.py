@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from pate_fed.learning import StudentSettings
-from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
+from pate_fed.learning.students.trainer import LabelledPool
 
 Pictures = tuple[NDArray[np.uint8], NDArray[np.int64]]
 

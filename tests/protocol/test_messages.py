@@ -13,10 +13,10 @@ from pate_fed.protocol.messages import (
     JoinReply,
     JoinRequest,
     Question,
+    Refusal,
     RefusalReply,
     parse_reply,
 )
-from pate_fed.protocol.refusals import Refusal
 
 TERMS = make_terms()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal
 
 
 def test_every_reason_is_told_in_one_sentence_that_says_it_is_a_refusal() -> None:

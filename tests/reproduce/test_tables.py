@@ -102,8 +102,8 @@ def test_table_1_in_small(tiny: Reproduction) -> None:
 def test_the_pate_plus_plus_of_the_tables_is_a_studys_own(
     tiny: Reproduction, loaded: dict[str, Dataset]
 ) -> None:
-    from pate_fed.learning.students.data import LabelledPool
     from pate_fed.learning.students.train import train_student
+    from pate_fed.learning.students.trainer import LabelledPool
 
     data = loaded["fashion-mnist"]
     totals = np.load(tiny.data_dir / "a.npy")  # type: ignore[operator]

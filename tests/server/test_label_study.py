@@ -22,7 +22,7 @@ from pate_fed.kinds.label_dp import learners, methods
 from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.privacy import Ledger, verify
 from pate_fed.privacy.ledger.report import verify_run
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal
 from server.kinds.labels import LabelCourse
 
 RECORDS = 80

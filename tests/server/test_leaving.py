@@ -26,7 +26,7 @@ from pate_fed.flower.records import from_flower
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.identity.certificates import sum_identity_of
 from pate_fed.kinds.make import make_terms
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal
 from server.app import Coordinator
 from server.base import clear_finished
 from server.process import study_to_run

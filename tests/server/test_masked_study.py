@@ -27,7 +27,7 @@ from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
 from pate_fed.privacy import verify
 from pate_fed.privacy.ledger.report import describe
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.messages import Refusal
 from pate_fed.secure_sum import read_reply, read_request
 from pate_fed.secure_sum.keys import Record, unpack
 from pate_fed.secure_sum.messages import (

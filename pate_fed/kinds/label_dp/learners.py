@@ -23,8 +23,8 @@ from pate_fed.kinds.label_dp.release import NO_LABEL, PrivateLabels
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.settings import StudentSettings
 from pate_fed.learning.students.closed_form import Graph
-from pate_fed.learning.students.data import TrainingSets
 from pate_fed.learning.students.fixmatch import FixMatch
+from pate_fed.learning.students.trainer import TrainingSets
 from pate_fed.learning.tensors import seeded
 
 # DenoiseSSL's first half: pseudo labels from clusters, and which private labels they confirm.

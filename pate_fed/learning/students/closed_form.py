@@ -25,9 +25,9 @@ from pate_fed.learning.networks.heads import (
     subsample,
 )
 from pate_fed.learning.settings import EpochRecord, StudentSettings
-from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.losses import calibrate
 from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.trainer import LabelledPool
 from pate_fed.learning.tensors import tensor_batches, to_tensor
 
 # Labels spread over a graph of all public inputs: neighbours in the encoder's features share a class.

@@ -29,10 +29,9 @@ from pate_fed.learning.networks.classifiers import (
 )
 from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.learning.settings import EpochRecord, StudentSettings
-from pate_fed.learning.students.data import TrainingSets, batches
 from pate_fed.learning.students.gan import keep_rate, select_small_losses
 from pate_fed.learning.students.losses import masked_mean, response_losses, supervised_losses
-from pate_fed.learning.students.trainer import Trainer, check_finite, make_optimiser
+from pate_fed.learning.students.trainer import Trainer, TrainingSets, batches, check_finite, make_optimiser
 
 CONFIDENCE = 0.9
 RATIO = 3  # unlabelled images a labelled one in a batch

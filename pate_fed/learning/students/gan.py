@@ -34,7 +34,6 @@ from pate_fed.learning.networks.classifiers import (
 from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.students.closed_form import PoolFeatures, deformed_at_random, small_changes
-from pate_fed.learning.students.data import TrainingSets, batches
 from pate_fed.learning.students.losses import (
     feature_matching_loss,
     masked_mean,
@@ -42,7 +41,7 @@ from pate_fed.learning.students.losses import (
     unsupervised_loss,
     virtual_adversarial_loss,
 )
-from pate_fed.learning.students.trainer import Trainer, check_finite, make_optimiser
+from pate_fed.learning.students.trainer import Trainer, TrainingSets, batches, check_finite, make_optimiser
 
 BETA1 = 0.5  # of Adam, as in the improved-GAN recipe
 # With opinions: weights of the two losses of unlabelled inputs, the power to which an opinion is taken, and

@@ -23,17 +23,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.learning.memory import release_memory
 from pate_fed.learning.networks.encoder import Encoder, fit_encoder
 from pate_fed.learning.networks.heads import fit_kernel_classifier, one_hot, subsample
 from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
 from pate_fed.learning.students.closed_form import PoolFeatures, fit_head_student, head_probabilities
-from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.fixmatch import FixMatch
 from pate_fed.learning.students.gan import GANTrainer, contradicted, most_suspected
 from pate_fed.learning.students.student import Student
-from pate_fed.learning.students.trainer import Checkpoint, EarlyStop, Trainer, held_out_part
-from pate_fed.learning.tensors import check_images, image_shape, resolve_device, seeded, to_tensor
+from pate_fed.learning.students.trainer import (
+    Checkpoint,
+    EarlyStop,
+    LabelledPool,
+    Trainer,
+    TrainingSets,
+    held_out_part,
+)
+from pate_fed.learning.tensors import (
+    check_images,
+    image_shape,
+    release_memory,
+    resolve_device,
+    seeded,
+    to_tensor,
+)
 
 # β without manual checks and without privacy cost: an estimate from released labels and public inputs
 # alone.

@@ -30,8 +30,7 @@ from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Voting
 from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.protection import PATIENT_UNIT, Assumption, Assumptions, Protection
-from pate_fed.structure import from_plain, to_plain
-from pate_fed.structure.parts import is_part_name
+from pate_fed.structure import PART_NAME, from_plain, to_plain
 
 # Every mechanism by its name, as studies and ledgers know it: ours, and by module:attribute others'.
 
@@ -49,7 +48,7 @@ def mechanism_from_parameters(name: str, parameters: dict[str, Any]) -> Mechanis
     Raises:
         InputError: an unknown name, or parameters that are not the mechanism's.
     """
-    if isinstance(name, str) and is_part_name(name):
+    if isinstance(name, str) and PART_NAME.fullmatch(name) is not None:
         return OwnMechanism.from_parameters(name, parameters)
     labels = LABEL_MECHANISMS | CLASS_SUM_MECHANISMS
     kind: type[Any] | None = MECHANISMS.get(name) or labels.get(name)

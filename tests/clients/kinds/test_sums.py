@@ -33,10 +33,10 @@ from pate_fed.protocol.messages import (
     JoinReply,
     JoinRequest,
     Question,
+    Refusal,
     RefusalReply,
     SumRequest,
 )
-from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import CoordinatorSum, Identity
 from pate_fed.secure_sum.messages import Enrolment
 

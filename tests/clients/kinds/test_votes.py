@@ -22,10 +22,9 @@ from clients.site import Site, neighbours
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.kinds.make import make_terms
 from pate_fed.kinds.terms import Terms
-from pate_fed.learning.memory import release_memory
 from pate_fed.learning.teachers.network import Teacher
-from pate_fed.protocol.messages import AnswerReply, JoinRequest, Question, RefusalReply
-from pate_fed.protocol.refusals import Refusal
+from pate_fed.learning.tensors import release_memory
+from pate_fed.protocol.messages import AnswerReply, JoinRequest, Question, Refusal, RefusalReply
 
 
 def _terms(site: Site) -> Terms:

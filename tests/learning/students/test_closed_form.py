@@ -15,9 +15,9 @@ from pate_fed.learning import StudentSettings
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import closed_form
 from pate_fed.learning.students.closed_form import deformed_at_random, deformed_copies, small_changes
-from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
+from pate_fed.learning.students.trainer import LabelledPool
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 

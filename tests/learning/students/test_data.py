@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.learning.students.data import LabelledPool, TrainingSets, batches
+from pate_fed.learning.students.trainer import LabelledPool, TrainingSets, batches
 
 MakePool = Callable[..., LabelledPool]
 

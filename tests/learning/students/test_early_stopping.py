@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from pate_fed.learning import EpochRecord, StudentSettings
 from pate_fed.learning.students import train as training
-from pate_fed.learning.students.data import TrainingSets
 from pate_fed.learning.students.gan import GANTrainer
 from pate_fed.learning.students.student import Student
-from pate_fed.learning.students.trainer import EarlyStop, held_out_part
+from pate_fed.learning.students.trainer import EarlyStop, TrainingSets, held_out_part
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 TrainOn = Callable[..., Student]

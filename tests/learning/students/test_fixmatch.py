@@ -14,9 +14,9 @@ from pate_fed.errors import PateFedError
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.networks.classifiers import build_discriminator
 from pate_fed.learning.students import fixmatch
-from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.fixmatch import FixMatch, ImageViews, shifted, strong_view, weak_view
 from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.trainer import LabelledPool, TrainingSets
 from pate_fed.learning.tensors import to_tensor
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]

@@ -18,7 +18,6 @@ from pate_fed.learning import StudentSettings, tensors
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import gan
 from pate_fed.learning.students.closed_form import PoolFeatures
-from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.gan import (
     GANTrainer,
     balanced,
@@ -32,6 +31,7 @@ from pate_fed.learning.students.gan import (
 )
 from pate_fed.learning.students.losses import supervised_losses
 from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.trainer import LabelledPool, TrainingSets
 from pate_fed.learning.tensors import to_tensor
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]

@@ -15,10 +15,10 @@ from torch import nn
 
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
-from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.own import FittedStudent, fit_own_student, try_own_student
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
+from pate_fed.learning.students.trainer import LabelledPool
 
 WHAT = "student 'm:make'"
 LABELS = np.arange(60) % 3

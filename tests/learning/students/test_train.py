@@ -17,9 +17,9 @@ from pate_fed.learning import STUDENTS, EpochRecord, StudentSettings
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import gan as steps
 from pate_fed.learning.students import train
-from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
+from pate_fed.learning.students.trainer import LabelledPool, TrainingSets
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 MakePool = Callable[..., LabelledPool]

@@ -21,9 +21,9 @@ from pate_fed.learning import StudentSettings, tensors
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import gan
 from pate_fed.learning.students.closed_form import PoolFeatures
-from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.fixmatch import FixMatch
 from pate_fed.learning.students.gan import GANTrainer
+from pate_fed.learning.students.trainer import LabelledPool, TrainingSets
 from pate_fed.learning.tensors import to_tensor
 
 STUDENTS = ("supervised", "gan", "co-teaching", "pate+", "vat", "fixmatch")

@@ -93,8 +93,8 @@ def outcome(noise: str) -> str:
     import torch
 
     from pate_fed.learning import StudentSettings, TeacherSettings
-    from pate_fed.learning.students.data import LabelledPool
     from pate_fed.learning.students.train import train_student
+    from pate_fed.learning.students.trainer import LabelledPool
     from pate_fed.learning.teachers.network import train_teacher
 
     torch.set_num_threads(1)

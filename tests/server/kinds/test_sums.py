@@ -229,7 +229,7 @@ def test_images_are_summed_and_another_student_learns_what_the_sums_say_of_the_p
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pate_fed.learning.students import train
-    from pate_fed.learning.students.data import LabelledPool
+    from pate_fed.learning.students.trainer import LabelledPool
 
     taught: list[LabelledPool] = []
     true = train.train_student
