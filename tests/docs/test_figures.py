@@ -104,7 +104,7 @@ def test_what_counts_as_a_figure(text: str, figures: list[str]) -> None:
 @pytest.mark.slow
 def test_the_table_of_ε_is_what_the_command_below_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
-    rows = re.findall(r"(?m)^\| .+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page)
+    rows = re.findall(r"(?m)^\| .+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page)
     [code] = re.findall(r'(?ms)^python -c "\n(.*?)"\n```', page)
     exec(code, {})
     printed = [tuple(map(float, line.split())) for line in capsys.readouterr().out.splitlines()]

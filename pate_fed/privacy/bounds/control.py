@@ -21,6 +21,8 @@ import numpy as np
 
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, round_up, to_epsilon
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of
+from pate_fed.privacy.bounds.hockey_stick import WinnerBounds, rounded_up, winner_bounds
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN, Ints, NoiseLaw
 from pate_fed.privacy.checks import Floats, check_count, check_delta, check_sigma
 
 # Rényi orders of the table of moments, in units of √(2/variance). Between them the moments are log-convex.
@@ -71,6 +73,90 @@ class _Step:
         far = nu > self.knots[-1]
         found[far] = (nu[far] ** 2 - 0.25) * self.variance / 2 - np.log(nu[far] ** 2 - 0.25)
         return found + _ROUNDING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedQuery:
+    """One query of Confident-GNMax, bit and winner on the same totals of votes that are each one.
+
+    It is answered where the largest total and discrete N(0, `sigma1`²) are at least the whole `threshold`, by
+    the argmax of totals and discrete N(0, `sigma2`²). Totals are at least 0 and `teachers` in all at most:
+    where one comes near the threshold the others are small, so no totals are the worst for both releases. A
+    unit moves up to `votes` of them. Whoever cannot know that the totals are such has no use for it: under
+    masks a hospital may send (+100, +100, -199). `docs/proofs/same-votes.md` has the proof.
+    """
+
+    threshold: int
+    sigma1: float
+    sigma2: float
+    teachers: int
+    votes: int = 1
+
+    @property
+    def variance(self) -> float:
+        """V with RDP of at most α v/2 at every order α: that of both noisy totals together."""
+        squared = 2 / Fraction(self.sigma2) ** 2 + 1 / Fraction(self.sigma1) ** 2
+        return math.nextafter(float(self.votes**2 * squared), math.inf)
+
+    def rdp(self, order: float) -> float:
+        """Rényi divergence of bit and winner together at `order`, rounded up; at most the noisy totals'."""
+        own, k = order * self.variance / 2 * (1 + 2**-50), self.votes
+        check, winner = NoiseLaw(GAUSSIAN, self.sigma1), winner_bounds(self.sigma2, order, shift=k)
+        if winner is None:
+            return own
+        for reach in check.reaches(order, k):
+            found = self._rdp(order, winner, check, reach.one)
+            if found < own:
+                return found
+        return own
+
+    def _rdp(self, order: float, winner: WinnerBounds, check: NoiseLaw, reach: int) -> float:
+        """The supremum over the largest total m, and over how far the check's may move."""
+        k, most = self.votes, reach + self.votes + 1
+        moment = self._winners(winner, np.arange(self.teachers + 1))
+        missing = self.threshold - np.arange(self.teachers + 1)  # votes of noise that it takes to pass
+        inside = np.abs(missing) <= reach
+        above = check.upper_tails(most + k)  # Pr[Z >= j] for j = -(most + k)..most + k
+
+        def bit(j: Ints) -> Floats:
+            with np.errstate(divide="ignore"):
+                logs: Floats = np.log(np.stack((above[1 - j + most + k], above[j + most + k])))
+            return logs
+
+        j, worst = missing[inside], 1.0
+        for step in (-k, k):
+            with np.errstate(invalid="ignore", over="ignore"):
+                refused, passed = np.exp(order * bit(j) + (1 - order) * bit(j + step))
+                found = refused + passed * moment[inside]
+            worst = max(worst, float(np.where(np.isnan(found), math.inf, found).max(initial=1.0)))
+        # Beyond the reach the rarer bit keeps a share of at most `loses`, and adds `others` to the moment.
+        loses, others = above[reach - k + most + k], check.tilted_tails(order, k, most)[reach + most]
+        kept, rare = math.exp((1 - order) * math.log1p(-loses)), math.exp(min(others, _LARGEST))
+        refused, passed = moment[missing > reach].max(initial=0.0), moment[missing < -reach].max(initial=0.0)
+        worst = max(worst, kept + rare * refused if refused else 1.0, kept * passed + rare if passed else 1.0)
+        return rounded_up(math.log(worst) / (order - 1), order)
+
+    def _winners(self, winner: WinnerBounds, top: Ints) -> Floats:
+        """The winner's moment at most where the largest total is `top`. Shapes: (n,) to the same."""
+        apart = np.maximum(2 * top - self.teachers, 0)  # what the largest is above any other, at least
+        moved = winner.apart[np.minimum(apart, len(winner.apart) - 1)]
+        # Else neither a nor b is the largest, and its noise z holds them at -apart - z above the best other.
+        law = NoiseLaw(GAUSSIAN, self.sigma2)
+        most = law.depth()
+        far = most - winner.low
+        heights = np.arange(-far - most, most + 1)
+        under = winner.under[np.clip(heights - winner.low, 0, len(winner.under) - 1)]
+        held = np.convolve(under, law.masses(most), "valid")[::-1]  # by apart, 0..far
+        held = held * (1 + _ROUNDING) + 1e-15 * winner.under[-1]
+        found: Floats = np.maximum(moved, held[np.minimum(apart, far)])
+        return found
+
+
+@lru_cache(maxsize=256)
+def checked_epsilon(query: CheckedQuery, times: int, delta: float) -> float:
+    """ε at δ of at most so many queries, each chosen from all earlier outcomes, stopped at any time."""
+    part = CappedOutcome(rdp=query.rdp, variance=query.variance, times=times)
+    return capped_epsilon([part], delta)
 
 
 def _orders(variance: float) -> list[float]:

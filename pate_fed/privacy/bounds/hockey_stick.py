@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -42,6 +43,8 @@ WIDEST = {GAUSSIAN: 10_000.0, LAPLACE: 100.0}  # votes of noise that a lattice i
 _BEYOND = {GAUSSIAN: 1.25, LAPLACE: 1.75}  # of that, from where that much noise costs more than the totals
 _EVERY = 256.0  # votes of Gaussian noise up to which every point of the lattice is
 _EVERY_MOVED = 80.0  # that where several votes move, which no earlier version evaluated
+T = TypeVar("T", float, Floats)
+
 _PART = 40  # of the noise, the step from point to point beyond: it costs 0.15 %
 _MOST_MOVED = 100_000  # votes of one unit; beyond, the totals are charged
 # Of a probability: masses, and two sums of at most 10^6 positive terms, are off by 6e-13 at most. Earlier
@@ -87,7 +90,7 @@ def _bit_rdp(law: NoiseLaw, order: float, k: int, reach: int) -> float:
         loses=above[[reach - k + most + k]],
         others=law.tilted_tails(order, k, most)[[reach + most]],
     )
-    return _rounded_up(max(inside, float(outside[0])), order)
+    return rounded_up(max(inside, float(outside[0])), order)
 
 
 @lru_cache(maxsize=4096)
@@ -130,7 +133,8 @@ def _argmax_rdp(law: NoiseLaw, order: float, k: int, reach: Reach, step: int) ->
     found = math.inf
     # Every goal gives a valid bound; a lower one takes a larger lattice, and is tried while that may help.
     for goal in _GOALS[law.kind]:
-        region, outside = _outside_outcomes(law, order, k, reach, goal)
+        bounds = _outside_outcomes(law, order, k, reach, goal)
+        region, outside = bounds.region, max(bounds.out, bounds.both, bounds.wins)
         if k > 1 and step == 1 and region.cells > _MOST_CELLS:
             return found
         lattice = (
@@ -138,7 +142,7 @@ def _argmax_rdp(law: NoiseLaw, order: float, k: int, reach: Reach, step: int) ->
         )
         pairs = lattice.pairs(_log)
         inside = max((_renyi(here, there, order) for here, there in pairs), default=0.0)
-        found = min(found, _rounded_up(max(inside, outside), order))
+        found = min(found, rounded_up(max(inside, outside), order))
         if outside <= _LOW_ENOUGH * inside:
             break
     return found
@@ -169,10 +173,26 @@ def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:
     return found * (1 + 1e-12)
 
 
-def _outside_outcomes(law: NoiseLaw, order: float, k: int, reach: Reach, goal: float) -> tuple[Region, float]:
-    """The distances in votes from which each bound of Lemma 3 holds, and the largest of these bounds.
+class _Outside(NamedTuple):
+    """The lattice's region, and what bounds the RDP outside of it, by the cases of Lemma 3.
 
-    `goal` is what they may be, of the larger supremum of two outcomes.
+    `above` is the second case's bound by the RDP of the two that contest, `both` that at their supremum.
+    """
+
+    region: Region
+    out: float
+    above: Callable[[Floats], Floats]
+    both: float
+    wins: float
+
+
+def _outside_outcomes(
+    law: NoiseLaw, order: float, k: int, reach: Reach, goal: float, *, near_bit: bool = False
+) -> _Outside:
+    """The distances in votes from which each bound of Lemma 3 holds, and the bounds there.
+
+    `goal` is what they may be of the larger supremum of two outcomes; `near_bit`: of the bit's, where no two
+    contest.
     """
     most = reach.one + 4
     # By the distance g: Pr[Z >= g]; the moments of Z >= g where the total falls, and where it rises.
@@ -185,31 +205,38 @@ def _outside_outcomes(law: NoiseLaw, order: float, k: int, reach: Reach, goal: f
     pair, pair_moment = law.difference_tails(most), law.tilted_sum_tails(order, k, most)
     bit, two = bit_rdp(law.scale, order, shift=k, kind=law.kind), _pair_rdp(law, order, k, reach.pair)
     enough = goal * max(bit, two)  # the supremum of three outcomes is at least that of two
+    one = goal * bit if near_bit else enough
     at = np.arange(2 * k + 1, reach.one + 1)
 
-    def first(rdp: float, *, loses: Floats, others: Floats) -> tuple[int, float]:
+    def first(rdp: float, most: float, *, loses: Floats, others: Floats) -> tuple[int, float]:
         bound = _contested(rdp, order, loses=loses, others=others)
-        below = np.flatnonzero(bound <= enough)
+        below = np.flatnonzero(bound <= most)
         place = int(below[0]) if len(below) else len(at) - 1
         return int(at[place]), float(bound[place])
 
-    low, out = first(bit, loses=tail[at + 1 - k], others=whole + toward[at])
-    both, above = first(two, loses=tail[at - k], others=toward[at] + away[at])
+    low, out = first(bit, one, loses=tail[at + 1 - k], others=whole + toward[at])
+    both, above = first(two, enough, loses=tail[at - k], others=toward[at] + away[at])
     # Each half of what the winner may lose, and of what the rest adds.
-    ahead, _ = first(0.0, loses=2 * tail[at - k], others=math.log(2) + whole + toward[at])
-    gap, _ = first(0.0, loses=2 * pair[at - 2 * k], others=math.log(2) + pair_moment[at])
+    ahead, _ = first(0.0, one, loses=2 * tail[at - k], others=math.log(2) + whole + toward[at])
+    gap, _ = first(0.0, one, loses=2 * pair[at - 2 * k], others=math.log(2) + pair_moment[at])
     wins = _contested(
         0.0,
         order,
         loses=tail[[ahead - k]] + pair[[gap - 2 * k]],
         others=np.logaddexp(whole + toward[[ahead]], pair_moment[[gap]]),
     )
-    return Region(low=low, both=both, ahead=ahead, gap=gap), max(out, above, float(wins[0]))
+    at_both = partial(_contested, order=order, loses=tail[[both - k]], others=toward[[both]] + away[[both]])
+    return _Outside(Region(low=low, both=both, ahead=ahead, gap=gap), out, at_both, above, float(wins[0]))
 
 
 @lru_cache(maxsize=4096)
 def _pair_rdp(law: NoiseLaw, order: float, k: int, reach: int) -> float:
     """The supremum where a and b alone contest: [d + Z - Z' > 0], a tie counting half, d changing by 2k."""
+    return float(_pair_by_gap(law, order, k, reach)[0])
+
+
+def _pair_by_gap(law: NoiseLaw, order: float, k: int, reach: int) -> Floats:
+    """That supremum where a and b are D or more apart, D = 0..`reach` + 1; the last holds for all further."""
     most = reach + 2 * k + 2
     mass = law.difference_masses(most)
     tails = law.difference_tails(most + 1)
@@ -220,11 +247,60 @@ def _pair_rdp(law: NoiseLaw, order: float, k: int, reach: int) -> float:
 
     d = np.arange(-reach, reach + 1)
     here = wins(d)
-    inside = max(_renyi(here, wins(d + step), order) for step in (-2 * k, 2 * k))
+    moments = np.maximum(*(_moments(here, wins(d + step), order) for step in (-2 * k, 2 * k)))
     outside = _contested(
         0.0, order, loses=tails[[reach - 2 * k]], others=law.tilted_sum_tails(order, k, most)[[reach]]
     )
-    return max(inside, float(outside[0]))
+    inside = np.log(np.maximum(moments[reach:], moments[reach::-1])) / (order - 1)
+    found: Floats = np.maximum.accumulate(np.append(inside, outside)[::-1])[::-1]
+    return found
+
+
+class WinnerBounds(NamedTuple):
+    """Moments Σ p^α q^(1-α) of the winner where votes move from a class a to a class b, at most.
+
+    `apart` is by |n_a - n_b|, that or more, from 0 on; `under` by how far both a and b stand above the best
+    noisy total of the others at most, from `low` on. The last of each holds for all that follows, the first
+    of `under` for all below.
+    """
+
+    apart: Floats
+    low: int
+    under: Floats
+
+
+@lru_cache(maxsize=256)
+def winner_bounds(scale: float, order: float, *, shift: int = 1) -> WinnerBounds | None:
+    """What `argmax_rdp` bounds of Gaussian noise, by where a and b stand; None where no table reaches.
+
+    It goes as far as every point of the lattice is looked at: to 256 votes of noise, 80 where several move.
+    """
+    law, k = NoiseLaw(GAUSSIAN, check_sigma("sigma", scale)), shift
+    reaches = law.reaches(order, k)
+    if not reaches or scale > (_EVERY if k == 1 else _EVERY_MOVED):
+        return None
+    outside = _outside_outcomes(law, order, k, reaches[0], _GOALS[GAUSSIAN][0], near_bit=True)
+    region = outside.region
+    if region.cells > _MOST_CELLS:
+        return None
+    far = max(outside.out, outside.wins)
+    apart = outside.above(_pair_by_gap(law, order, k, reaches[0].pair))
+    under = np.full(region.both + region.widest + region.low + 1, far)
+    for (u, v), here, there in Lattice(law, region, shift=k).placed(_log):
+        found = np.log(_moments(here, there, order)) / (order - 1)
+        np.maximum.at(apart, np.minimum(np.abs(u - v), len(apart) - 1), found)
+        np.maximum.at(under, np.clip(np.maximum(u, v) + region.low, 0, len(under) - 1), found)
+    np.maximum(under[region.both + region.low :], outside.both, out=under[region.both + region.low :])
+    return WinnerBounds(
+        _moment_up(np.maximum(np.maximum.accumulate(apart[::-1])[::-1], far), order),
+        -region.low,
+        _moment_up(np.maximum.accumulate(under), order),
+    )
+
+
+def _moment_up(rdp: Floats, order: float) -> Floats:
+    found: Floats = np.exp((order - 1) * rounded_up(rdp, order)) * (1 + 1e-12)
+    return found
 
 
 def _log(chances: Floats) -> Floats:
@@ -235,17 +311,20 @@ def _log(chances: Floats) -> Floats:
 
 
 def _renyi(here: Floats, there: Floats, order: float) -> float:
-    """Largest Rényi divergence ln Σ p^α q^(1-α) / (α-1) of logarithms, outcomes on the first axis.
-
-    Infinite where a float cannot tell it.
-    """
-    with np.errstate(invalid="ignore", over="ignore"):
-        moments = np.exp(order * here + (1 - order) * there).sum(axis=0)
-        largest = float(moments.max())
+    """Largest Rényi divergence of logarithms, outcomes on the first axis; ∞ where a float cannot tell it."""
+    largest = float(_moments(here, there, order).max())
     return math.log(largest) / (order - 1) if largest < math.inf else math.inf
 
 
-def _contested(rdp: float, order: float, *, loses: Floats, others: Floats) -> Floats:
+def _moments(here: Floats, there: Floats, order: float) -> Floats:
+    """Σ p^α q^(1-α) of logarithms, outcomes on the first axis; ∞ where a float cannot tell it."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        found: Floats = np.exp(order * here + (1 - order) * there).sum(axis=0)
+    found[np.isnan(found)] = math.inf
+    return found
+
+
+def _contested(rdp: Floats | float, order: float, *, loses: Floats, others: Floats) -> Floats:
     """RDP where outcomes of divergence `rdp` contest, each losing at most a share `loses` to a further one.
 
     `others` is ln of what the further one adds to the moment. Shapes: any, both the same.
@@ -256,7 +335,7 @@ def _contested(rdp: float, order: float, *, loses: Floats, others: Floats) -> Fl
     return found
 
 
-def _rounded_up(rdp: float, order: float) -> float:
+def rounded_up(rdp: T, order: float) -> T:
     """The figure and its own rounding error: α ln p - (α-1) ln q has that of 2α - 1 probabilities."""
     return rdp * (1 + 1e-12) + _OUTCOME_ROUNDING * (2 * order - 1) / (order - 1)
 

@@ -96,12 +96,17 @@ class Lattice:
 
         Shapes: (3, cells) both; `form` is applied to each once, and keeps the shape.
         """
+        for _, mine, other in self.placed(form):
+            yield mine, other
+
+    def placed(self, form: Callable[[Floats], Floats]) -> Iterator[tuple[Ints, Floats, Floats]]:
+        """`pairs`, and before them u and v of each. Shapes: int64 (2, cells), (3, cells) twice."""
         step, widest = self._shift, self._region.widest
         laws: dict[int, tuple[int, Floats, Floats]] = {}
         for rows in self._blocks():
             ends = np.cumsum([0, *(row.last - row.first + 1 for row in rows)]).tolist()
             start, middle = map(form, self._coefficients(rows))
-            mine, other = [], []
+            mine, other, places = [], [], []
             for row, begin, end in zip(rows, ends[:-1], ends[1:], strict=True):
                 laws[row.gap] = row.first, start[:, begin:end], middle[:, begin:end]
                 before = laws.pop(row.gap - 2 * step, None)
@@ -109,10 +114,16 @@ class Lattice:
                     continue
                 here = slice(row.low - row.first, row.high - row.first + 1)
                 there = slice(row.low - step - before[0], row.high - step - before[0] + 1)
+                u = np.arange(row.low, row.high + 1)
+                places += [np.stack((u, u - row.gap))] * 2
                 mine += [each[:, here] for each in laws[row.gap][1:]]
                 other += [each[:, there] for each in before[1:]]
             if mine:
-                yield np.concatenate(mine, axis=1), np.concatenate(other, axis=1)
+                yield (
+                    np.concatenate(places, axis=1),
+                    np.concatenate(mine, axis=1),
+                    np.concatenate(other, axis=1),
+                )
 
     def _blocks(self) -> Iterator[list[_Row]]:
         """Rows of one difference u - v each, some at a time."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text
 from pate_fed.privacy.accounting import pld_epsilon, totals_pld_epsilon
-from pate_fed.privacy.bounds.control import capped_cost_epsilon
+from pate_fed.privacy.bounds.control import capped_cost_epsilon, checked_epsilon
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon, read_chain
@@ -27,6 +27,7 @@ from pate_fed.privacy.ledger.rows import Entry, read_only
 from pate_fed.privacy.ledger.run_files import NOT_HELD, check_labels, check_metrics
 from pate_fed.privacy.ledger.terms import (
     LedgerTerms,
+    checked_query,
     guarantee_text,
     guaranteed_coordinator_epsilon,
     guaranteed_cost,
@@ -409,11 +410,16 @@ def _of_votes(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
     public = "the integer noise that runs, also against those who see noisy totals"
     adds_up = "all who see labels; a budget's filter adds up the same curves"
     stated = "all who see labels, any votes, order and stops; it or RDP is what is stated"
-    return [
+    found = [
         CapsEpsilon(name="RDP of noisy totals", epsilon=totals, holds_for=public),
         CapsEpsilon(name="RDP of outcomes", epsilon=outcomes, holds_for=adds_up),
         CapsEpsilon(name="optimal control", epsilon=capped_cost_epsilon(capped, delta), holds_for=stated),
     ]
+    if (query := checked_query(terms)) is not None and terms.most_asked is not None:
+        epsilon = checked_epsilon(query, terms.most_asked, delta)
+        whole = "the same, as each hospital's votes are checked to be votes; the least is what is stated"
+        found.append(CapsEpsilon(name="control of whole queries", epsilon=epsilon, holds_for=whole))
+    return found
 
 
 def _of_sums(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:

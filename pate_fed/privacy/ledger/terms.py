@@ -8,6 +8,7 @@ by optimal control over the privacy loss, as the caps are fixed beforehand.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
 from pate_fed.privacy.accounting import BudgetFilter
-from pate_fed.privacy.bounds.control import capped_cost_epsilon
+from pate_fed.privacy.bounds.control import CheckedQuery, capped_cost_epsilon, checked_epsilon
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.label_dp import LABEL_MECHANISMS, LabelRelease, LabelResponse
@@ -143,8 +144,8 @@ class LedgerTerms:
         """
         if self.epsilon is None:
             return False
-        most = guaranteed_cost(self)
-        return most is not None and capped_cost_epsilon(most, self.delta) <= self.epsilon
+        most = caps_epsilon(self)
+        return most is not None and most <= self.epsilon
 
     @property
     def assumptions(self) -> Assumptions:
@@ -295,10 +296,40 @@ def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the student and the public at the terms' δ, rounded up; None where nothing bounds it."""
     # Both hold, so the smaller does; what was spent is no bound, as it depends on the votes.
     bounds = [] if terms.epsilon is None else [terms.epsilon]
-    most = guaranteed_cost(terms)
-    if most is not None:
-        bounds.append(capped_cost_epsilon(most, terms.delta))
-    return min(bounds, default=None)
+    most = caps_epsilon(terms)
+    return min(bounds if most is None else [*bounds, most], default=None)
+
+
+def caps_epsilon(terms: LedgerTerms) -> float | None:
+    """ε of all that the caps allow against the student and the public; None where there are none."""
+    most, query = guaranteed_cost(terms), checked_query(terms)
+    if most is None:
+        return None
+    found = capped_cost_epsilon(most, terms.delta)
+    if query is None or terms.most_asked is None:
+        return found
+    return min(found, checked_epsilon(query, terms.most_asked, terms.delta))
+
+
+def checked_query(terms: LedgerTerms) -> CheckedQuery | None:
+    """A query, bit and winner together, where the coordinator sees each vector of votes, and checks it.
+
+    None elsewhere: under masks totals may be none of honest votes, and no alarm may tell.
+    """
+    mechanism, protection = terms.mechanisms[0], terms.protection
+    if not isinstance(mechanism, ConfidentGNMax) or isinstance(mechanism, InteractiveGNMax):
+        return None
+    if len(terms.mechanisms) > 1 or terms.coordinator != PLAIN or terms.sanitise is not None:
+        return None
+    if protection.votes_vanish:
+        return None
+    return CheckedQuery(
+        threshold=math.ceil(mechanism.threshold),
+        sigma1=float(mechanism.sigma1),
+        sigma2=float(mechanism.sigma2),
+        teachers=mechanism.num_teachers,
+        votes=protection.votes_moved,
+    )
 
 
 def guaranteed_cost(terms: LedgerTerms) -> Cost | None:

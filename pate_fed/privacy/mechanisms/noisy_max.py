@@ -105,8 +105,14 @@ class Voting(Mechanism):
         return finish(self, answered, label, noise, protection, coordinator)
 
     def _votes(self, totals: ArrayLike, coordinator: CoordinatorView) -> Ints:
-        """The totals as int64 (queries, classes), once they are known to be ones of this mechanism."""
-        return check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
+        """The totals as int64 (queries, classes), once they are known to be ones of this mechanism.
+
+        Where each hospital's votes are seen, each vector was checked, so that no row has more than all votes.
+        """
+        votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
+        if coordinator == PLAIN and (votes.sum(axis=1) > self.num_teachers).any():
+            raise InputError(f"a query has more votes than the {self.num_teachers} teachers in all")
+        return votes
 
     def _answer(
         self, votes: Ints, top: Ints, noise: NoiseSource, max_answers: int | None

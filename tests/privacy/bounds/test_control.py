@@ -17,7 +17,7 @@ from scipy.stats import binom, norm
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds import control
-from pate_fed.privacy.bounds.control import CappedOutcome, capped_epsilon
+from pate_fed.privacy.bounds.control import CappedOutcome, CheckedQuery, capped_epsilon, checked_epsilon
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, to_epsilon
 from pate_fed.privacy.bounds.hockey_stick import argmax_rdp, bit_rdp
 
@@ -323,3 +323,79 @@ def test_it_is_near_the_limit_of_many_steps_at_the_papers_settings(
     stated = control_epsilon(sigma1=sigma1, sigma2=40.0, max_queries=queries, max_labels=labels, delta=1e-5)
     print(f"ε {stated:.3f} in {time.perf_counter() - began:.1f} s, limit {limit}")
     assert limit <= stated <= most
+
+
+# A whole query: bit and winner on the same votes, which are at least 0 and at most as many as teachers.
+
+
+@lru_cache(maxsize=10_000)
+def released(votes: tuple[int, ...], query: CheckedQuery) -> Floats:
+    """Law of what a query releases: no answer, or who wins."""
+    mass, most = noise(query.sigma1)
+    passed = float(mass[max(0, query.threshold - max(votes) + most) :].sum())
+    return np.concatenate(([1 - passed], passed * winner(votes, query.sigma2)))
+
+
+def renyi(one: tuple[int, ...], other: tuple[int, ...], query: CheckedQuery, order: float) -> float:
+    p, q = (released(votes, query) for votes in (one, other))
+    p, q = p[p > 0], q[p > 0]  # what a float cannot tell from nothing adds nothing
+    return math.log((p**order * q ** (1 - order)).sum()) / (order - 1)
+
+
+def moved(votes: tuple[int, ...], times: int) -> set[tuple[int, ...]]:
+    found = {votes}
+    for _ in range(times):
+        found = found.union(*(moves(each) for each in found))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "classes", "near"),
+    [
+        (CheckedQuery(threshold=8, sigma1=6.0, sigma2=2.0, teachers=10), 2, 0.92),
+        (CheckedQuery(threshold=5, sigma1=4.0, sigma2=1.5, teachers=6), 3, 0.87),
+        (CheckedQuery(threshold=4, sigma1=2.0, sigma2=1.0, teachers=6), 3, 0.7),
+        (CheckedQuery(threshold=4, sigma1=3.0, sigma2=1.5, teachers=5), 4, 0.75),
+        (CheckedQuery(threshold=5, sigma1=3.0, sigma2=2.0, teachers=6, votes=2), 3, 0.6),
+        (CheckedQuery(threshold=40, sigma1=0.6, sigma2=1.5, teachers=4), 3, 0.0),  # hardly ever answered
+        (CheckedQuery(threshold=-40, sigma1=0.6, sigma2=1.5, teachers=4), 3, 0.7),  # always
+    ],
+)
+def test_no_votes_reveal_more_by_a_whole_query_than_is_stated(
+    query: CheckedQuery, classes: int, near: float
+) -> None:
+    """All histograms, abstaining teachers too, and all moves; the bound is near the worst at a low order."""
+    every = [n for total in range(query.teachers + 1) for n in histograms(total, classes)]
+    for order in (1.5, 2.0, 5.0):
+        stated = query.rdp(order)
+        worst = max(renyi(n, m, query, order) for n in every for m in moved(n, query.votes))
+        assert worst <= stated <= order * query.variance / 2 * (1 + 1e-12)
+        if order < 2:
+            assert worst >= near * stated
+
+
+def test_it_is_far_below_what_bit_and_winner_reveal_on_different_votes() -> None:
+    query = CheckedQuery(threshold=200, sigma1=150.0, sigma2=40.0, teachers=250)
+    for order in (2.0, 12.0):
+        assert query.rdp(order) < 0.55 * (bit_rdp(150.0, order) + argmax_rdp(40.0, order))
+    default = checked_epsilon(query, 1250, 1e-5)
+    assert default == pytest.approx(2.656, abs=0.002)  # votes that never change reach 2.44
+    assert default < control_epsilon(**CAPS, delta=1e-5)
+
+
+def test_a_vector_that_is_no_vote_would_make_it_false() -> None:
+    """Under masks a hospital may send (+7, +7, -11): a tie of two that are both at the threshold."""
+    query = CheckedQuery(threshold=8, sigma1=1.0, sigma2=2.0, teachers=10)
+    assert renyi((8, 8, -6), (7, 9, -6), query, 1.5) > 1.05 * query.rdp(1.5)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        CheckedQuery(threshold=2000, sigma1=1500.0, sigma2=400.0, teachers=2500),  # no lattice
+        CheckedQuery(threshold=200, sigma1=150.0, sigma2=100.0, teachers=250, votes=3),
+        CheckedQuery(threshold=5, sigma1=4.0, sigma2=0.2, teachers=6),  # no table reaches
+    ],
+)
+def test_where_no_lattice_reaches_the_noisy_totals_are_charged(query: CheckedQuery) -> None:
+    assert query.rdp(8.0) == pytest.approx(4 * query.variance, rel=1e-9)

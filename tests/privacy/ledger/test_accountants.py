@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from ledgers import TERMS
 
-from pate_fed.privacy import ConfidentGNMax, Ledger, LNMax, SanitiseSettings
+from pate_fed.privacy import ConfidentGNMax, InteractiveGNMax, Ledger, LNMax, Protection, SanitiseSettings
 from pate_fed.privacy.ledger.report import accountants, describe, second_opinions, verify_run
 from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_epsilon
 from pate_fed.privacy.mechanisms.class_sums import ClassSums
+from pate_fed.privacy.mechanisms.events import SECURE_SUM
 
 DEFAULT = ConfidentGNMax(num_teachers=250, num_classes=10, threshold=200, sigma1=150, sigma2=40)
 
@@ -30,6 +31,7 @@ def test_accountants_of_the_same_caps_stand_beside_each_other() -> None:
     assert names == [
         "optimal control",
         "RDP of outcomes",
+        "control of whole queries",
         "Gaussian DP of continuous totals",
         "RDP of noisy totals",
     ]
@@ -41,6 +43,22 @@ def test_accountants_of_the_same_caps_stand_beside_each_other() -> None:
     assert found["PLD of continuous totals"] == pytest.approx(3.6053, abs=0.0002)
     assert found["PLD of the integer noise"] == pytest.approx(3.6053, abs=0.0005)
     assert all(each.holds_for in each.line() for each in accountants(terms))
+
+
+def test_whole_queries_are_charged_where_each_vector_was_checked() -> None:
+    terms = replace(_study(), most_asked=1250)
+    assert (
+        _all(terms)["control of whole queries"]
+        == guaranteed_epsilon(terms)
+        == pytest.approx(2.656, abs=0.002)
+    )
+    assert guaranteed_epsilon(replace(terms, coordinator=SECURE_SUM)) == pytest.approx(2.758, abs=0.002)
+    for other in (
+        {"protection": Protection(unit="hospital", adjacency="add-or-remove-one")},
+        {"sanitise": SanitiseSettings.at_order(14.0)},
+        {"mechanisms": (DEFAULT, InteractiveGNMax(**asdict(DEFAULT), confidence=0.9))},
+    ):
+        assert "control of whole queries" not in _all(replace(terms, **other))
 
 
 def test_what_an_accountant_does_not_know_it_leaves_out() -> None:

@@ -11,6 +11,7 @@ from scipy import stats
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, SeededNoise
+from pate_fed.privacy.mechanisms.events import SECURE_SUM
 
 REST: dict[str, Any] = {"num_teachers": 100, "num_classes": 3}
 
@@ -77,8 +78,11 @@ def test_rows_below_the_number_of_teachers_are_fine_as_hospitals_may_fail() -> N
 
 
 @pytest.mark.parametrize("mechanism", [*always(), CONFIDENT], ids=lambda m: m.name)
-def test_rows_above_it_tell_of_a_liar_and_are_no_reason_to_stop(mechanism: Any) -> None:
-    assert mechanism.release([[60, 90, 0]], SeededNoise(0)).asked == 1
+def test_rows_above_it_tell_of_a_liar_under_masks_and_are_no_reason_to_stop(mechanism: Any) -> None:
+    masked = {"coordinator": SECURE_SUM}
+    assert mechanism.release([[60, 90, 0]], SeededNoise(0), **masked).asked == 1
+    with pytest.raises(InputError, match="more votes than the 100 teachers in all"):
+        mechanism.release([[60, 41, 0]], NoDraws())  # each hospital's votes were seen, and none was false
 
 
 INTERACTIVE = InteractiveGNMax(**REST, threshold=40, sigma1=STILL, sigma2=STILL, confidence=0.9)
