@@ -103,7 +103,7 @@ def test_a_patient_is_planned_for_as_many_parties_as_the_study_declares(
 ) -> None:
     study = tmp_path / "study.toml"
     own = '[data]\ndataset = "m:load"\n[parties]\nnum_clients = 60\nteachers_per_client = 2\n'
-    study.write_text(f"{own}[privacy]\nepsilon = 3.0\nparties_per_patient = 3\n", encoding="utf-8")
+    study.write_text(f"{own}[privacy]\nepsilon = 3.0\nhospitals_per_patient = 3\n", encoding="utf-8")
 
     def planned(*options: str) -> dict[str, Any]:
         assert main(["plan", "--format", "json", *options]) == 0
@@ -123,7 +123,7 @@ def test_a_patient_is_planned_for_as_many_parties_as_the_study_declares(
     assert typed["command"].endswith('(there unit = "patient" in [privacy])')
     many = ("--unit", "patient", "--votes-moved", "3")
     told = planned("--epsilon", "3", "--teachers", "120", "--num-clients", "60", *many)["command"]
-    assert told.endswith('(there unit = "patient" and parties_per_patient = 3 in [privacy])')
+    assert told.endswith('(there unit = "patient" and hospitals_per_patient = 3 in [privacy])')
 
 
 def test_plan_takes_past_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
