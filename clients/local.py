@@ -140,6 +140,9 @@ def check_records(path: Path, kind: InputSpec, *, unit: str) -> Rows:
     """
     own = read_records(path, kind)
     _require_patients(str(path), unit, named=own.named)
+    count = len(own.patients)
+    if unit == PATIENT_UNIT and count > 1 and (own.patients == own.patients[0]).all():
+        raise InputError(f"{path}: all {count:,} records are one patient's: is that the column of patients?")
     return own
 
 

@@ -75,10 +75,13 @@ def assert_schema(value: object, schema: object) -> None:
         assert type(value) is schema
 
 
+ALONE = f"{MEANING['patient']}, for patients who were at one of these hospitals only"
+
+
 @pytest.mark.parametrize(
     ("unit", "patient", "said"),
     [
-        ("patient", "id", {"unit_means": MEANING["patient"], "hospitals_per_patient": 1}),
+        ("patient", "id", {"unit_means": ALONE, "hospitals_per_patient": 1}),
         ("record", "id", {"unit_means": MEANING["record"]}),
         ("record", None, {}),
     ],

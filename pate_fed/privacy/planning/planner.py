@@ -423,7 +423,8 @@ def _clean_labels(search: OfferSearch, agreement: float, num_teachers: int, epsi
         middle = math.sqrt(low * high)
         right = model.right_chance(middle, num_teachers).mean()
         low, high = (middle, high) if right >= _CLEAN else (low, middle)
-    return search.at_record_level(num_teachers).affordable(low, epsilon)
+    planned = search if num_teachers == search.n else search.at_record_level(num_teachers)
+    return planned.affordable(low, epsilon)
 
 
 class ClaimedSearch:
