@@ -21,7 +21,7 @@ from pate_fed.cli.terms import make_page
 from pate_fed.config.data import deal_records, fix_unit, most_parties
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.data import Dataset, Schema, as_dataset
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.make import make_terms as terms_of
 from pate_fed.kinds.terms import Terms, worst_epsilon
 from pate_fed.learning.features.build import build_feature_map
@@ -411,6 +411,13 @@ def test_a_whole_run_states_charges_and_verifies_a_patient(secrecy: dict[str, An
     chain = verify_run(tmp_path / "run").chain
     assert chain.terms.protection == Protection(unit="patient", votes_moved=2, hospitals=2)
     assert {entry.event.protection for entry in chain.entries} == {chain.terms.protection}
+    assert "at each of up to 2 hospitals" in chain.terms.protects
+    changed = tmp_path / "run" / "metrics.json"
+    whole = changed.read_text()
+    changed.write_text(whole.replace('"hospitals_per_patient": 2', '"hospitals_per_patient": 3'))
+    with pytest.raises(IntegrityError, match="hospitals_per_patient: 3, by the ledger 2"):
+        verify_run(tmp_path / "run")
+    changed.write_text(whole)
     page = (tmp_path / "run" / "report.html").read_text()
     assert "a patient with records at more than 2 hospitals is protected less" in page
     assert run.metrics["privacy"]["student"]["data_independent"] > 0
