@@ -90,7 +90,7 @@ class StudyCost:
                         unit=unit,
                         adjacency=adjacency,
                         epsilon=None,
-                        parties_per_patient=agreed.privacy.parties_per_patient if unit == PATIENT_UNIT else 1,
+                        hospitals_per_patient=agreed.privacy.hospitals_moved if unit == PATIENT_UNIT else 1,
                     )
                     varied = replace(agreed, privacy=privacy)
                     made = varied.ledger_terms(noise="as agreed", private=private)

@@ -21,12 +21,12 @@ from clients.state_dir import PART, TERMS_FILE, LocalSettings
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Data, Parties, Privacy
 from pate_fed.config.study import Study, read_study
-from pate_fed.data import Dataset, InputSpec, Rows, pool_digest, read_records, split_by_patient
+from pate_fed.data import Dataset, InputSpec, Rows, pool_digest, read_records
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TABLE_TEACHERS, StudentSettings, TeacherSettings
-from pate_fed.privacy.protection import PATIENT_UNIT, RECORD_UNIT
+from pate_fed.privacy.protection import PATIENT_UNIT
 
 POOL_FILE = "pool.npy"
 
@@ -131,22 +131,18 @@ def local_site(settings: LocalSettings) -> Site:
     return site.under(Terms.from_json(agreed.read_text(encoding="utf-8"))) if agreed.exists() else site
 
 
-def check_records(path: Path, kind: InputSpec, *, parties: Parties, unit: str) -> Rows:
-    """A hospital's records, read as a study of this kind will, and enough for the teachers it wants.
+def check_records(path: Path, kind: InputSpec, *, unit: str) -> Rows:
+    """A hospital's records, read as a study of this kind will.
 
     Raises:
         InputError: they cannot be used, or name no patients where the unit is one; the error says where and
             why.
     """
     own = read_records(path, kind)
-    everyone = np.arange(len(own.labels), dtype=np.int64)
     _require_patients(str(path), unit, named=own.named)
-    patients = everyone if unit == RECORD_UNIT else own.patients
-    try:
-        teachers = parties.teachers_for(len(np.unique(patients)))
-        split_by_patient(everyone, patients, num_teachers=teachers, seed=0)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    count = len(own.patients)
+    if unit == PATIENT_UNIT and count > 1 and (own.patients == own.patients[0]).all():
+        raise InputError(f"{path}: all {count:,} records are one patient's: is that the column of patients?")
     return own
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.disk import read_toml
-from pate_fed.format import delta_text, epsilon_text
+from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.kinds.terms import Terms, worst_epsilon
 from pate_fed.privacy.protection import (
     ADJACENCIES,
@@ -61,7 +61,8 @@ class Policy:
 
     What an ε means is the coordinator's choice, too: with the same noise it is another for other neighbours.
     `units` and `adjacencies` are those that a study may state it for. Where hospitals add the noise, ε must
-    reckon with `least_colluders` of them, or more, that tell the coordinator their own.
+    reckon with `least_colluders` of them, or more, that tell the coordinator their own. No hospital sees
+    where else its patients were: ε must hold for one at `least_hospitals_per_patient` hospitals.
 
     Queries are counted in a state directory, which is one study's: only the totals of ε bind all together.
 
@@ -125,6 +126,11 @@ class Policy:
         0,
         low=0,
         help="hospitals that tell the coordinator their own noise, with which ε must reckon at least",
+    )
+    least_hospitals_per_patient: int = setting(
+        1,
+        low=1,
+        help="hospitals that ε must let one patient have been at, or more; above 1 it must be for a patient",
     )
     seeded_noise: bool = setting(False, help="take part in rehearsals whose noise protects nobody")
     class_sums: str = setting(
@@ -319,6 +325,12 @@ class Policy:
                 f"{[*allowed, value]} in {POLICY_FILE} would allow it"
             )
             found.append((reason, not allowed or value in allowed, sentence))
+        most, least = stated.hospitals_moved, self.least_hospitals_per_patient
+        sentence = (
+            f"ε is stated for one {stated.unit} at {counted(most, 'hospital')}, the policy wants a "
+            f"patient at {least}; the line least_hospitals_per_patient = {most} in {POLICY_FILE} allows it"
+        )
+        found.append((Refusal.POLICY_PATIENT, most >= least, sentence))
         some = terms.secrecy.colluders  # None: the coordinator adds all noise
         sentence = (
             f"secrecy.colluders is {some}, the policy wants {self.least_colluders} at least; the line "

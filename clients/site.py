@@ -8,6 +8,7 @@ the command line in a site file of its own.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,13 +23,16 @@ from clients.policy import Policy
 from clients.state_dir import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import deal_records, fix_unit, load_study_data, records_digest
 from pate_fed.config.study import Study, read_study
-from pate_fed.data import Dataset, pool_digest, split_among_teachers, split_by_patient
+from pate_fed.data import Dataset, pool_digest, split_among_teachers
+from pate_fed.disk import write_private
 from pate_fed.errors import InputError
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import NoiseSource, noise_from_seed
 from pate_fed.protocol.messages import Refusal
 from pate_fed.secure_sum import Demands
 from pate_fed.structure.parts import search_folder
+
+_DEALING_KEY = "teachers.key"  # in a state directory
 
 Objection = tuple[Refusal, str]
 """Why a hospital refuses, with a sentence for its own log."""
@@ -156,24 +160,33 @@ class Site(BaseSite):
         return _partition(self.study)[self.number]
 
     def teacher_parts(self) -> list[NDArray[np.int64]]:
-        """Indices of this party's records, one disjoint part a teacher."""
-        mine = self.own_records()
-        teachers, seed = self.num_teachers, self.study.seed_for("split", self.seeding)
-        patients = self.own_patients()
-        if patients is not None:
-            return split_by_patient(mine, patients, num_teachers=teachers, seed=seed)
-        return split_among_teachers(mine, num_teachers=teachers, seed=seed)
+        """Indices of this party's records, one disjoint part a teacher; some may be empty."""
+        data, patients = self.dataset, None if self.own_patients() is None else self.dataset.patients
+        names = (data.private_images, data.private_labels) if patients is None else (patients,)
+        mine, key = self.own_records(), self.dealing_key()
+        return split_among_teachers(mine, *names, num_teachers=self.num_teachers, key=key)
+
+    def dealing_key(self) -> bytes:
+        """What the records are dealt to teachers by: its own, or of the seed that repeats all."""
+        if self.simulated or self.study.seed is not None:
+            return sha256(f"deal/{self.study.seed_for('split', self.seeding)}".encode()).digest()
+        path = self.state_dir / _DEALING_KEY
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(path, secrets.token_bytes(32), durable=self.durable)
+        return path.read_bytes()
 
     @property
     def num_teachers(self) -> int:
-        """Teachers of this party, at most as many as its user is ready to train."""
+        """Teachers of this party: those of the terms or, where these leave it open, what its user says.
+
+        Never by how many records there are: with one patient more every teacher could be another.
+        """
         parties = self.study.parties
-        if parties.records_per_teacher is None:
-            return parties.teachers_per_client
-        patients = self.own_patients()
-        teachers = parties.teachers_for(len(self.own_records() if patients is None else np.unique(patients)))
         ready = None if self.settings is None else self.settings.teachers
-        return teachers if ready is None else min(teachers, ready)
+        if parties.records_per_teacher is None or ready is None:
+            return parties.teachers_per_client
+        return min(parties.teachers_per_client, ready)
 
     def own_patients(self) -> NDArray[np.int64] | None:
         """Whose each of this party's records is, where a patient's are taken together; None: one by one."""

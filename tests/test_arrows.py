@@ -183,16 +183,16 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (4_500, 20),
+    "clients": (4_540, 20),
     "pate_fed": (820, 7),
-    "pate_fed/cli": (7_280, 31),
+    "pate_fed/cli": (7_290, 31),
     "pate_fed/config": (2_460, 10),
-    "pate_fed/data": (3_550, 13),
+    "pate_fed/data": (3_580, 13),
     "pate_fed/flower": (3_600, 16),
     "pate_fed/identity": (1_120, 5),
-    "pate_fed/kinds": (5_750, 22),
+    "pate_fed/kinds": (5_730, 22),
     "pate_fed/learning": (7_020, 31),
-    "pate_fed/privacy": (10_460, 36),
+    "pate_fed/privacy": (10_490, 36),
     "pate_fed/protocol": (460, 2),
     "pate_fed/report": (4_500, 14),
     "pate_fed/reproduce": (4_200, 18),

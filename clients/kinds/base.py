@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.local import check_records, kind_of, study_of
+from clients.local import check_records, kind_of
 from clients.log import HospitalLog
 from clients.site import Objection, Site
 from pate_fed.format import counted
@@ -51,8 +51,7 @@ class HospitalSide(ABC):
             InputError: they cannot be used; the error says where and why.
         """
         kind = replace(kind_of(terms), decimal=decimal)
-        parties, unit = study_of(terms).parties, terms.privacy.unit
-        return check_records(path, kind, parties=parties, unit=unit).read_as
+        return check_records(path, kind, unit=terms.privacy.unit).read_as
 
     def objection(self) -> Objection | None:
         """Why the hospital's settings do not go with the terms, with a sentence for its own log; or None."""

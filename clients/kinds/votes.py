@@ -1,17 +1,19 @@
 """Votes at a hospital: its teachers on its own disk, one file each, networks for images, forests for tables.
 
-All that vote together learnt from disjoint parts of the very same records, or one record would sway two
-votes: where records have changed since the first teacher was trained, none of them stays.
+All that vote together learnt from disjoint parts of the very same records, or one record would sway more
+votes: where records have changed since the first teacher was trained, none of them stays. Who teaches which
+follows from each patient's own number (`pate_fed.data.split_among_teachers`), so a part may be empty: its
+teacher votes by a fixed rule, which no record has a part in.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 _PARTS = "parts.sha256"
+_NO_RECORDS = b"no records\n"  # the file of a teacher that nobody taught
 _TOGETHER, _TOGETHER_GPU = 6, 256  # simulated parties trained at once: what cores' caches and a GPU like
 
 
@@ -184,6 +187,9 @@ def _missing(site: Site, anew: Callable[[int], None]) -> list[tuple[int, Path, I
         len(parts) > 1 or site.study.parties.records_per_teacher is not None
     ):
         _keep_apart(site, parts, anew)
+    for path, part in zip(paths, parts, strict=True):
+        if not len(part) and not path.exists():
+            write_private(path, _NO_RECORDS, durable=site.durable)
     numbered = enumerate(zip(paths, parts, strict=True))
     return [(number, path, part) for number, (path, part) in numbered if not path.exists()]
 
@@ -258,7 +264,7 @@ def _train_group(group: list[Site], asked: Site, anew: Callable[[int], None], *,
 
 def _keep_apart(site: Site, parts: list[Ints], anew: Callable[[int], None]) -> None:
     """Take away teachers that did not learn from these very parts, also those beyond their number."""
-    digest, dataset, note = hashlib.sha256(), site.dataset, site.state_dir / _PARTS
+    digest, dataset, note = sha256(), site.dataset, site.state_dir / _PARTS
     for part in parts:
         for array in (part, dataset.private_images[part], dataset.private_labels[part]):
             digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
@@ -394,9 +400,20 @@ _TAUGHT = _Taught(most=2**27)
 def count_votes(site: Site, inputs: NDArray[Any]) -> Ints:
     """One vote a teacher on each input: int64 (queries, classes), rows sum to the number of teachers."""
     votes = np.zeros((len(inputs), site.dataset.num_classes), dtype=np.int64)
-    for path in teacher_paths(site):
-        votes[np.arange(len(inputs)), _predict(site, path, inputs)] += 1
+    for number, path in enumerate(teacher_paths(site)):
+        untaught = path.stat().st_size == len(_NO_RECORDS) and path.read_bytes() == _NO_RECORDS
+        vote = fixed_votes(inputs, number, votes.shape[1]) if untaught else _predict(site, path, inputs)
+        votes[np.arange(len(inputs)), vote] += 1
     return votes
+
+
+def fixed_votes(inputs: NDArray[Any], number: int, num_classes: int) -> Ints:
+    """What a teacher without records votes for: a class that follows from the input and its number alone.
+
+    Another one for each input and teacher, so that such votes do not add up on one class.
+    """
+    drawn = [sha256(b"%d/" % number + np.ascontiguousarray(each).tobytes()).digest() for each in inputs]
+    return np.array([int.from_bytes(each[:8], "little") % num_classes for each in drawn], dtype=np.int64)
 
 
 def _predict(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:

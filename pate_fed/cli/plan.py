@@ -98,9 +98,10 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(
         plan,
         "--votes-moved N",
-        "teachers that one unit can sway (default 1, of a patient one a party; of a hospital, or of what is "
-        "added or removed: all teachers of a hospital)",
+        "teachers that one unit can sway (default: of a hospital all; else one at each of its hospitals, or "
+        "two where it is replaced and they have several)",
     )
+    add_option(plan, "--hospitals-per-patient N", "with --unit patient: hospitals of one patient (default 1)")
     add_option(
         plan,
         "--aggregator NAME",
@@ -172,14 +173,13 @@ def _fill(arguments: argparse.Namespace) -> None:
         InputError: the study cannot be read, or nothing gives ε.
     """
     values: dict[str, Any] = {"delta": 1e-5, "classes": 10, "unit": "record", "adjacency": "replace-one"}
-    parties = 1
+    values["hospitals_per_patient"], given = 1, arguments.hospitals_per_patient
     if arguments.config:
         from pate_fed.config.defaults import known_records
         from pate_fed.config.study import read_study
 
         study = read_study(Path(arguments.config), num_hospitals=arguments.hospitals)
         ensemble, privacy = study.ensemble(), study.privacy
-        parties = privacy.parties_moved
         values = {
             "epsilon": ensemble.budget,
             "delta": privacy.delta,
@@ -189,12 +189,14 @@ def _fill(arguments: argparse.Namespace) -> None:
             "hospitals": study.parties.num_clients,
             "teachers": ensemble.num_teachers,
             "records": known_records(study),
+            "hospitals_per_patient": privacy.hospitals_moved,
         }
     values.setdefault("teachers", arguments.hospitals if arguments.records else 250)
     for name, value in values.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
-    arguments.parties = parties if arguments.unit == PATIENT_UNIT else 1
+    if given is None and arguments.unit != PATIENT_UNIT:
+        arguments.hospitals_per_patient = 1
     if arguments.epsilon is None:
         raise InputError("--epsilon: the budget is meant, such as 1; or --config with a study")
     if arguments.records is not None and arguments.hospitals is None:
@@ -202,16 +204,14 @@ def _fill(arguments: argparse.Namespace) -> None:
 
 
 def _protection(arguments: argparse.Namespace) -> Protection:
-    from pate_fed.privacy import Protection
+    from pate_fed.config.sections import Privacy
 
+    at = arguments.hospitals_per_patient
+    privacy = Privacy(unit=arguments.unit, adjacency=arguments.adjacency, hospitals_per_patient=at)
+    known = arguments.hospitals and arguments.hospitals > 0
+    found = privacy.protection(max(1, -(-arguments.teachers // arguments.hospitals)) if known else 1)
     moved = arguments.votes_moved
-    if moved is None:
-        # As a study reckons: with one record more a hospital's teachers are all dealt other records.
-        whole = arguments.unit == "hospital" or arguments.adjacency == "add-or-remove-one"
-        known = whole and arguments.hospitals and arguments.hospitals > 0
-        moved = max(1, -(-arguments.teachers // arguments.hospitals)) if known else 1
-        moved *= arguments.parties
-    return Protection(unit=arguments.unit, adjacency=arguments.adjacency, votes_moved=moved)
+    return found if moved is None else replace(found, votes_moved=moved)
 
 
 def _sites(arguments: argparse.Namespace) -> Sites | None:

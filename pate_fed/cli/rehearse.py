@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from clients.account import Account
 from clients.kinds import side_of
-from clients.local import POOL_FILE, LocalSite, check_records, kind_of, study_of
+from clients.local import POOL_FILE, LocalSite, check_records, kind_of
 from clients.log import HospitalLog
 from clients.policy import Policy, find_policy
 from clients.state_dir import LocalSettings
@@ -178,7 +178,7 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
     if patients < _FOLDS:
         yield f"  not tried: {patients} patients are too few to leave a part of them out"
         return
-    folds = split_by_patient(everyone, rows.patients, num_teachers=_FOLDS, seed=0)
+    folds = split_by_patient(everyone, rows.patients, folds=_FOLDS, seed=0)
     alone = _tested(rows, wanted, [(np.setdiff1d(everyone, part), part) for part in folds])
     majority = float(np.bincount(rows.labels).max() / len(rows.labels))
     kind = "one model" if wanted.spec.schema is not None else f"one {QUICK} model, as a quick stand-in,"
@@ -287,8 +287,7 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
 
 def _read(arguments: argparse.Namespace, terms: Terms) -> Rows:
     kind = replace(kind_of(terms), decimal=arguments.decimal)
-    parties, unit = study_of(terms).parties, terms.privacy.unit
-    rows = check_records(Path(arguments.data), kind, parties=parties, unit=unit)
+    rows = check_records(Path(arguments.data), kind, unit=terms.privacy.unit)
     if rows.read_as:
         _show(("read as", rows.read_as))
     return rows

@@ -29,6 +29,7 @@ from pate_fed.identity.admission import ADMISSION_FILE, CONSENT_FILE, Consent, r
 from pate_fed.identity.certificates import spoken
 from pate_fed.kinds.make import make_terms
 from pate_fed.kinds.terms import Terms, require_meaningful, worst_epsilon
+from pate_fed.privacy.protection import PATIENT_UNIT
 
 
 def cost_text(terms_json: str) -> str:
@@ -156,11 +157,18 @@ def _in_two_lines(fingerprint: str) -> str:
     return f"Its fingerprint, to compare by telephone:\n{shown}"
 
 
+_NOT_LINKED = (
+    "No hospital sees where else its patients were. That nobody was at more of these hospitals is assumed, "
+    "not checked; who was is protected less."
+)
+
+
 def _cost(terms: Terms) -> tuple[tuple[str, str], ...]:
     protects, (public, coordinator) = terms.words.protects, worst_epsilon(terms)
     found = [
         ("protected", f"{protects[0].upper()}{protects[1:]}."),
         ("unit", f"{terms.privacy.unit.capitalize()} means {terms.words.unit}."),
+        *(() if terms.privacy.unit != PATIENT_UNIT else (("hospitals", _NOT_LINKED),)),
         ("public", _bound(public, terms.delta, "no bound")),
         ("coordinator", _bound(coordinator, terms.delta, "No bound: what it sees has no noise.")),
     ]
@@ -222,7 +230,7 @@ def _values(terms: Terms, *, admission: Admission | None) -> dict[str, Any]:
             "protects": words.protects,
             "unit": terms.privacy.unit,
             "unit_means": terms.words.unit,
-            "parties_per_patient": terms.privacy.parties_moved,
+            "hospitals_per_patient": terms.privacy.hospitals_moved,
             "adjacency": terms.privacy.adjacency,
             "colluders": terms.secrecy.colluders,
             "seeded": terms.seed is not None,

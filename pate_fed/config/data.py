@@ -125,13 +125,13 @@ def deal_records(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
     study = fix_unit(study, dataset)
     parts = _deal(study, dataset)
     if study.privacy.unit == PATIENT_UNIT and dataset.patients is not None:
-        most = study.privacy.parties_per_patient
+        most = study.privacy.hospitals_per_patient
         if most_parties(parts, dataset.patients) > most:
             by = study.parties.partition if dataset.owners is None else "owners"
             raise InputError(
                 f"dataset {study.data.dataset!r} with {by}: a patient is in more than "
-                f"{counted(most, 'party')}, so the ε of one patient would not hold; nothing was "
-                "asked. Give parts that keep patients together, a larger privacy.parties_per_patient, which "
+                f"{counted(most, 'party')}, so the ε of one patient would not hold; nothing was asked. "
+                "Give parts that keep patients together, a larger privacy.hospitals_per_patient, which "
                 'costs more, or privacy.unit = "record", which protects such patients less'
             )
     return parts

@@ -31,12 +31,11 @@ from pate_fed.errors import InputError
 from pate_fed.format import counted
 from pate_fed.learning import RIDGE, TABLE_STUDENTS, TABLE_TEACHERS, StudentSettings, TeacherSettings
 from pate_fed.learning.features.feature_map import FeatureSettings
-from pate_fed.privacy.protection import LEAST_PARTIES, Shares
+from pate_fed.privacy.protection import LEAST_PARTIES, Protection, Shares
 from pate_fed.structure import PART_NAME, check, refusal, same_as, setting
 
 if TYPE_CHECKING:
     from pate_fed.config.study import Study
-    from pate_fed.privacy import Protection
     from pate_fed.privacy.planning.choice import Way
     from pate_fed.privacy.planning.search import Offer, OfferSearch
 
@@ -69,7 +68,7 @@ class Ensemble:
     num_classes: int
     aggregator: str
     privacy: Privacy
-    votes_moved: int
+    protection: Protection
     shares: Shares | None = None
 
     @classmethod
@@ -88,7 +87,7 @@ class Ensemble:
             num_classes=data.num_classes or _CLASSES,
             aggregator=aggregation.aggregator,
             privacy=privacy,
-            votes_moved=privacy.votes_moved(parties.teachers_per_client),
+            protection=privacy.protection(parties.teachers_per_client),
             shares=shares,
         )
 
@@ -96,16 +95,6 @@ class Ensemble:
     def budget(self) -> float:
         """ε that is planned for."""
         return MOST_BY_DEFAULT if self.privacy.epsilon is None else self.privacy.epsilon
-
-    @property
-    def protection(self) -> Protection:
-        """What is protected, and how many votes it moves."""
-        from pate_fed.privacy import Protection
-
-        privacy = self.privacy
-        return Protection(
-            unit=privacy.planned_unit, adjacency=privacy.adjacency, votes_moved=self.votes_moved
-        )
 
     @property
     def planned_as(self) -> str:
@@ -173,7 +162,7 @@ def useful_offer(ensemble: Ensemble) -> Offer | None:
 
 def _is_too_small(ensemble: Ensemble) -> bool:
     """Whether the budget buys so few teachers far less than the useful labels, by the estimate."""
-    if ensemble.votes_moved > ensemble.num_teachers:
+    if ensemble.protection.votes_moved > ensemble.num_teachers:
         return True
     # The hospitals' own noise buys fewer labels than the coordinator's.
     guess = _search(ensemble).guess(ensemble.planned_as, ensemble.budget)
@@ -189,7 +178,7 @@ def affordable_offer(ensemble: Ensemble) -> Offer | None:
     """
     from pate_fed.privacy.planning.hospital_noise import SharesSearch, refused_shares
 
-    if ensemble.votes_moved > ensemble.num_teachers:
+    if ensemble.protection.votes_moved > ensemble.num_teachers:
         return None
     search, shares = _search(ensemble), ensemble.shares
     if shares is None:

@@ -16,7 +16,17 @@ from pate_fed.config.trust import MOST_PARTIES, fit_noise
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema, is_scheme
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
-from pate_fed.privacy.protection import LABEL, PATIENT_UNIT, QUORUM, RECORD_UNIT, UNITS, Shares
+from pate_fed.privacy.protection import (
+    ADJACENCIES,
+    HOSPITAL_UNIT,
+    LABEL,
+    PATIENT_UNIT,
+    QUORUM,
+    RECORD_UNIT,
+    UNITS,
+    Protection,
+    Shares,
+)
 from pate_fed.structure import PART_NAME, check, entries, refusal, setting
 
 # The section of a study that people read before they accept it.
@@ -67,8 +77,9 @@ MOST_CLASSES = 100_000
 class Parties:
     """Who takes part. `quorum` is the least share of `num_clients` that must answer a batch.
 
-    With `records_per_teacher` a party has as many teachers as its size allows, at least one and at most
-    `teachers_per_client`; the noise and T are set for the most that there can be.
+    With `records_per_teacher` a hospital itself says, before its records are read, how many teachers it has,
+    at least one and at most `teachers_per_client`; it is proposed one for so many. The noise and T are set
+    for the most that there can be.
     """
 
     num_clients: int = setting(
@@ -87,7 +98,7 @@ class Parties:
     )
     records_per_teacher: int | None = setting(
         None,
-        help="a teacher for so many records (patients, where these are named), up to teachers_per_client",
+        help="hospitals choose up to teachers_per_client; one for so many records (or patients) is proposed",
         low=1,
         high=MOST_INPUTS,
     )
@@ -120,15 +131,14 @@ class Parties:
         """Teachers in the whole federation, the most that there can be."""
         return self.num_clients * self.teachers_per_client
 
-    def teachers_for(self, patients: int) -> int:
-        """Teachers of a party with so many patients.
+    def proposed_teachers(self, units: int) -> int:
+        """Teachers that are proposed to a hospital with so many records, or patients.
 
-        The number of patients decides, not that of records: one patient's records that are replaced by
-        more or fewer leave the number of teachers, and every other teacher, as they are.
+        A proposal alone: were it followed unasked, one patient more could change every teacher.
         """
         if self.records_per_teacher is None:
             return self.teachers_per_client
-        return max(1, min(self.teachers_per_client, patients // self.records_per_teacher))
+        return max(1, min(self.teachers_per_client, units // self.records_per_teacher))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -467,15 +477,15 @@ class Privacy:
         help="whose presence is hidden: one record, all of a patient's or all of a hospital's; of private "
         "labels one label; auto: patient where the data name patients, else record",
     )
-    parties_per_patient: int = setting(
+    hospitals_per_patient: int = setting(
         1,
-        help="with unit = patient, in a simulation: parties that hold records of one patient at most",
+        help="with unit = patient: hospitals that one patient was at, at most; checked in a simulation",
         low=1,
         high=MOST_PARTIES,
     )
     adjacency: str = setting(
         "replace-one",
-        choices=("replace-one", "add-or-remove-one"),
+        choices=ADJACENCIES,
         help="what neighbours differ in: a unit is another, or is not there",
     )
     sanitise: bool = setting(
@@ -489,8 +499,8 @@ class Privacy:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.parties_per_patient > 1 and self.unit not in (AUTO, PATIENT_UNIT):
-            raise refusal(self, "parties_per_patient", f'1, or unit = "{PATIENT_UNIT}", is meant')
+        if self.hospitals_per_patient > 1 and self.unit not in (AUTO, PATIENT_UNIT):
+            raise refusal(self, "hospitals_per_patient", f'1, or unit = "{PATIENT_UNIT}", is meant')
 
     @property
     def by_patient(self) -> bool:
@@ -502,19 +512,29 @@ class Privacy:
         """The unit that is planned for while only own data could tell: a patient there costs as a record."""
         if self.unit != AUTO:
             return self.unit
-        return PATIENT_UNIT if self.parties_per_patient > 1 else RECORD_UNIT
+        return PATIENT_UNIT if self.hospitals_per_patient > 1 else RECORD_UNIT
 
     @property
-    def parties_moved(self) -> int:
-        """Parties that one unit can sway."""
-        return self.parties_per_patient if self.unit in (AUTO, PATIENT_UNIT) else 1
+    def hospitals_moved(self) -> int:
+        """Hospitals that one unit can sway."""
+        return self.hospitals_per_patient if self.unit in (AUTO, PATIENT_UNIT) else 1
 
     def votes_moved(self, teachers_per_client: int) -> int:
-        """Teachers that one unit can sway: replaced, a record or patient one a party, a hospital all its own.
+        """Teachers that one unit can sway: a hospital all its own, a record or patient those it teaches.
 
-        So does one that is added or removed: a party's records, or patients, are dealt to its teachers by
-        how many there are (`pate_fed.data.split_by_patient`), so with another number every teacher gets
-        other ones.
+        That is one at each hospital (`pate_fed.data.split_among_teachers`). One that is replaced by another
+        may take the place of one that taught another teacher: then two.
         """
-        dealt_anew = self.unit == "hospital" or self.adjacency == "add-or-remove-one"
-        return self.parties_moved * (teachers_per_client if dealt_anew else 1)
+        if self.unit == HOSPITAL_UNIT:
+            return teachers_per_client
+        parts = 2 if self.adjacency == ADJACENCIES[0] else 1
+        return self.hospitals_moved * min(parts, teachers_per_client)
+
+    def protection(self, teachers_per_client: int) -> Protection:
+        """The neighbouring relation of votes: the unit, the adjacency, and how many votes move."""
+        return Protection(
+            unit=self.planned_unit,
+            adjacency=self.adjacency,
+            votes_moved=self.votes_moved(teachers_per_client),
+            hospitals=self.hospitals_moved,
+        )

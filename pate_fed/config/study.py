@@ -91,17 +91,14 @@ class Study:
             )
 
     def _check_unit(self) -> None:
-        """A patient is a unit where patients are named; their parties are compared where one process can."""
-        named, unit, most = self.data.names_patients, self.privacy.unit, self.privacy.parties_per_patient
+        """A patient is a unit where patients are named, and is at no more hospitals than there are."""
+        named, unit, most = self.data.names_patients, self.privacy.unit, self.privacy.hospitals_per_patient
         if unit not in (AUTO, *UNITS):
             raise refusal(self, "privacy.unit", f"{', '.join((AUTO, *UNITS))} is meant")
         self.with_unit(named)
-        for holds, wanted in (
-            (not self.data.from_files, "1 is meant: each file names patients in its own way"),
-            (most <= self.parties.num_clients, f"at most {self.parties.num_clients}, the parties, is meant"),
-        ):
-            if most > 1 and not holds:
-                raise refusal(self, "privacy.parties_per_patient", wanted)
+        if most > self.parties.num_clients:
+            wanted = f"at most {self.parties.num_clients}, the hospitals, is meant"
+            raise refusal(self, "privacy.hospitals_per_patient", wanted)
 
     def _check_sums(self) -> None:
         """Sums leave hospitals under masks only, and are all that a study releases."""
@@ -207,11 +204,11 @@ class Study:
         """The same with its unit fixed: a patient where patients are `named`; None: not known yet.
 
         Raises:
-            InputError: the unit patient, or several parties of one, where nothing names patients.
+            InputError: the unit patient, or several hospitals of one, where nothing names patients.
         """
-        unit, most = self.privacy.unit, self.privacy.parties_per_patient
+        unit, most = self.privacy.unit, self.privacy.hospitals_per_patient
         if named is False and (unit == PATIENT_UNIT or most > 1):
-            key = "privacy.unit" if unit == PATIENT_UNIT else "privacy.parties_per_patient"
+            key = "privacy.unit" if unit == PATIENT_UNIT else "privacy.hospitals_per_patient"
             wanted = "record or hospital" if unit == PATIENT_UNIT else "1"
             raise refusal(self, key, f"{wanted} is meant: nothing in these data names patients")
         if unit != AUTO or named is None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.dataset import Dataset, pool_digest
+from pate_fed.data.partition import patient_numbers
 from pate_fed.data.pictures import (
     DICOM_SUFFIXES,
     PICTURE_SUFFIXES,
@@ -113,8 +114,8 @@ def dataset_from_files(
         check_mixed(pool, public.labels, asked, spec.classes)
     empty = Rows(public.inputs[:0], public.labels[:0], public.patients[:0])
     # A file's numbers are its own: one patient's in two files are two patients'.
-    starts = np.cumsum([0, *(1 + int(each.patients.max(initial=-1)) for each in parts)])
-    patients = [each.patients + start for each, start in zip(parts, starts, strict=False)]
+    marks = patient_numbers([f"file {number}" for number in range(len(parts))])
+    patients = [each.patients ^ mark for each, mark in zip(parts, marks, strict=True)]
     named = bool(parts) and all(each.named for each in parts)
     return Dataset(
         name=name,
@@ -265,7 +266,7 @@ def _patients_of(files: Sequence[tuple[Path, int]], patients: Sequence[str]) -> 
     for (file, _), patient in zip(files, patients, strict=True):
         if not patient:
             raise InputError(f"{file}: has no PatientID, and others have; give every file its patient's")
-    return np.unique(patients, return_inverse=True)[1].astype(np.int64)
+    return patient_numbers(patients)
 
 
 def _mixed(rows: Rows) -> Rows:

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.data.dataset import Dataset, pool_digest
 from pate_fed.data.files import check_mixed, not_kept
+from pate_fed.data.partition import patient_numbers
 from pate_fed.data.table import LARGEST, UNLABELLED
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
@@ -198,7 +199,7 @@ def _patients(given: Any, what: str, count: int) -> NDArray[np.int64] | None:
         return _each(found, what, count)
     if found.shape != (count,) or found.dtype.kind not in "US":
         raise InputError(f"{what} is {found.dtype} {found.shape}: {count} numbers or names are meant")
-    return np.unique(found, return_inverse=True)[1].astype(np.int64)
+    return patient_numbers(found.astype(str).tolist())
 
 
 def from_torchvision(private: Any, public: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ are disjoint without a word between them. It depends on nothing but NumPy's raw 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from hashlib import sha256
+from collections.abc import Callable, Sequence
+from hashlib import blake2b, sha256
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,8 @@ from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
 Indices = NDArray[np.int64]
+
+_KEY = 16, blake2b.MAX_KEY_SIZE  # bytes of a key by which records are dealt
 
 
 def partition(
@@ -63,11 +65,13 @@ def deal_patients(
     """Deal records out so that no patient is in two parts: `deal(labels, parties, seed)` deals patients.
 
     A patient counts as of its records' most frequent class. Equal numbers in `patients` (n,) are one patient.
+    Patients are dealt by where they stand in the data, so that another one in one's place moves no third.
 
     Raises:
         InputError: more parties than patients.
     """
-    names, owner = np.unique(patients, return_inverse=True)
+    names, first, owner = np.unique(patients, return_index=True, return_inverse=True)
+    owner = np.argsort(np.argsort(first))[owner]
     if num_parties > len(names):
         raise InputError(
             f"{num_parties} parties for {len(names)} patients: every party needs a patient of its own"
@@ -83,6 +87,18 @@ def deal_patients(
     return [np.flatnonzero(part_of[owner] == party) for party in range(num_parties)]
 
 
+def patient_numbers(names: Sequence[str]) -> Indices:
+    """A number for each patient, int64 (n,), which follows from the patient's own name and nobody else's.
+
+    Two names of 2³² have one number by chance; they then count as one patient.
+    """
+    known = {
+        name: int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
+        for name in set(names)
+    }
+    return np.array([known[name] for name in names], dtype=np.int64)
+
+
 def is_scheme(text: str) -> bool:
     """Whether it names a way in which `partition` deals records out."""
     try:
@@ -92,62 +108,75 @@ def is_scheme(text: str) -> bool:
     return True
 
 
-def split_among_teachers(indices: ArrayLike, *, num_teachers: int, seed: int) -> list[Indices]:
-    """Split one party's records at random among its teachers, in parts of equal size (±1).
+def split_among_teachers(
+    indices: ArrayLike, *names: NDArray[np.generic], num_teachers: int, key: bytes
+) -> list[Indices]:
+    """Split one party's records among its teachers by a keyed hash of what names each record's unit.
 
-    Which teacher gets a record follows from its place and the number of records: one that is replaced is in
-    one part, one that is added or removed may change every part.
+    Which teacher gets a record follows from its own names, the key and the number of teachers, and from no
+    other record. So a unit that comes or goes changes one part, and one that is replaced by another at most
+    two: the old one's and the new one's. Parts are of about equal size; some may be empty.
+
+    Args:
+        indices: `(n,)` the party's records, as places in `names`.
+        names: arrays whose rows at a place name the unit: whose the record is, where patients are taken
+            together; else all that the record is, inputs and label.
+        num_teachers: number of parts.
+        key: 16 to 64 bytes, the party's own, which no record has a part in (BLAKE2b's key).
 
     Returns:
-        One ascending `int64` array a teacher: disjoint, together all of `indices`, none empty.
+        One `int64` array a teacher, in the order of `indices`: disjoint, together all of them.
 
     Raises:
-        InputError: no teacher, or more teachers than records.
+        InputError: no teacher, or a key of another length.
     """
     values = np.asarray(indices, dtype=np.int64)
-    _check_count(num_teachers, len(values), one="teacher", many="teachers")
-    order = _shuffled(len(values), f"teachers/{seed}")
-    return [np.sort(values[part]) for part in np.array_split(order, num_teachers)]
+    if num_teachers < 1:
+        raise InputError(f"the number of teachers is {num_teachers}: at least 1 is needed")
+    if not _KEY[0] <= len(key) <= _KEY[1]:
+        raise InputError(f"a key of {len(key)} bytes: {_KEY[0]} to {_KEY[1]} are meant")
+    if num_teachers == 1:
+        return [values]
+    owner = np.empty(len(values), dtype=np.int64)
+    for place, index in enumerate(values.tolist()):
+        state = blake2b(digest_size=8, key=key)
+        for each in names:
+            row = each[index]
+            state.update(row.astype(row.dtype.newbyteorder("<"), copy=False).tobytes())
+        owner[place] = int.from_bytes(state.digest(), "little") % num_teachers
+    return [values[owner == teacher] for teacher in range(num_teachers)]
 
 
-def split_by_patient(
-    indices: ArrayLike, patients: ArrayLike, *, num_teachers: int, seed: int
-) -> list[Indices]:
-    """Split one party's records among its teachers so that no patient is in two parts.
+def split_by_patient(indices: ArrayLike, patients: ArrayLike, *, folds: int, seed: int) -> list[Indices]:
+    """Split records into parts of equally many patients (±1), none in two, to try a model out in turn.
 
-    Patients are dealt at random, equally many (±1) to every teacher. Who gets a patient follows from the
-    patient's place among all of them in the order of `patients`, and from how many there are: neither what
-    anyone's records say nor how many there are of a patient moves another patient's. So one patient's records
-    that are replaced by any others, more or fewer, are in one part; a patient who comes or goes may change
-    every part.
+    Which part a patient is in follows from all patients, so this is for what does not leave a hospital; its
+    teachers' parts are `split_among_teachers`.
 
     Args:
         indices: `(n,)` the party's records.
         patients: `(n,)`, equal for records of one patient.
-        num_teachers: number of parts.
+        folds: number of parts.
         seed: equal seeds give equal parts.
 
     Returns:
-        One ascending `int64` array a teacher: disjoint, together all of `indices`, none empty.
+        One ascending `int64` array a part: disjoint, together all of `indices`, none empty.
 
     Raises:
-        InputError: no teacher, or more teachers than patients.
+        InputError: no part, or more parts than patients.
     """
     values = np.asarray(indices, dtype=np.int64)
     names, owner = np.unique(np.asarray(patients), return_inverse=True)
-    if num_teachers > len(names):
-        raise InputError(
-            f"{num_teachers} teachers for {len(names)} patients: every teacher needs a patient of its own"
-        )
-    dealt = split_among_teachers(np.arange(len(names)), num_teachers=num_teachers, seed=seed)
-    return [np.sort(values[np.isin(owner, part)]) for part in dealt]
+    _check_count(folds, len(names), one="part", many="parts", of="patients")
+    order = _shuffled(len(names), f"teachers/{seed}")
+    return [np.sort(values[np.isin(owner, part)]) for part in np.array_split(order, folds)]
 
 
-def _check_count(count: int, records: int, *, one: str, many: str) -> None:
+def _check_count(count: int, units: int, *, one: str, many: str, of: str = "records") -> None:
     if count < 1:
         raise InputError(f"the number of {many} is {count}: at least 1 is needed")
-    if count > records:
-        raise InputError(f"{count} {many} for {records} records: every {one} needs at least one record")
+    if count > units:
+        raise InputError(f"{count} {many} for {units} {of}: every {one} needs at least one")
 
 
 def _alpha(scheme: str) -> float | None:

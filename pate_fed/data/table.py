@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.csv_file import CsvFile
+from pate_fed.data.partition import patient_numbers
 from pate_fed.data.schema import Schema, is_missing_word, number_in
 from pate_fed.errors import InputError
 
@@ -185,12 +186,10 @@ class _RowReader:
         """
         if not self._inputs:
             raise InputError(f"{self.file.path}: holds no rows under its header")
-        # Numbered by name: in the order of their rows, a patient's number would follow from others' rows.
-        named = np.unique(self._patients, return_inverse=True)[1] if self._patients else None
-        owners = np.arange(len(self._inputs)) if named is None else named
-        labels = np.array(self._labels, dtype=np.int64)
-        patients, read_as = owners.astype(np.int64), self.file.described()
-        return Rows(np.array(self._inputs), labels, patients, read_as, named=named is not None)
+        # Numbered by name alone: by their order, a patient's number would follow from others.
+        named, labels = bool(self._patients), np.array(self._labels, dtype=np.int64)
+        patients = patient_numbers(self._patients) if named else np.arange(len(labels), dtype=np.int64)
+        return Rows(np.array(self._inputs), labels, patients, self.file.described(), named=named)
 
     def _encode(self, text: str, values: _Names, where: str) -> list[float]:
         if values.values:

@@ -27,7 +27,7 @@ from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, T
 from pate_fed.learning.teachers.own import try_own
 from pate_fed.privacy.mechanisms.class_sums import SumShape
 from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
-from pate_fed.privacy.protection import LABEL, LEAST_PARTIES, Protection
+from pate_fed.privacy.protection import LABEL, LEAST_PARTIES
 from pate_fed.structure.parts import PartIdentity, load_part, part_identity
 
 if TYPE_CHECKING:
@@ -173,11 +173,7 @@ def study_mechanism(study: Study, *, num_classes: int) -> OwnMechanism | None:
         load_part(given.aggregator, "aggregator"),
         classes=num_classes,
         num_teachers=parties.num_teachers,
-        protection=Protection(
-            unit=privacy.unit,
-            adjacency=privacy.adjacency,
-            votes_moved=privacy.votes_moved(parties.teachers_per_client),
-        ),
+        protection=privacy.protection(parties.teachers_per_client),
         parameters=dict(given.parameters),
         identity=part_identity(given.aggregator, "aggregator"),
     )
@@ -266,9 +262,6 @@ def _check_models(study: Study, dataset: Dataset) -> None:
 
 
 def _check_private(study: Study, dataset: Dataset) -> None:
-    if study.parties.records_per_teacher is not None:
-        _check_parts(study, dataset, least=1)
-        return
     records, teachers = len(dataset.private_labels), study.parties.num_teachers
     if teachers > records:
         raise InputError(

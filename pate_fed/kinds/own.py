@@ -92,8 +92,8 @@ class OwnTerms(KindTerms):
         yield "secrecy.secure_sum", terms.secure_sum, "true: answers leave hospitals under masks only"
         same = (claim.unit, claim.adjacency, claim.votes_moved) == (privacy.unit, privacy.adjacency, 1)
         yield "asks.claim", same, "a curve for the study's own unit and adjacency"
-        alone = privacy.parties_moved == 1  # how far several parties' answers move together is not known
-        yield "privacy.parties_per_patient", alone, "1: of a kind of your own no bound for several parties"
+        alone = privacy.hospitals_moved == 1  # how far several hospitals' answers move together is not known
+        yield "privacy.hospitals_per_patient", alone, "1: no bound of a kind of your own for several"
         yield "privacy.sanitise", not privacy.sanitise, "false: it is of votes alone"
 
     @property
@@ -203,12 +203,12 @@ def protection_by(privacy: Privacy) -> Protection:
     """Whom a study protects; how far such a one moves an answer is the code's own to reckon.
 
     Raises:
-        InputError: a patient in several parties: the claim is for one party's answer.
+        InputError: a patient at several hospitals: the claim is for one's answer.
     """
-    if privacy.parties_moved > 1:
+    if privacy.hospitals_moved > 1:
         raise InputError(
-            f"privacy.parties_per_patient is {privacy.parties_per_patient}: of a kind of your own no bound "
-            "is known for a patient in several parties; 1 is meant"
+            f"privacy.hospitals_per_patient is {privacy.hospitals_per_patient}: of a kind of your own no "
+            "bound is known for a patient at several hospitals; 1 is meant"
         )
     return Protection(unit=privacy.unit, adjacency=privacy.adjacency)
 

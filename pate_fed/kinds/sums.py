@@ -175,9 +175,9 @@ def sum_mechanism(terms: Terms) -> SumMechanism:
 
 
 def protection_by(privacy: Privacy, most: int | None) -> Protection:
-    """What is protected: a record, a patient at as many parties as are declared, or a hospital's sum as cut.
+    """What is protected: a record, a patient at as many hospitals as are said, or a hospital's sum as cut.
 
-    `most` is to how many records' length that is. A patient adds one such length at each of its parties.
+    `most` is to how many records' length that is. A patient adds one such length at each of its hospitals.
 
     Raises:
         InputError: the unit hospital, whose sum nothing bounds.
@@ -187,8 +187,9 @@ def protection_by(privacy: Privacy, most: int | None) -> Protection:
             "sums.most_records: with the unit hospital a number is meant, to whose length a hospital's whole "
             "sum is cut; else nothing bounds what it adds"
         )
-    moved = most if privacy.unit == "hospital" and most is not None else privacy.parties_moved
-    return Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=moved)
+    at = privacy.hospitals_moved
+    moved = most if privacy.unit == "hospital" and most is not None else at
+    return Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=moved, hospitals=at)
 
 
 def sum_noise(

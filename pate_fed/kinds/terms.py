@@ -78,8 +78,8 @@ class Terms(Agreed):
 
     def __post_init__(self) -> None:
         check(self)
-        noisy, shape = self.adds_noise, self.image_shape
-        features = self.table.num_features if self.table is not None else None
+        few, noisy = self.privacy.hospitals_moved <= self.num_clients, self.adds_noise
+        shape, features = self.image_shape, self.table.num_features if self.table is not None else None
         for name, fits, wanted in (
             ("least_clients", self.least_clients <= self.num_clients, f"at most {self.num_clients}"),
             ("image_shape", len(shape) in (1, 2, 3), "height, width and channels, or a row's length"),
@@ -93,7 +93,7 @@ class Terms(Agreed):
                 self._may_name_patients,
                 "record or hospital: the table names no patients; that",
             ),
-            ("privacy.parties_per_patient", self._compares_parties, "1, or the parties at most"),
+            ("privacy.hospitals_per_patient", few, f"at most {self.num_clients}, the hospitals,"),
             ("privacy.delta", bool(self.delta) != self.asks.noisy_alone, "δ, unless ε holds without,"),
             ("sigma_party", noisy == (self.sigma_party is not None), "noise, if hospitals add it,"),
             ("secrecy.colluders", noisy == (self.secrecy.colluders is not None), "a number, if they do,"),
@@ -108,12 +108,6 @@ class Terms(Agreed):
         """Whether records can say whose they are, where the unit is a patient; without a table they may."""
         named = self.table is None or self.table.patient is not None
         return named or self.privacy.unit != PATIENT_UNIT
-
-    @property
-    def _compares_parties(self) -> bool:
-        """Whether one process can tell in how many parties a patient is, where that is more than one."""
-        most = self.privacy.parties_per_patient
-        return most == 1 or (self.table is None and most <= self.num_clients)
 
     # What is asked.
 

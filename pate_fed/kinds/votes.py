@@ -227,7 +227,7 @@ class VoteTerms(KindTerms):
             yield self.claim.assumption
         most = self.teachers_per_client
         if self.teacher_part is not None and (
-            together or terms.privacy.votes_moved(most) < most * terms.privacy.parties_moved
+            together or terms.privacy.votes_moved(most) < most * terms.privacy.hospitals_moved
         ):
             yield Assumption(kind=TEACHER, part=self.teacher_part)
 
@@ -293,9 +293,7 @@ def make_interactive(terms: Terms) -> InteractiveGNMax | None:
 
 def protection_of(terms: Terms) -> Protection:
     """What is protected, and how many votes it moves."""
-    privacy = terms.privacy
-    moved = privacy.votes_moved(VoteTerms.of(terms).teachers_per_client)
-    return Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=moved)
+    return terms.privacy.protection(VoteTerms.of(terms).teachers_per_client)
 
 
 def noise_share(aggregation: Aggregation, secrecy: TrustModel, least_clients: int) -> float:

@@ -13,7 +13,6 @@ from pate_fed.config.defaults import MOST_BY_DEFAULT, USEFUL_LABELS, Ensemble, a
 from pate_fed.errors import InputError
 from pate_fed.format import counted, epsilon_text, share_text
 from pate_fed.kinds.words import ALSO, Against, AtHome, Facts, Words, fixed_by
-from pate_fed.privacy import Protection
 from pate_fed.privacy.planning.vote_model import VoteModel, assumed_votes
 from pate_fed.privacy.protection import LEAST_PARTIES
 
@@ -48,13 +47,13 @@ class VoteWords(Words):
         parts = "It learns from all your records."
         one = "patient" if terms.names_patients else "record"
         if count > 1:
-            parts = f"Each learns from an equal part of your {one}s. No {one} teaches two."
+            parts = f"Each learns from a part of your {one}s of about equal size. No {one} teaches two."
             parts += "" if terms.names_patients else " A patient with several records may."
         number = f"{count} at your hospital, {terms.num_teachers} in the study."
         if votes.records_per_teacher is not None:
             number = (
-                f"One for every {votes.records_per_teacher} of your {one}s, at most {count}; at most "
-                f"{terms.num_teachers} in the study."
+                f"{count}, or fewer by --teachers, chosen before your records are read. One for "
+                f"every {votes.records_per_teacher} {one}s is proposed. At most {terms.num_teachers} in all."
             )
         return (
             ("number", number),
@@ -85,9 +84,7 @@ class VoteWords(Words):
     def _sum_of_row(self) -> str:
         if self.votes.records_per_teacher is None:
             return f"{self.votes.teachers_per_client}"
-        one = "patient" if self.terms.names_patients else "record"
-        told = f", which tells the coordinator roughly how many {one}s you have"
-        return f"the number of your teachers{'' if self.terms.secure_sum else told}"
+        return f"the number of your teachers{'' if self.terms.secure_sum else ', which the coordinator sees'}"
 
     @property
     def sees(self) -> Facts:
@@ -105,9 +102,7 @@ class VoteWords(Words):
     @property
     def protects(self) -> str:
         """The unit, the adjacency, and how many votes move."""
-        privacy = self.terms.privacy
-        moved = privacy.votes_moved(self.votes.teachers_per_client)
-        return Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=moved).text()
+        return self.terms.privacy.protection(self.votes.teachers_per_client).text()
 
     @property
     def caps(self) -> Facts:
@@ -169,7 +164,7 @@ class VoteWords(Words):
                 num_classes=terms.num_classes,
                 aggregator="confident-gnmax",
                 privacy=privacy,
-                votes_moved=privacy.votes_moved(votes.teachers_per_client),
+                protection=privacy.protection(votes.teachers_per_client),
             )
         )
         labels, budget = offer.answered if offer else 0, epsilon_text(privacy.epsilon or MOST_BY_DEFAULT)
@@ -178,8 +173,8 @@ class VoteWords(Words):
                 f"{counted(teachers, 'teacher')} can have {labels} labels at ε={budget}: leave out noise, "
                 "threshold and counts, give --epsilon, or see pate-fed plan"
             )
-        # More teachers a hospital make no unit sway more votes.
-        alone = privacy.votes_moved(2) == privacy.votes_moved(1)
+        # With more teachers a hospital no unit sways more votes than with two.
+        alone = privacy.votes_moved(3) == privacy.votes_moved(2)
         more = "a larger --teachers-per-client (smaller disjoint parts), " if alone else ""
         few = terms.num_clients < LEAST_PARTIES
         sums = "" if few else "class sums (--aggregator class-sums --secure-sum), "
@@ -239,7 +234,8 @@ class VoteWords(Words):
         terms, votes = self.terms, self.votes
         each = f"{votes.teachers_per_client:,}"
         if votes.records_per_teacher is not None:
-            each = f"1 to {each}, one for {counted(votes.records_per_teacher, 'record')}"
+            proposed = counted(votes.records_per_teacher, "record")
+            each = f"1 to {each}, as each said before; one for {proposed} was proposed"
         parties: Facts = (
             ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in every batch"),
             ("Teachers a hospital", f"{each} ({votes.teacher.name})"),

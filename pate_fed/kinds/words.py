@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pate_fed.format import counted
-from pate_fed.privacy.protection import MEANING
+from pate_fed.privacy.protection import MEANING, PATIENT_UNIT
 from pate_fed.structure import to_plain
 
 if TYPE_CHECKING:
@@ -101,9 +101,11 @@ class Words(ABC):
     def unit(self) -> str:
         """Whom ε is stated for, and what that means."""
         privacy = self.terms.privacy
-        most = privacy.parties_moved
-        more = f", at up to {most:,} of them" if most > 1 else ""
-        return MEANING.get(privacy.unit, "one record's label") + more
+        meant, most = MEANING.get(privacy.unit, "one record's label"), privacy.hospitals_moved
+        if privacy.unit != PATIENT_UNIT:
+            return meant
+        at = "one of these hospitals only" if most == 1 else f"up to {most:,} of these hospitals"
+        return f"{meant}, for patients who were at {at}"
 
     @property
     def trains(self) -> Facts:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count
@@ -38,10 +39,10 @@ ADJACENCIES = ("replace-one", "add-or-remove-one")
 class Protection:
     """Neighbouring relation: the unit that two data sets differ in, and how many votes it moves.
 
-    `votes_moved` is the number of teachers that one unit can sway: 1 for a record in one teacher's part, K
-    for a hospital with K teachers, k for a patient present in k parts, K too for a record or patient whose
-    coming or going deals all of a hospital's records to its K teachers anew. Where it is above 1 Gaussian
-    RDP grows by its square and pure ε by itself.
+    `votes_moved` is the number of teachers that one unit can sway: K for a hospital with K teachers; for a
+    record or patient 1 at each hospital, and 2 where another one in its place may teach another teacher.
+    Where it is above 1 Gaussian RDP grows by its square and pure ε by itself. `hospitals` is how many a
+    patient was at, at most.
 
     The unit "label" is for features that are public: one record's label is replaced (label DP).
     """
@@ -49,6 +50,7 @@ class Protection:
     unit: str = "record"
     adjacency: str = "replace-one"
     votes_moved: int = 1
+    hospitals: int = 1
 
     def __post_init__(self) -> None:
         if self.unit not in (*UNITS, "label"):
@@ -58,10 +60,18 @@ class Protection:
         moved = check_count("votes_moved", self.votes_moved, least=1)
         if moved > 10**9:
             raise InputError(f"votes_moved={moved}: must be at most 10^9")
+        hospitals = check_count("hospitals", self.hospitals, least=1)
+        if hospitals > 1 and (self.unit != PATIENT_UNIT or hospitals > moved):
+            raise InputError(f"hospitals={hospitals}: 1, or of a patient at most its {moved} votes, is meant")
         if self.unit == "label" and (self.adjacency, moved) != ("replace-one", 1):
             raise InputError("unit='label': one label is replaced, and moves one vote")
         # A NumPy number would be spelt differently in the ledger.
         object.__setattr__(self, "votes_moved", moved)
+        object.__setattr__(self, "hospitals", hospitals)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ledgers have it: one hospital is not named, as in those of earlier versions."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("hospitals", 1)}
 
     @property
     def votes_vanish(self) -> bool:
@@ -87,12 +97,6 @@ class Protection:
         """Sensitivity of the largest total, in votes."""
         return self.votes_moved
 
-    def parties(self, teachers_each: int) -> int:
-        """Parties of one patient that it reckons with, where each has so many teachers at most."""
-        if self.unit != PATIENT_UNIT:
-            return 1
-        return -(-self.votes_moved // (1 if self.adjacency == "replace-one" else teachers_each))
-
     def text(self) -> str:
         """The unit and the adjacency as part of a sentence."""
         if self.unit == "label":
@@ -103,7 +107,8 @@ class Protection:
             effect = "appears or disappears" if self.votes_vanish else "moves"
         else:
             effect = "appear or disappear" if self.votes_vanish else "move"
-        return f"one {self.unit} {verb} ({votes} of a query {effect})"
+        where = "" if self.hospitals == 1 else f" at each of up to {self.hospitals:,} hospitals"
+        return f"one {self.unit} {verb}{where} ({votes} of a query {effect})"
 
 
 RECORD = Protection()

@@ -76,6 +76,10 @@ class Refusal(Enum):
     POLICY_ADJACENCY = (
         "refused by the hospital's policy: ε is stated for neighbours (privacy.adjacency) not on its list"
     )
+    POLICY_PATIENT = (
+        "refused by the hospital's policy: ε is stated for patients of too few hospitals; a larger "
+        "privacy.hospitals_per_patient counts more of them"
+    )
     POLICY_COLLUDERS = (
         "refused by the hospital's policy: ε reckons with too few hospitals that tell the coordinator their "
         "noise; a larger secrecy.colluders counts more of them"

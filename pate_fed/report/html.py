@@ -180,7 +180,7 @@ def _not_promised(result: RunResult) -> str:
         told.append(f"Against the coordinator there is no bound: it sees {study.coordinator_sees}.")
     privacy = study.terms.privacy
     if privacy.unit == PATIENT_UNIT:
-        several = f"more than {privacy.parties_moved:,}" if privacy.parties_moved > 1 else "several"
+        several = f"more than {privacy.hospitals_moved:,}" if privacy.hospitals_moved > 1 else "several"
         told.append(f"A patient with records at {several} hospitals is protected less.")
     elif privacy.unit == RECORD_UNIT:
         several = "several records" if study.words.records_apart else "records at several hospitals"

@@ -81,7 +81,7 @@ def _unit(terms: Terms | LabelStudyRecord) -> dict[str, Any]:
         return {}
     privacy, named = terms.privacy, terms.table is not None and terms.table.patient is not None
     if privacy.unit == PATIENT_UNIT:
-        return {"unit_means": terms.words.unit, "parties_per_patient": privacy.parties_per_patient}
+        return {"unit_means": terms.words.unit, "hospitals_per_patient": privacy.hospitals_per_patient}
     return {"unit_means": terms.words.unit} if named else {}
 
 

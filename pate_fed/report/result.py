@@ -134,7 +134,7 @@ class LabelStudyRecord(_Record):
         return self
 
     @property
-    def parties_moved(self) -> int:
+    def hospitals_moved(self) -> int:
         """A label is at one hospital."""
         return 1
 

@@ -14,7 +14,7 @@ from builders import make_terms
 
 from pate_fed.cli.main import main
 from pate_fed.config.options import add_study_options, study_from_arguments
-from pate_fed.privacy import RECORD, ConfidentGNMax, capped_cost_epsilon
+from pate_fed.privacy import ConfidentGNMax, Protection, capped_cost_epsilon
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 
 SMALL = ("--teachers", "20", "--classes", "3", "--max-queries", "400")
@@ -65,7 +65,8 @@ def test_plan_prints_the_command_that_runs_its_best_offer(capsys: pytest.Capture
     size = {"num_teachers": 60, "num_classes": 10}
     offered = ConfidentGNMax(**size, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
     labels, asked = study.queries.labels or 0, study.queries.max_queries or 0
-    assert 2.97 < capped_cost_epsilon(offered.cost(asked, labels, RECORD), 1e-5) <= 3
+    two = Protection(votes_moved=2)  # five teachers a hospital: the old one's and the new one's
+    assert 2.97 < capped_cost_epsilon(offered.cost(asked, labels, two), 1e-5) <= 3
     # The study's own ledger guarantees it, and its caps keep the budget, so that nothing stops it before.
     terms = make_terms(
         num_clients=12,
@@ -78,7 +79,7 @@ def test_plan_prints_the_command_that_runs_its_best_offer(capsys: pytest.Capture
         epsilon=study.privacy.epsilon,
     )
     fixed = terms.ledger_terms(noise="n", private=True)
-    assert guaranteed_epsilon(fixed) == capped_cost_epsilon(offered.cost(asked, labels, RECORD), 1e-5)
+    assert guaranteed_epsilon(fixed) == capped_cost_epsilon(offered.cost(asked, labels, two), 1e-5)
     assert fixed.caps_keep_budget
 
 
@@ -103,7 +104,7 @@ def test_a_patient_is_planned_for_as_many_parties_as_the_study_declares(
 ) -> None:
     study = tmp_path / "study.toml"
     own = '[data]\ndataset = "m:load"\n[parties]\nnum_clients = 60\nteachers_per_client = 2\n'
-    study.write_text(f"{own}[privacy]\nepsilon = 3.0\nparties_per_patient = 3\n", encoding="utf-8")
+    study.write_text(f"{own}[privacy]\nepsilon = 3.0\nhospitals_per_patient = 3\n", encoding="utf-8")
 
     def planned(*options: str) -> dict[str, Any]:
         assert main(["plan", "--format", "json", *options]) == 0
@@ -111,19 +112,22 @@ def test_a_patient_is_planned_for_as_many_parties_as_the_study_declares(
         return found
 
     three = planned("--config", str(study))
-    assert (three["unit"], three["votes_moved"]) == ("patient", 3)
+    assert (three["unit"], three["votes_moved"], three["hospitals_per_patient"]) == ("patient", 6, 3)
     assert three["best"]["epsilon"] <= 3
     comes = planned("--config", str(study), "--adjacency", "add-or-remove-one")
-    assert (comes["unit"], comes["votes_moved"]) == ("patient", 6)
+    assert (comes["unit"], comes["votes_moved"]) == ("patient", 3)
     one = planned("--config", str(study), "--unit", "record")
-    assert (one["unit"], one["votes_moved"]) == ("record", 1)
+    assert (one["unit"], one["votes_moved"], one["hospitals_per_patient"]) == ("record", 2, 1)
     assert one["best"]["answered"] > three["best"]["answered"]
     typed = planned("--epsilon", "3", "--teachers", "120", "--num-clients", "60", "--unit", "patient")
-    assert (typed["unit"], typed["votes_moved"]) == ("patient", 1)
+    assert (typed["unit"], typed["votes_moved"]) == ("patient", 2)
     assert typed["command"].endswith('(there unit = "patient" in [privacy])')
-    many = ("--unit", "patient", "--votes-moved", "3")
-    told = planned("--epsilon", "3", "--teachers", "120", "--num-clients", "60", *many)["command"]
-    assert told.endswith('(there unit = "patient" and parties_per_patient = 3 in [privacy])')
+    usual = ("plan", "--epsilon", "3", "--teachers", "120", "--num-clients", "60", "--unit", "patient")
+    many = planned(*usual[1:], "--hospitals-per-patient", "3")
+    assert many["votes_moved"] == 6
+    assert main([*usual, "--hospitals-per-patient", "61"]) == 2
+    assert "--hospitals-per-patient 61: at most the 60 hospitals" in capsys.readouterr().err
+    assert many["command"].endswith('(there unit = "patient" and hospitals_per_patient = 3 in [privacy])')
 
 
 def test_plan_takes_past_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,7 +70,7 @@ def test_what_a_hospital_must_know_stands_there() -> None:
 
 
 def test_a_patient_teaches_one_teacher_only_where_a_patient_is_the_unit() -> None:
-    assert "an equal part of your patients. No patient teaches two." in _text(TABLE)
+    assert "a part of your patients of about equal size. No patient teaches two." in _text(TABLE)
     assert "No record teaches two. A patient with several records may." in _text(vary(TABLE, unit="record"))
     assert TABLE.table is not None
     text = _text(vary(TABLE, table=replace(TABLE.table, patient=None), unit="record"))
@@ -137,9 +137,19 @@ def test_nobody_is_reckoned_with_where_hospitals_add_no_noise() -> None:
 def test_teachers_by_a_hospitals_size() -> None:
     sized = vary(TABLE, records_per_teacher=25)
     text = _text(sized)
-    assert "One for every 25 of your patients, at most 4; at most 40 in the study" in text
-    assert "tells the coordinator roughly how many patients" in text
-    assert "roughly how many" not in _text(vary(sized, secure_sum=True))
+    assert "4, or fewer by --teachers, chosen before your records are read. One for every 25 patients" in text
+    assert "the number of your teachers, which the coordinator sees" in text
+    assert "which the coordinator sees" not in _text(vary(sized, secure_sum=True))
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_at_how_many_hospitals_a_patient_was_is_said_to_be_assumed(most: int) -> None:
+    by_patient = vary(TABLE, unit="patient", hospitals_per_patient=most)
+    text, values = _text(by_patient), make_page(by_patient).values["epsilon"]
+    at = "one of these hospitals only" if most == 1 else "up to 3 of these hospitals"
+    assert f"for patients who were at {at}." in text and "is assumed, not checked" in text
+    assert values["hospitals_per_patient"] == most
+    assert "assumed, not checked" not in _text(vary(TABLE, unit="hospital"))
 
 
 def test_images_and_seeded_noise() -> None:

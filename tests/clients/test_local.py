@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from clients.kinds.votes import VoteSide
 from clients.local import LocalSite, check_records, kind_of, local_site
 from clients.log import HospitalLog
 from clients.state_dir import LocalSettings
-from pate_fed.config.sections import Parties
 from pate_fed.data import InputSpec, Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings
@@ -82,52 +80,6 @@ def test_only_the_pool_of_the_terms_is_kept(tmp_path: Path) -> None:
     assert site.has_pool
 
 
-def test_records_of_too_few_patients_for_the_teachers_are_named(tmp_path: Path) -> None:
-    schema = Schema(label="y", classes=("ill", "well"), columns=(("a", ()),))
-    kind = kind_of(vary(TERMS, image_shape=(1,), table=schema))
-    path = tmp_path / "north.csv"
-    path.write_text("a,y\n1,ill\n2,well\n", encoding="utf-8")
-    assert check_records(
-        path, kind, parties=Parties(teachers_per_client=2), unit="record"
-    ).labels.tolist() == [0, 1]
-    with pytest.raises(InputError, match="north"):
-        check_records(path, kind, parties=Parties(teachers_per_client=3), unit="record")
-    by_size = Parties(teachers_per_client=3, records_per_teacher=25)
-    assert check_records(path, kind, parties=by_size, unit="record").labels.tolist() == [
-        0,
-        1,
-    ]  # one teacher is enough
-
-
-@pytest.mark.parametrize(("unit", "teachers"), [("patient", [1, 2, 4, 2]), ("record", [4, 4, 4, 2])])
-def test_a_hospital_has_as_many_teachers_as_its_patients_or_records_allow(
-    unit: str, teachers: list[int], tmp_path: Path
-) -> None:
-    schema = Schema(label="y", classes=("ill", "well"), columns=(("a", ()),), patient="p")
-    terms = vary(TERMS, image_shape=(1,), table=schema, teachers_per_client=4, records_per_teacher=3)
-    terms = vary(terms, unit=unit)
-    terms = vary(terms, teacher=TeacherSettings(name="random-forest", trees=3), secure_sum=True)
-    pool = tmp_path / "pool.csv"
-    pool.write_text("a\n" + "".join(f"{n}\n" for n in range(100)), encoding="utf-8")
-    found = []
-    for patients, ready in ((2, None), (7, None), (40, None), (40, 2)):
-        path = tmp_path / f"{patients}.csv"
-        rows = "".join(f"p{n % patients},{n},{'ill' if n % 2 else 'well'}\n" for n in range(80))
-        path.write_text("p,a,y\n" + rows, encoding="utf-8")
-        settings = LocalSettings(
-            hospital="north", data=str(path), state_dir=tmp_path, pool=pool, teachers=ready
-        )
-        site = local_site(settings).under(terms)
-        assert site.objection(terms) is None
-        parts = site.teacher_parts()
-        found.append(len(parts))
-        assert sorted(np.concatenate(parts).tolist()) == list(range(80))
-        names = [set((part % patients).tolist()) for part in parts]  # no patient teaches two
-        apart = all(one.isdisjoint(two) for one, two in combinations(names, 2))
-        assert apart or unit == "record"
-    assert found == teachers
-
-
 def test_files_that_name_no_patients_are_refused_where_the_unit_is_one(tmp_path: Path) -> None:
     schema = Schema(label="y", classes=("ill", "well"), columns=(("a", ()),), patient="p")
     terms = vary(TERMS, image_shape=(1,), table=schema, teacher=TeacherSettings(name="random-forest"))
@@ -139,24 +91,23 @@ def test_files_that_name_no_patients_are_refused_where_the_unit_is_one(tmp_path:
     for unit in ("patient", "record"):
         settings = LocalSettings(hospital="north", data=str(arrays), state_dir=tmp_path, pool=pool)
         site = local_site(settings).under(vary(terms, unit=unit))
-        parties = Parties(teachers_per_client=1)
         if unit == "record":
             assert len(site.teacher_parts()) == 1
-            assert len(check_records(arrays, kind_of(terms), parties=parties, unit=unit).labels) == 4
+            assert len(check_records(arrays, kind_of(terms), unit=unit).labels) == 4
             continue
         with pytest.raises(InputError, match="names no patients"):
             site.teacher_parts()
         with pytest.raises(InputError, match="names no patients"):
-            check_records(arrays, kind_of(terms), parties=parties, unit=unit)
+            check_records(arrays, kind_of(terms), unit=unit)
     for name in terms.classes:
         (images / name).mkdir(parents=True)
         for number in range(2):
             picture = np.full((8, 8, 3), 60 * number, dtype=np.uint8)
             Image.fromarray(picture).save(images / name / f"{number}.png")
     kind = InputSpec(classes=terms.classes, shape=(8, 8, 3))
-    assert len(check_records(images, kind, parties=parties, unit="record").labels) == 4
+    assert len(check_records(images, kind, unit="record").labels) == 4
     with pytest.raises(InputError, match=r"names no patients.*DICOM"):
-        check_records(images, kind, parties=parties, unit="patient")
+        check_records(images, kind, unit="patient")
 
 
 @pytest.mark.parametrize("part", ["part:3", "part:-1", "part:x", "part:"])

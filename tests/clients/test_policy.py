@@ -46,7 +46,7 @@ OWN_MECHANISM = {
         part=PartIdentity(name="theirs:make", version="1.0", digest="cd" * 32),
         unit="record",
         adjacency="replace-one",
-        votes_moved=1,
+        votes_moved=2,  # of several teachers the old one's and the new one's
         rdp=tuple(order / 800 for order in CLAIMED_ORDERS),
     ),
 }
@@ -95,10 +95,27 @@ def test_a_refusal_says_what_ε_would_take_the_code_s_word_for() -> None:
 
     assert f"every ε rests on the word of {THEIRS.text}" in sentence(own_map_terms())
     assert "claims for one query" in sentence(vary(TERMS, **OWN_MECHANISM))
-    several = vary(TERMS, **OWN_TEACHER, teachers_per_client=2)
+    several = vary(TERMS, **OWN_TEACHER, teachers_per_client=3)
     assert "a teacher follows from its own records alone" in sentence(several)
-    for nobody in (vary(several, unit="hospital"), vary(TERMS, **OWN_TEACHER, teachers_per_client=1)):
+    # One that is replaced may change both of two: then nothing is left to pass on.
+    few = (vary(TERMS, **OWN_TEACHER, teachers_per_client=count) for count in (1, 2))
+    for nobody in (vary(several, unit="hospital"), *few):
         assert sentence(nobody).startswith("the line teachers = ['theirs:make'] in policy.toml")
+
+
+@pytest.mark.parametrize("least", [2, 3])
+def test_a_hospital_may_ask_that_ε_reckons_with_other_hospitals_of_its_patients(least: int) -> None:
+    policy = Policy(plain_votes=True, least_hospitals_per_patient=least)
+    patient = vary(TERMS, unit="patient")
+    for terms in (patient, TERMS, vary(TERMS, unit="hospital"), make_sum_terms(unit="patient")):
+        assert _reason(replace(policy, class_sums="exact"), terms) is Refusal.POLICY_PATIENT
+    assert _reason(policy, vary(patient, hospitals_per_patient=least)) is None
+    assert _reason(policy, vary(patient, hospitals_per_patient=least + 1)) is None
+    found = policy.objection(vary(patient, hospitals_per_patient=least - 1))
+    assert found is not None and f"the policy wants a patient at {least}; the line" in found[1]
+    assert _reason(Policy(plain_votes=True), patient) is None
+    with pytest.raises(InputError, match="least_hospitals_per_patient"):
+        Policy(least_hospitals_per_patient=0)
 
 
 def test_a_policy_that_fits_objects_to_nothing() -> None:

@@ -45,7 +45,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("spoil", "words"),
     [
         (_thousands, "column mean radius: 1.234 may be 1234 or 1.234"),
-        (_one_patient, "20 teachers for 1 patients"),
+        (_one_patient, "records are one patient's: is that the column of patients?"),
         (lambda text: text.replace("benign", "good", 1), "column diagnosis is none of the classes"),
     ],
 )

@@ -42,12 +42,14 @@ def test_a_record_is_a_patients_and_a_patient_a_hospitals() -> None:
     moved = {"teachers_per_client": 4, "sigma1": 40.0, "sigma2": 40.0}
     patient, record = make_terms(**moved, unit="patient"), make_terms(**moved)
     one, four = (_public(make_terms(**moved, unit=unit), target=f"{unit}, replace-one") for unit in WIDE)
-    assert one is not None and four is not None and four > 2 * one
+    comes = {"unit": "patient", "adjacency": "add-or-remove-one"}
+    alone = _public(make_terms(**moved, **comes), target="patient, add-or-remove-one")
+    assert alone is not None and one is not None and four is not None and four > 2 * one > 4 * alone
     for target, stated, wanted in (
         ("patient, replace-one", patient, one),
         ("record, replace-one", patient, one),
-        ("patient, add-or-remove-one", patient, four),
-        ("record, add-or-remove-one", patient, four),
+        ("patient, add-or-remove-one", patient, alone),
+        ("record, add-or-remove-one", patient, one),  # perhaps one of several of a patient
         ("record, replace-one", record, one),
         ("patient, replace-one", record, four),
         ("patient, add-or-remove-one", record, four),
@@ -101,7 +103,7 @@ def test_units_are_each_costed_by_their_own_sensitivity() -> None:
     of_record, of_hospital = (
         _public(record, hospital, target=target) for target in (RECORD, "hospital, replace-one")
     )
-    assert of_record is not None and of_hospital is not None and of_record < of_hospital / 4
+    assert of_record is not None and of_hospital is not None and of_record < of_hospital / 3
     assert _public(hospital, target="hospital, replace-one") == worst_epsilon(hospital)[0]
 
 

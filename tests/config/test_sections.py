@@ -16,8 +16,8 @@ PATIENTS = Schema(label="y", classes=("a", "b"), columns=(("x", ()),), patient="
 
 
 def test_noise_and_threshold_grow_with_the_number_of_teachers() -> None:
-    study = Study(parties=Parties(num_clients=25, teachers_per_client=10)).resolve()
-    ours = study.aggregation
+    parties, comes = Parties(num_clients=25, teachers_per_client=10), Privacy(adjacency="add-or-remove-one")
+    ours = Study(parties=parties, privacy=comes).resolve().aggregation
     assert (ours.threshold, ours.sigma1, ours.sigma2) == (200, 150, 40)
     assert Study(aggregation=Aggregation(sigma2=7.0)).resolve().aggregation.sigma2 == 7.0
 

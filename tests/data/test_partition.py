@@ -16,6 +16,7 @@ from pate_fed.data import (
     split_among_teachers,
     split_by_patient,
 )
+from pate_fed.data.partition import patient_numbers
 from pate_fed.errors import InputError
 
 SCHEMES = st.one_of(
@@ -47,16 +48,40 @@ def test_parts_are_disjoint_complete_ascending_and_never_empty(
 
 @settings(deadline=None)
 @given(
-    indices=st.lists(st.integers(0, 10**6), min_size=1, max_size=60, unique=True),
-    data=st.data(),
-    seed=st.integers(0, 2**31),
+    indices=st.lists(st.integers(0, 10**3), min_size=1, max_size=60, unique=True),
+    teachers=st.integers(1, 70),
+    key=st.binary(min_size=16, max_size=64),
 )
-def test_teachers_share_a_party_s_records_evenly(indices: list[int], data: st.DataObject, seed: int) -> None:
-    teachers = data.draw(st.integers(1, len(indices)))
-    parts = split_among_teachers(np.array(indices), num_teachers=teachers, seed=seed)
+def test_teachers_share_all_of_a_party_s_records(indices: list[int], teachers: int, key: bytes) -> None:
+    names = np.arange(1001) // 2
+    parts = split_among_teachers(np.array(indices), names, num_teachers=teachers, key=key)
+    assert len(parts) == teachers and all(part.dtype == np.int64 for part in parts)
     assert sorted(np.concatenate(parts).tolist()) == sorted(indices)
-    sizes = [len(part) for part in parts]
-    assert len(sizes) == teachers and max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
+    owners = [set(names[part].tolist()) for part in parts]
+    assert sum(map(len, owners)) == len(set().union(*owners))  # who is two records' teaches one teacher
+
+
+def test_parts_of_teachers_are_of_about_equal_size_and_another_key_deals_otherwise() -> None:
+    everyone, names = np.arange(20_000), np.arange(20_000)
+    one, two = (split_among_teachers(everyone, names, num_teachers=10, key=bytes([n]) * 16) for n in (1, 2))
+    sizes = np.array([len(part) for part in one])
+    assert abs(sizes - 2000).max() < 5 * np.sqrt(2000)
+    both = [len(np.intersect1d(a, b)) for a in one for b in two]
+    assert min(both) > 120 and max(both) < 290  # 200, as if dealt anew
+
+
+def test_who_teaches_whom_is_the_same_on_every_machine() -> None:
+    inputs = np.arange(400, dtype=np.uint8).reshape(100, 2, 2, 1)
+    for names in ((inputs, np.arange(100) % 3), (inputs, (np.arange(100) % 3).astype(">i8"))):
+        parts = split_among_teachers(np.arange(100), *names, num_teachers=4, key=b"k" * 32)
+        digest = sha256(b"|".join(part.astype("<i8").tobytes() for part in parts)).hexdigest()
+        assert digest[:16] == "c5d6d8477fd6e0c7"
+
+
+def test_patients_numbers_follow_from_their_names_alone() -> None:
+    some = patient_numbers(["b", "a", "b", "Zoë"])
+    assert some[0] == some[2] and len(set(some.tolist())) == 3 and some.min() >= 0
+    assert patient_numbers(["Zoë"])[0] == some[3]
 
 
 def test_iid_parts_have_equal_sizes_and_mixed_labels() -> None:
@@ -131,17 +156,20 @@ def test_bad_input_is_named(options: dict[str, Any], words: list[str]) -> None:
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_more_teachers_than_records_is_an_error() -> None:
-    with pytest.raises(InputError, match="4 teachers for 3 records"):
-        split_among_teachers(np.array([4, 8, 9]), num_teachers=4, seed=0)
+def test_no_teacher_and_no_key_are_errors() -> None:
+    with pytest.raises(InputError, match="teachers is 0"):
+        split_among_teachers(np.arange(3), np.arange(3), num_teachers=0, key=b"k" * 16)
+    for key in (b"", b"k" * 15, b"k" * 65):
+        with pytest.raises(InputError, match="key of"):
+            split_among_teachers(np.arange(3), np.arange(3), num_teachers=2, key=key)
 
 
 def test_no_patient_is_in_two_parts_and_none_is_lost() -> None:
     patients = np.repeat(np.arange(40), np.arange(40) % 5 + 1)
     indices = np.arange(len(patients)) + 100
-    parts = split_by_patient(indices, patients, num_teachers=6, seed=3)
+    parts = split_by_patient(indices, patients, folds=6, seed=3)
     assert sorted(np.concatenate(parts).tolist()) == indices.tolist()
     owners = [set(patients[part - 100].tolist()) for part in parts]
     assert sorted(len(each) for each in owners) == [6, 6, 7, 7, 7, 7]
-    with pytest.raises(InputError, match="41 teachers for 40 patients"):
-        split_by_patient(indices, patients, num_teachers=41, seed=3)
+    with pytest.raises(InputError, match="41 parts for 40 patients"):
+        split_by_patient(indices, patients, folds=41, seed=3)

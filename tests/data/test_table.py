@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pate_fed.data.partition import patient_numbers
 from pate_fed.data.schema import Schema
 from pate_fed.data.table import read_table
 from pate_fed.errors import InputError
@@ -33,7 +34,7 @@ def test_numbers_categories_missing_values_and_patients(tmp_path: Path) -> None:
     expected = [[41, 1, 0, 0.5], [nan, 0, 1, nan], [70, 0, 0, -2]]
     np.testing.assert_array_equal(rows.inputs, expected)
     assert rows.labels.tolist() == [0, 1, 0]
-    assert rows.patients.tolist() == [0, 1, 0]
+    assert rows.patients.tolist() == patient_numbers(["a", "b", "a"]).tolist()
     assert SCHEMA.num_features == 4
 
 

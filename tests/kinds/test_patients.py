@@ -21,7 +21,7 @@ from pate_fed.cli.terms import make_page
 from pate_fed.config.data import deal_records, fix_unit, most_parties
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.data import Dataset, Schema, as_dataset
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.make import make_terms as terms_of
 from pate_fed.kinds.terms import Terms, worst_epsilon
 from pate_fed.learning.features.build import build_feature_map
@@ -116,7 +116,7 @@ Layout = Callable[[int], dict[str, Any]]
 
 def test_own_parts_beyond_what_is_declared_are_refused_and_tell_nothing_of_the_records() -> None:
     for most in (1, 2, 4):
-        study = make_study(privacy={"parties_per_patient": most})
+        study = make_study(privacy={"hospitals_per_patient": most})
         assert deal_records(study, data(owners=spread(most)))
         with pytest.raises(InputError, match="a patient is in more than") as refused:
             deal_records(study, data(owners=spread(most + 1)))
@@ -144,9 +144,9 @@ def test_an_own_partition_that_takes_patients_apart_is_refused_before_anything_i
         simulate(values, run_dir=tmp_path / "run", quiet=True, **parts)
     assert refused.value.exit_code == 2
     assert not list(tmp_path.rglob("ledger.sqlite"))
-    declared = {**values, "privacy": {"allow_weak": True, "parties_per_patient": EACH}}
+    declared = {**values, "privacy": {"allow_weak": True, "hospitals_per_patient": EACH}}
     ran = simulate(declared, run_dir=tmp_path / "run", quiet=True, **parts)
-    assert ran.metrics["privacy"]["parties_per_patient"] == EACH
+    assert ran.metrics["privacy"]["hospitals_per_patient"] == EACH
 
 
 # What nothing names is no unit, and what cannot be compared no bound.
@@ -159,11 +159,11 @@ def test_an_own_partition_that_takes_patients_apart_is_refused_before_anything_i
             {"data": {"dataset": "glyph"}, "privacy": {"unit": "patient"}},
             "privacy.unit .* is 'patient': record or hospital",
         ),
-        ({"data": {"dataset": "glyph"}, "privacy": {"parties_per_patient": 2}}, "names patients"),
-        ({"privacy": {"unit": "record", "parties_per_patient": 2}}, "is 2: 1, or unit"),
-        ({"privacy": {"unit": "hospital", "parties_per_patient": 2}}, "is 2: 1, or unit"),
-        ({"privacy": {"parties_per_patient": 41}}, "at most 40"),
-        ({"privacy": {"parties_per_patient": 0}}, "parties_per_patient"),
+        ({"data": {"dataset": "glyph"}, "privacy": {"hospitals_per_patient": 2}}, "names patients"),
+        ({"privacy": {"unit": "record", "hospitals_per_patient": 2}}, "is 2: 1, or unit"),
+        ({"privacy": {"unit": "hospital", "hospitals_per_patient": 2}}, "is 2: 1, or unit"),
+        ({"privacy": {"hospitals_per_patient": 41}}, "at most 40"),
+        ({"privacy": {"hospitals_per_patient": 0}}, "hospitals_per_patient"),
     ],
 )
 def test_a_unit_that_the_study_cannot_keep_is_refused(sections: dict[str, Any], named: str) -> None:
@@ -173,7 +173,7 @@ def test_a_unit_that_the_study_cannot_keep_is_refused(sections: dict[str, Any], 
 
 
 def test_own_data_that_name_nobody_have_no_unit_patient() -> None:
-    for privacy in ({"unit": "patient"}, {"parties_per_patient": 2}):
+    for privacy in ({"unit": "patient"}, {"hospitals_per_patient": 2}):
         with pytest.raises(InputError, match="nothing in these data names patients"):
             terms_of(make_study(privacy=privacy), data(patients=None))
 
@@ -183,12 +183,13 @@ def test_terms_hold_a_unit_against_their_table() -> None:
         assert vary(make_terms(), image_shape=(1,), table=table, unit=unit).privacy.unit == unit
     with pytest.raises(InputError, match="names no patients"):
         vary(make_terms(), image_shape=(1,), table=UNNAMED, unit="patient")
-    with pytest.raises(InputError, match="parties_per_patient"):  # hospitals cannot compare their patients
-        vary(make_terms(), image_shape=(1,), table=NAMED, unit="patient", parties_per_patient=2)
+    # Hospitals cannot compare their patients: it is assumed of them, and said.
+    apart = vary(make_terms(), image_shape=(1,), table=NAMED, unit="patient", hospitals_per_patient=2)
+    assert apart.privacy.hospitals_moved == 2
     with pytest.raises(InputError, match="'auto'"):  # what is agreed to is said
         vary(make_terms(), unit="auto")
-    with pytest.raises(InputError, match="parties_per_patient"):
-        vary(make_terms(), unit="patient", parties_per_patient=11)
+    with pytest.raises(InputError, match="hospitals_per_patient"):
+        vary(make_terms(), unit="patient", hospitals_per_patient=11)
 
 
 # What ε is stated for.
@@ -197,12 +198,12 @@ def test_terms_hold_a_unit_against_their_table() -> None:
 def test_ε_is_for_the_declared_number_whatever_the_data_hold() -> None:
     found = []
     for most in (1, 2, 5):
-        study = make_study(privacy={"parties_per_patient": most})
+        study = make_study(privacy={"hospitals_per_patient": most})
         stated = {worst_epsilon(terms_of(study, data(owners=spread(held))))[0] for held in range(1, most + 1)}
         assert len(stated) == 1
         found.append(stated.pop())
         mechanism = GNMax(num_teachers=PARTIES, num_classes=3, sigma=8.0)
-        moved = Protection(unit="patient", votes_moved=most)
+        moved = Protection(unit="patient", votes_moved=most, hospitals=most)
         assert found[-1] == capped_cost_epsilon(mechanism.cost(30, 30, moved), 1e-5)
     one, two, five = found
     assert one is not None and two is not None and five is not None
@@ -238,36 +239,38 @@ def test_a_patient_in_several_parties_is_charged_for_all_its_votes(
         made = make_study(aggregation=aggregation, secrecy=secrecy, privacy=privacy)
         return terms_of(made, data(owners=spread(1)))
 
-    one, three, record = terms(), terms(parties_per_patient=3), terms(unit="record")
+    one, three, record = terms(), terms(hospitals_per_patient=3), terms(unit="record")
     assert worst_epsilon(one) == worst_epsilon(record)
     for stated, once in zip(worst_epsilon(three), worst_epsilon(one), strict=True):
         assert (stated is None) == (once is None) and (stated is None or once is None or stated > 1.5 * once)
     fixed = three.ledger_terms(noise="n", private=True)
-    assert fixed.protection == Protection(unit="patient", votes_moved=3)
-    assert fixed.protects == "one patient replaced (up to 3 votes of a query move)"
+    assert fixed.protection == Protection(unit="patient", votes_moved=3, hospitals=3)
+    assert (
+        fixed.protects == "one patient replaced at each of up to 3 hospitals (up to 3 votes of a query move)"
+    )
 
 
 def test_teachers_count_where_a_patient_comes_or_goes() -> None:
-    usual = {"unit": "patient", "parties_per_patient": 3, "teachers_per_client": 4}
+    usual = {"unit": "patient", "hospitals_per_patient": 3, "teachers_per_client": 4}
     replaced = make_terms(**usual).ledger_terms(noise="n", private=True)
     comes = make_terms(**usual, adjacency="add-or-remove-one").ledger_terms(noise="n", private=True)
-    assert (replaced.protection.votes_moved, comes.protection.votes_moved) == (3, 12)
-    assert (replaced.protection.parties(4), comes.protection.parties(4)) == (3, 3)
+    assert (replaced.protection.votes_moved, comes.protection.votes_moved) == (6, 3)
+    assert (replaced.protection.hospitals, comes.protection.hospitals) == (3, 3)
 
 
 def test_nothing_is_sanitised_for_a_patient_in_several_parties() -> None:
-    terms = make_terms(unit="patient", parties_per_patient=2, sanitise=True)
+    terms = make_terms(unit="patient", hospitals_per_patient=2, sanitise=True)
     with pytest.raises(InputError, match="one moved vote"):
         terms.ledger_terms(noise="n", private=True)
 
 
 def test_class_sums_reckon_with_every_party_of_a_patient() -> None:
-    one, three = make_sum_terms(unit="patient"), make_sum_terms(unit="patient", parties_per_patient=3)
+    one, three = make_sum_terms(unit="patient"), make_sum_terms(unit="patient", hospitals_per_patient=3)
     record, hospital = make_sum_terms(), make_sum_terms(unit="hospital", most_units=3)
     assert worst_epsilon(one) == worst_epsilon(record)
     assert worst_epsilon(three) == worst_epsilon(hospital)
     told = three.ledger_terms(noise="n", private=True).protects
-    assert "one patient replaced" in told and "together at each of up to 3 parties" in told
+    assert "one patient replaced" in told and "together at each of up to 3 hospitals" in told
 
 
 def test_sums_of_a_patient_in_several_parties_move_no_farther_than_is_charged() -> None:
@@ -301,11 +304,11 @@ def test_a_kind_of_ones_own_has_no_bound_for_several_parties() -> None:
         },
         secrecy=MASKS,
         queries={"labels": None, "max_queries": None},
-        privacy={"parties_per_patient": 2},
+        privacy={"hospitals_per_patient": 2},
     )
-    with pytest.raises(InputError, match=r"no bound is known for a patient in several parties"):
+    with pytest.raises(InputError, match=r"no bound is known for a patient at several hospitals"):
         terms_of(study, data(owners=spread(2)))
-    alone = replace(study, privacy=replace(study.privacy, parties_per_patient=1))
+    alone = replace(study, privacy=replace(study.privacy, hospitals_per_patient=1))
     assert terms_of(alone, data(owners=spread(1))).privacy.unit == "patient"
 
 
@@ -337,22 +340,23 @@ def test_a_replaced_patient_sways_as_many_teachers_as_are_charged(
     most: int, teachers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owners = None if most == 1 else spread(most)
-    study = make_study(parties={"teachers_per_client": teachers}, privacy={"parties_per_patient": most})
+    study = make_study(parties={"teachers_per_client": teachers}, privacy={"hospitals_per_patient": most})
     before = data(owners=owners)
     study = fix_unit(study, before)
     charged = study.privacy.votes_moved(teachers)
-    assert charged == most
+    assert charged == most * min(teachers, 2)
     first, swayed = _teachers(study, before, monkeypatch), []
-    for patient in (0, 7, 119):
+    for patient in range(0, PATIENTS, 7):
         other = rows(owners=owners)
         other["private_images"] = np.where((patient == OF)[:, None], 0.9, other["private_images"])
+        other["patients"] = np.where(patient == OF, 1000 - patient, OF)
         after = as_dataset(other, what="d", name="m:load")
         second = _teachers(study, after, monkeypatch)
         swayed.append(sum(one != two for one, two in zip(first, second, strict=True)))
-    assert max(swayed) == charged
+    assert max(swayed) == charged and min(swayed) >= most
     # With records as the unit such a patient sways more than the one vote that is charged.
-    each = replace(study, privacy=replace(study.privacy, unit="record", parties_per_patient=1))
-    assert each.privacy.votes_moved(teachers) == 1
+    each = replace(study, privacy=replace(study.privacy, unit="record", hospitals_per_patient=1))
+    assert each.privacy.votes_moved(teachers) == min(teachers, 2)
     first, second = _teachers(each, before, monkeypatch), _teachers(each, after, monkeypatch)
     assert sum(one != two for one, two in zip(first, second, strict=True)) > 1
 
@@ -364,9 +368,10 @@ def test_what_a_unit_means_is_said_once_and_everywhere_alike(tmp_path: Path) -> 
     table = {"image_shape": (1,), "table": NAMED}
     by_patient, by_record = (vary(make_terms(), **table, unit=unit) for unit in ("patient", "record"))
     assert by_record.words.unit == "one record; a patient with several is protected less"
-    assert by_patient.words.unit == "all records of one patient at a hospital together"
-    three = make_terms(unit="patient", parties_per_patient=3).words.unit
-    assert three == "all records of one patient at a hospital together, at up to 3 of them"
+    together = "all records of one patient at a hospital together"
+    assert by_patient.words.unit == f"{together}, for patients who were at one of these hospitals only"
+    three = make_terms(unit="patient", hospitals_per_patient=3).words.unit
+    assert three.endswith("at a hospital together, for patients who were at up to 3 of these hospitals")
     for terms in (by_patient, by_record):
         page = make_page(terms)
         said = dict(dict(page.sections)["what it can cost"])["unit"]
@@ -386,7 +391,7 @@ def test_a_whole_run_states_charges_and_verifies_a_patient(secrecy: dict[str, An
         "parties": {"num_clients": 8},
         "aggregation": {"aggregator": "gnmax", "sigma2": 6.0},
         "queries": {"labels": 20, "max_queries": 20},
-        "privacy": {"allow_weak": True, "parties_per_patient": 2},
+        "privacy": {"allow_weak": True, "hospitals_per_patient": 2},
         "secrecy": secrecy,
         "engine": {"backend": "inline"},
     }
@@ -400,12 +405,19 @@ def test_a_whole_run_states_charges_and_verifies_a_patient(secrecy: dict[str, An
         student=NearestMean,
     )
     privacy = json.loads((tmp_path / "run" / "metrics.json").read_text())["privacy"]
-    assert (privacy["unit"], privacy["parties_per_patient"]) == ("patient", 2)
-    assert privacy["unit_means"].endswith("at up to 2 of them")
+    assert (privacy["unit"], privacy["hospitals_per_patient"]) == ("patient", 2)
+    assert privacy["unit_means"].endswith("were at up to 2 of these hospitals")
     assert 'unit = "patient"' in (tmp_path / "run" / "study.toml").read_text()
     chain = verify_run(tmp_path / "run").chain
-    assert chain.terms.protection == Protection(unit="patient", votes_moved=2)
+    assert chain.terms.protection == Protection(unit="patient", votes_moved=2, hospitals=2)
     assert {entry.event.protection for entry in chain.entries} == {chain.terms.protection}
+    assert "at each of up to 2 hospitals" in chain.terms.protects
+    changed = tmp_path / "run" / "metrics.json"
+    whole = changed.read_text()
+    changed.write_text(whole.replace('"hospitals_per_patient": 2', '"hospitals_per_patient": 3'))
+    with pytest.raises(IntegrityError, match="hospitals_per_patient: 3, by the ledger 2"):
+        verify_run(tmp_path / "run")
+    changed.write_text(whole)
     page = (tmp_path / "run" / "report.html").read_text()
     assert "a patient with records at more than 2 hospitals is protected less" in page
     assert run.metrics["privacy"]["student"]["data_independent"] > 0

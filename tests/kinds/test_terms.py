@@ -167,7 +167,8 @@ HOSPITAL: dict[str, Any] = {"unit": "hospital"}
         (OWN, [], ["teacher"]),
         (vary(OWN, teachers_per_client=4), ["teacher"], ["teacher"]),
         (vary(OWN, teachers_per_client=4, **HOSPITAL), [], ["teacher"]),
-        (vary(OWN, teachers_per_client=4, adjacency="add-or-remove-one"), [], ["teacher"]),
+        (vary(OWN, teachers_per_client=4, adjacency="add-or-remove-one"), ["teacher"], ["teacher"]),
+        (vary(OWN, teachers_per_client=2), [], ["teacher"]),  # one that is replaced may change both
         (own_map_terms(), ["feature map"], ["feature map"]),
         (own_map_terms(most_units=5, **HOSPITAL), [], ["feature map"]),
     ],

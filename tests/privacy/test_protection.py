@@ -60,11 +60,23 @@ def test_a_record_added_or_removed_changes_a_teacher_that_goes_on_voting() -> No
         {"votes_moved": 1.5},
         {"votes_moved": True},
         {"votes_moved": 10**10},
+        {"hospitals": 0},
+        {"hospitals": 2, "votes_moved": 2},  # of a record
+        {"hospitals": 3, "unit": "patient", "votes_moved": 2},
     ],
 )
 def test_bad_protection_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(change))):
         Protection(**change)
+
+
+def test_one_hospital_of_a_patient_is_written_as_ledgers_always_were() -> None:
+    one = Protection(unit="patient")
+    assert one.to_dict() == {"unit": "patient", "adjacency": "replace-one", "votes_moved": 1}
+    three = Protection(unit="patient", votes_moved=6, hospitals=3)
+    assert three.to_dict()["hospitals"] == 3
+    assert (Protection(**one.to_dict()), Protection(**three.to_dict())) == (one, three)
+    assert three.text() == "one patient replaced at each of up to 3 hospitals (up to 6 votes of a query move)"
 
 
 def test_words_name_unit_and_adjacency() -> None:

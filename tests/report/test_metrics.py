@@ -75,10 +75,13 @@ def assert_schema(value: object, schema: object) -> None:
         assert type(value) is schema
 
 
+ALONE = f"{MEANING['patient']}, for patients who were at one of these hospitals only"
+
+
 @pytest.mark.parametrize(
     ("unit", "patient", "said"),
     [
-        ("patient", "id", {"unit_means": MEANING["patient"], "parties_per_patient": 1}),
+        ("patient", "id", {"unit_means": ALONE, "hospitals_per_patient": 1}),
         ("record", "id", {"unit_means": MEANING["record"]}),
         ("record", None, {}),
     ],
@@ -91,7 +94,7 @@ def test_what_the_unit_means_is_said_where_patients_are_named(
     terms = vary(study.terms, image_shape=(1,), table=schema, unit=unit)
     privacy = make_metrics(replace(run_result, study=replace(study, terms=terms)))["privacy"]
     assert privacy["unit"] == unit
-    assert {key: privacy[key] for key in ("unit_means", "parties_per_patient") if key in privacy} == said
+    assert {key: privacy[key] for key in ("unit_means", "hospitals_per_patient") if key in privacy} == said
 
 
 def test_the_keys_are_those_of_the_design(run_result: RunResult, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_only_what_applies_is_named(run_result: RunResult) -> None:
     assert told["Budget"] == "none was set; ε is reported"
     several = vary(run_result.study, teachers_per_client=4, records_per_teacher=200)
     assert (
-        "1 to 4, one for 200 records"
+        "1 to 4, as each said before; one for 200 records was proposed"
         in dict(describe_terms(replace(run_result, study=several)))["Teachers a hospital"]
     )
 

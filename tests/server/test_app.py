@@ -305,12 +305,12 @@ def test_several_teachers_a_client_and_a_whole_hospital_protected(
     epsilons = []
     for path in (tmp_path / "study.toml", config):
         run_dir = tmp_path / f"run{len(epsilons)}"
-        options = ["--teachers-per-client", "2", "--partition", "dirichlet:1", "--quiet", "--seed", "3"]
+        options = ["--teachers-per-client", "4", "--partition", "dirichlet:1", "--quiet", "--seed", "3"]
         assert here("--config", str(path), "--run-dir", str(run_dir), *options) == 0
         metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
-        assert metrics["num_teachers"] == 12
+        assert metrics["num_teachers"] == 24
         epsilons.append(metrics["privacy"]["student"]["data_independent"])
-    assert epsilons[0] > 1.9 * epsilons[1]  # two votes move instead of one
+    assert epsilons[0] > 1.9 * epsilons[1]  # four votes move instead of two
 
 
 @pytest.mark.parametrize(

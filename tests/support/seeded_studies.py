@@ -279,7 +279,7 @@ def _votes() -> None:
     _study(
         "votes patients in two parties, noise at hospitals",
         data=rows(patients=np.arange(120) // 2, owners=np.arange(120) % 8),
-        privacy__parties_per_patient=2,
+        privacy__hospitals_per_patient=2,
         secrecy=HOSPITAL_NOISE,
         aggregation__sigma2=6.0,
     )

@@ -85,7 +85,7 @@ class WantedRecords:
         Raises:
             InputError: they are not what is wanted; the error says where.
         """
-        rows = check_records(path, self.spec, parties=self.parties, unit=self.unit)
+        rows = check_records(path, self.spec, unit=self.unit)
         counts = np.bincount(rows.labels, minlength=len(self.spec.classes)).tolist()
         inputs = "×".join(map(str, rows.inputs.shape[1:]))
         what = f"{inputs} features" if self.spec.schema is not None else f"images of {inputs}"
@@ -136,9 +136,10 @@ def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
     if patients < 2:
         return CheckResult("not tried: one patient's records are too few to leave some out")
     units = len(everyone) if wanted.unit == RECORD_UNIT else patients
-    teachers = min(wanted.parties.teachers_for(units), patients)
+    proposed = wanted.parties.proposed_teachers(units)
+    teachers = min(proposed, patients)
     folds = teachers if teachers > 1 else min(_FOLDS, patients)
-    parts = split_by_patient(everyone, rows.patients, num_teachers=folds, seed=0)
+    parts = split_by_patient(everyone, rows.patients, folds=folds, seed=0)
     tried = right = usual = number = 0
     started = time.monotonic()
     most = np.bincount(rows.labels).argmax()
@@ -162,6 +163,8 @@ def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
         f"{number} of {name} tried on records that they did not see: {told}, where always naming the most "
         f"frequent class is {share_text(chance, tried)}"
     )
+    if proposed < wanted.parties.teachers_per_client:
+        text += f"; for so many --teachers {proposed} is proposed"
     if accuracy <= chance:
         poor = f"{text}: do labels and records belong together?"
         poor += " With fewer teachers each learns from more" if teachers > 1 else ""

@@ -187,7 +187,7 @@ def charge_row(entry: Entry) -> Row:
         "kind": "charge",
         "mechanism": event.mechanism.name,
         "parameters": _canonical(event.mechanism.parameters()),
-        "protection": _canonical(asdict(event.protection)),
+        "protection": _canonical(event.protection.to_dict()),
         "coordinator": _canonical(asdict(event.coordinator)),
         "asked": event.asked,
         "answered": event.answered,

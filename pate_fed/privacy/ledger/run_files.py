@@ -66,6 +66,7 @@ class _Privacy:
     student: _Student
     coordinator: _Coordinator
     epsilon: float | None = None
+    hospitals_per_patient: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +186,7 @@ def _check_facts(path: Path, metrics: _Metrics, terms: LedgerTerms) -> None:
             (privacy.unit, privacy.adjacency),
             (terms.protection.unit, terms.protection.adjacency),
         ),
+        "hospitals_per_patient": (privacy.hospitals_per_patient or 1, terms.protection.hospitals),
         "teachers": (metrics.num_teachers, first.num_teachers),
         "classes": (metrics.num_classes, first.num_classes) if classes else (0, 0),
         "whether the noise protects": (metrics.seed is None, terms.private),

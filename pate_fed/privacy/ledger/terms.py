@@ -168,9 +168,9 @@ class LedgerTerms:
             return protection.text()
         if protection.unit == PATIENT_UNIT:
             cut = "all records of one patient at one hospital together"
-            if protection.votes_moved > 1:
+            if protection.hospitals > 1:
                 cut = (
-                    f"all records of one patient together at each of up to {protection.votes_moved:,} parties"
+                    f"all records of one patient together at each of up to {protection.hospitals:,} hospitals"
                 )
         elif protection.unit != "record":
             cut = f"cut to {protection.votes_moved:,} records' length"
@@ -254,7 +254,7 @@ class LedgerTerms:
             "delta": float(self.delta),
             "epsilon": None if self.epsilon is None else float(self.epsilon),
             "mechanisms": [_mechanism_dict(mechanism) for mechanism in self.mechanisms],
-            "protection": asdict(self.protection),
+            "protection": self.protection.to_dict(),
             "noise": self.noise,
             "private": bool(self.private),
             "coordinator": asdict(self.coordinator),

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -152,7 +152,7 @@ class OwnMechanism(Mechanism):
         Raises:
             InputError: another protection than the claim is for.
         """
-        if protection != self.protection:
+        if replace(protection, hospitals=1) != self.protection:  # of hospitals only their votes count
             raise InputError(
                 f"{self.name}: its curve is claimed for {self.protection.text()}, not for {protection.text()}"
             )

@@ -241,8 +241,8 @@ def sums_way(sites: Sites) -> Way:
         return _none(SUMS, sites, f"a sum under masks needs {LEAST_PARTIES} hospitals")
     if sites.protection.votes_vanish:
         return _none(SUMS, sites, "a hospital that leaves takes its noise along")
-    moved = sites.protection.parties(-(-sites.teachers // sites.hospitals))
-    moved = sites.records if sites.protection.unit == "hospital" else moved  # cut to as many records' length
+    # Of a hospital cut to as many records' length.
+    moved = sites.records if sites.protection.unit == "hospital" else sites.protection.hospitals
     protection = replace(sites.protection, votes_moved=moved)
     shares = sites.shares or Shares.usual(sites.hospitals)
     shape = SumShape(num_classes=sites.classes, dimension=1, squared_norm=_LATTICE**2)

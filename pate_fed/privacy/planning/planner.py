@@ -69,6 +69,7 @@ class Plan:
     unit: str
     adjacency: str
     votes_moved: int
+    hospitals_per_patient: int
     max_queries: int
     votes: str
     plurality_right: float
@@ -91,7 +92,12 @@ class Plan:
 
     def lines(self) -> list[str]:
         """The plan as text, one line each."""
-        moved = Protection(unit=self.unit, adjacency=self.adjacency, votes_moved=self.votes_moved).text()
+        moved = Protection(
+            unit=self.unit,
+            adjacency=self.adjacency,
+            votes_moved=self.votes_moved,
+            hospitals=self.hospitals_per_patient,
+        ).text()
         text = [
             f"study      {counted(self.num_teachers, 'teacher')}, {self.num_classes} classes, at most "
             f"{self.max_queries:,} public inputs to ask about",
@@ -199,6 +205,7 @@ def plan(
         unit=protection.unit,
         adjacency=protection.adjacency,
         votes_moved=protection.votes_moved,
+        hospitals_per_patient=protection.hospitals,
         max_queries=pool.max_queries,
         votes=model.origin,
         plurality_right=float((model.shares.argmax(axis=1) == model.right).mean()),
@@ -322,8 +329,8 @@ class _Command:
         if at_hospitals:
             typed += " --secure-sum --noise-at hospitals"
         unit = "" if self.protection.unit == "record" else f'unit = "{self.protection.unit}"'
-        parties = self.protection.parties(-(-self.teachers // self.hospitals))
-        unit += f" and parties_per_patient = {parties}" if parties > 1 else ""
+        at = self.protection.hospitals
+        unit += f" and hospitals_per_patient = {at}" if at > 1 else ""
         adjacency = "" if self.protection.adjacency == "replace-one" else 'adjacency = "add-or-remove-one"'
         keys = " and ".join(filter(None, (unit, adjacency)))
         own = ", ".join(f"{name} = {json.dumps(value)}" for name, value in self.parameters.items())
@@ -351,6 +358,10 @@ def _check_size(num_hospitals: int, num_teachers: int, protection: Protection) -
         raise InputError(
             f"num_hospitals={num_hospitals}: must not be more than the {num_teachers} teachers, as every "
             "hospital has at least one"
+        )
+    if protection.hospitals > num_hospitals:
+        raise InputError(
+            f"hospitals_per_patient={protection.hospitals}: at most the {num_hospitals} hospitals is meant"
         )
     most = -(-num_teachers // num_hospitals)
     if protection.unit == "hospital" and protection.votes_moved < most:
@@ -412,7 +423,8 @@ def _clean_labels(search: OfferSearch, agreement: float, num_teachers: int, epsi
         middle = math.sqrt(low * high)
         right = model.right_chance(middle, num_teachers).mean()
         low, high = (middle, high) if right >= _CLEAN else (low, middle)
-    return search.at_record_level(num_teachers).affordable(low, epsilon)
+    planned = search if num_teachers == search.n else search.at_record_level(num_teachers)
+    return planned.affordable(low, epsilon)
 
 
 class ClaimedSearch:

@@ -211,8 +211,13 @@ class OfferSearch:
         return self._priced[way]
 
     def at_record_level(self, num_teachers: int) -> OfferSearch:
-        """The same study with more teachers that agree as much, where one record moves one vote."""
-        return OfferSearch(self.model, num_teachers, self.pool, RECORD, self.delta)
+        """The same study for one record, with more teachers that agree as much: several at each hospital.
+
+        One that is replaced may then change two of them.
+        """
+        moved = 2 if self.protection.adjacency == RECORD.adjacency else 1
+        protection = Protection(adjacency=self.protection.adjacency, votes_moved=moved)
+        return OfferSearch(self.model, num_teachers, self.pool, protection, self.delta)
 
     def point(self, epsilon: float, aggregators: Sequence[str] = _USUAL) -> CurvePoint:
         """About what the best offer of some aggregators gives for another ε."""

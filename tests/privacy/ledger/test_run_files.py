@@ -240,6 +240,7 @@ def test_a_study_with_votes_has_no_column_of_released_labels(run_dir: Path) -> N
         (lambda m: m["privacy"]["coordinator"].update(epsilon=9.0), "ε against the coordinator is 9.0"),
         (lambda m: m["privacy"].update(delta=1e-6), "δ: 1e-06, by the ledger 1e-05"),
         (lambda m: m["privacy"].update(unit="hospital"), "unit and adjacency"),
+        (lambda m: m["privacy"].update(hospitals_per_patient=2), "hospitals_per_patient"),
         (lambda m: m.update(num_teachers=200), "teachers: 200, by the ledger 20"),
         (lambda m: m.update(seed=4), "whether the noise protects: False"),
         (lambda m: m.update(queries_answered=13), r"queries_answered: 13, by the ledger \d+"),

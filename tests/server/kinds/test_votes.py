@@ -45,7 +45,7 @@ PLAIN = Study(
     teacher=TeacherSettings(name="hog-linear"),
     aggregation=Aggregation(aggregator="confident-gnmax", threshold=4.0, sigma1=4.0, sigma2=2.0),
     queries=Queries(labels=25, batch_size=BATCH, evaluate=False),
-    privacy=Privacy(sanitise=True, allow_weak=True),
+    privacy=Privacy(sanitise=True, allow_weak=True, adjacency="add-or-remove-one"),  # one vote moves
     student=StudentSettings(name="supervised", epochs=1),
     engine=Engine(backend="grpc", device="cpu"),
 ).resolve()
