@@ -2,8 +2,8 @@
 
 One SQLite file a hospital, in its user's state home, across studies and restarts. A study is written down
 before a teacher is trained or a label looked at, and counts with the most that it can cost before its first
-answer leaves, and stays so: what it happened to spend depends on private votes, and is no bound. Another set of records is no new account: one
-changed row would begin it anew.
+answer leaves, and stays so: what it happened to spend depends on private votes, and is no bound. Another set
+of records is no new account: one changed row would begin it anew.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _handler(
             if ends_process(error) and not worker:
                 raise
             hospital.fault(error)
-            reply = hospital.refuse(Refusal.FAULT)
+            reply = hospital.refuse(_refusal_of(error))
         if hospital.left and not over:
             hospital.forget()
             reply = hospital.refuse(Refusal.LEFT)
@@ -98,10 +98,15 @@ def _handler(
             if ends_process(error):
                 raise
             _note_unheard(context.node_config, error)
-            reply = RefusalReply(party=_NOBODY, code=Refusal.FAULT.name)
+            reply = RefusalReply(party=_NOBODY, code=_refusal_of(error).name)
         return Message(to_flower(reply.to_record()), reply_to=message)
 
     return answer
+
+
+def _refusal_of(error: BaseException) -> Refusal:
+    """What is said of a fault: whether it may pass, as a full disk does, or too little memory."""
+    return Refusal.LATER if isinstance(error, OSError | MemoryError) else Refusal.FAULT
 
 
 def _note_unheard(node_config: Mapping[str, object], error: BaseException) -> None:
@@ -136,7 +141,7 @@ def _logged(hospital: Hospital, reply: Reply, start: float) -> Reply:
     except OSError as error:
         print(f"the hospital's log cannot be written: {error.strerror}", file=sys.stderr)
         if not isinstance(reply, RefusalReply | EndReply):
-            return hospital.refuse(Refusal.FAULT)
+            return hospital.refuse(Refusal.LATER)
     return reply
 
 
