@@ -6,11 +6,15 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from sum_study import SumStudy
+from full_disk import fill
+from sum_study import ASKED, STUDY, SumStudy
+
+from pate_fed.privacy import verify
 
 pytestmark = pytest.mark.slow
 # In the midst of it: before the roster is closed, and when two of four hospitals have replied to a step.
