@@ -1,7 +1,6 @@
 """Every error that a user can meet, with the exit code that a command ends with.
 
 PateFedError              1  a fault of the program
-├── LinkLostError         1  what carries the messages between hospitals and coordinator is lost
 ├── InputError            2  the user's input is wrong: what, where, and what would be right
 ├── BudgetError           3  the privacy budget would be passed
 ├── QuorumError           4  too few hospitals are left
@@ -33,10 +32,6 @@ class PateFedError(Exception):
     """Base of all errors with a message meant for the user; `exit_code` is the command's status."""
 
     exit_code: int = 1
-
-
-class LinkLostError(PateFedError):
-    """The link over which hospitals are reached is lost; over another one the study goes on."""
 
 
 class InputError(PateFedError, ValueError):

@@ -19,7 +19,8 @@ from pate_fed.config.data import fix_unit, load_study_data, records_digest, requ
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
-from pate_fed.errors import LinkLostError, PateFedError
+from pate_fed.errors import PateFedError
+from pate_fed.flower.transport import LinkLostError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.kinds.make import check_against_data
 from pate_fed.kinds.terms import Terms, guarantee_lines, require_meaningful

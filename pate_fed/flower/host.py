@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cryptography.hazmat.primitives import serialization
 
-from pate_fed.errors import InputError, LinkLostError
+from pate_fed.errors import InputError
+from pate_fed.flower.transport import LinkLostError
 from pate_fed.identity.certificates import Certificate, expiry_warnings, require_valid, sum_identity_of
 from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.runtime.addresses import check_security
@@ -233,13 +234,13 @@ class Host:
                         self.report("the hospitals wait: the same command with this --run-dir goes on")
                     link.close_run(completed=notice.exit_code == 0)
                     return
-            except LinkLostError as error:
+            except LinkLostError:
                 lost = 1 if time.monotonic() - begun > _STEADY_S else lost + 1
                 if stop.is_set() or (over and lost > 1):
                     return
                 if not began or lost > _MOST_LOST:
                     raise
-                self.report(f"the connection with the hospitals is lost, and made again ({error})")
+                self.report("the connection with the hospitals is lost, and made again")
             stop.wait(lost)
 
     @contextmanager

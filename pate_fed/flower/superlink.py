@@ -50,11 +50,11 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-from pate_fed.errors import InputError, LinkLostError, PateFedError
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.processes import PROTECTED, Child
 from pate_fed.flower.records import MOST_BYTES, build_bundle, inflate_message
 from pate_fed.flower.supernode import beating
-from pate_fed.flower.transport import LinkGuard
+from pate_fed.flower.transport import LinkGuard, LinkLostError
 
 _START_S = 60.0
 _TASK_S = 30.0

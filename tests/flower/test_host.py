@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from builders import make_terms
 
-from pate_fed.errors import InputError, LinkLostError, PateFedError
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower import host
 from pate_fed.flower.host import Host, open_host
+from pate_fed.flower.transport import LinkLostError
 from pate_fed.identity import Authority
 from pate_fed.kinds.terms import largest_messages
 from pate_fed.protocol.messages import EndRequest

@@ -16,6 +16,7 @@ import pytest
 from world import World
 
 from pate_fed.flower import prepare_environment
+from pate_fed.flower.transport import LinkLostError
 
 prepare_environment()
 
@@ -28,7 +29,6 @@ from pate_fed.config.sections import Aggregation, Data, Parties, Privacy
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings
-from pate_fed.errors import LinkLostError
 from pate_fed.learning.settings import StudentSettings
 from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.privacy import verify
