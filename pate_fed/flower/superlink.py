@@ -59,6 +59,7 @@ from pate_fed.flower.transport import LinkGuard, LinkLostError
 _START_S = 60.0
 _TASK_S = 30.0
 _RETRY_S = 10.0
+_BUSY = frozenset({502, 503, 504})  # answers of a SuperLink that may serve in a moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +142,6 @@ class SuperLink(Child):
             token=self._acquire(),
             most_bytes=MOST_BYTES if self._tls is None else self._tls.guard.most_bytes,
         )
-        grid._retry_invoker.max_time = _RETRY_S
         runtime = grid._runtime_client
         self._heartbeat = HeartbeatSender(beating(runtime))
         self._heartbeat.start()
@@ -241,6 +241,7 @@ class StudyGrid(HttpGrid):
         most_bytes: int = MOST_BYTES,
     ) -> None:
         super().__init__(address, insecure, root, token=token)
+        self._retry_invoker.max_time, self._retry_invoker.should_giveup = _RETRY_S, _is_final
         self._most_bytes = most_bytes
         self._announced: dict[str, _Announced] = {}  # by the question's id; parts may be on their way
 
@@ -338,6 +339,11 @@ def _unreadable(reply: ProtoMessage, reason: str) -> Message:
         message_type=said.message_type,
     )
     return make_message(metadata=metadata, error=Error(code=ErrorCode.UNKNOWN, reason=reason))
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether no other try mends it; Flower would interrupt this process where it has given its run up."""
+    return isinstance(error, httpx.HTTPStatusError) and error.response.status_code not in _BUSY
 
 
 @contextmanager
