@@ -62,13 +62,13 @@ def test_the_superlink_is_killed(step: str, rehearsal: Any) -> None:
     study.check()
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_the_coordinator_sleeps_for_a_minute(step: str, rehearsal: Any) -> None:
+@pytest.mark.parametrize(("step", "seconds"), [*((step, 70) for step in STEPS), ("unmasking", 600)])
+def test_the_coordinator_sleeps(step: str, seconds: int, rehearsal: Any) -> None:
     study = SumStudy(rehearsal)
     server = study.hold_at(*STEPS[step])
     with _asleep(_family(server)):
         study.go_on()
-        time.sleep(70)
+        time.sleep(seconds)
     assert server.wait(300) == 0, server.text
     assert "stopping" not in server.text
     study.check()
