@@ -289,7 +289,7 @@ def test_a_state_directory_that_cannot_be_used_lets_no_text_out(
         "query.answer", to_flower(_request(_terms(read_site({"partition-id": 1})), [0]).to_record())
     )
     assert not reply.has_error()
-    assert from_flower(reply.content) == {"kind": "refused", "party": "unknown", "code": "FAULT"}
+    assert from_flower(reply.content) == {"kind": "refused", "party": "unknown", "code": "LATER"}
     assert capfd.readouterr().err == "a request was not handled: FileExistsError\n"
 
 
