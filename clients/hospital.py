@@ -232,7 +232,7 @@ class Hospital(SummingHospital):
             self.journal.forget_answer()
             try:
                 forget_replies(self._site, self._folder)
-            except IntegrityError as error:  # a damaged state repeats nothing either
+            except (IntegrityError, OSError) as error:  # a damaged state repeats nothing; the study is over
                 self.fault(error)
         return EndReply(party=self._party)
 

@@ -404,5 +404,7 @@ def send_shutdown_notice(
     `receipt_of` gives each node its hospital's receipt; empty where there is none.
     """
     requests = {node: replace(notice, receipt=receipt_of(node)).to_record() for node in grid.get_node_ids()}
-    answers = exchange(grid, requests, message_type=END, timeout_s=timeout_s, stop=threading.Event())
+    answers = exchange(
+        grid, requests, message_type=END, timeout_s=timeout_s, stop=threading.Event(), again_s=timeout_s
+    )
     return sum(answer.reply is not None for answer in answers)
