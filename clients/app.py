@@ -105,8 +105,9 @@ def _handler(
 
 
 def _refusal_of(error: BaseException) -> Refusal:
-    """What is said of a fault: whether it may pass, as a full disk does, or too little memory."""
-    return Refusal.LATER if isinstance(error, OSError | MemoryError) else Refusal.FAULT
+    """What is said of a fault: whether it may pass, as what the system refuses does, or too little memory."""
+    passes = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+    return Refusal.LATER if passes else Refusal.FAULT
 
 
 def _note_unheard(node_config: Mapping[str, object], error: BaseException) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ def _asleep(processes: list[psutil.Process]) -> Iterator[None]:
         process.send_signal(signal.SIGSTOP)
     yield
     for process in processes:
-        process.send_signal(signal.SIGCONT)
+        with suppress(psutil.NoSuchProcess):  # it was given up meanwhile
+            process.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.parametrize(
