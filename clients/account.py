@@ -1,9 +1,9 @@
 """A hospital's own privacy account: what all studies that it agreed to can cost its patients together.
 
 One SQLite file a hospital, in its user's state home, across studies and restarts. A study is written down
-with the most that it can cost before a teacher is trained or a label looked at, and stays so: what it
-happened to spend depends on private votes, and is no bound. Another set of records is no new account: one
-changed row would begin it anew.
+before a teacher is trained or a label looked at, and counts with the most that it can cost before its first
+answer leaves, and stays so: what it happened to spend depends on private votes, and is no bound. Another set
+of records is no new account: one changed row would begin it anew.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def state_id(state_dir: Path) -> str:
 class Booking:
     """One study on the account. `time` is in seconds since 1970, `data` the name of the records for show.
 
-    Not `asked`: the hospital left it before anything of its votes or labels had left, so it costs nothing.
+    Not `asked`: nothing of its votes or labels has left, so it costs nothing.
     """
 
     terms_digest: str
@@ -286,11 +286,12 @@ class Account:
             connection.execute("PRAGMA user_version = 0")  # a write, which changes nothing
 
     def book(
-        self, terms: Terms, *, state: str, data: str, policy: Policy | None
+        self, terms: Terms, *, state: str, data: str, policy: Policy | None, asked: bool = True
     ) -> tuple[Refusal, str] | None:
-        """Reserve the most that a study can cost, durably; why it is refused, with the figures, or None.
+        """Book the most that a study can cost, durably; why it is refused, with the figures, or None.
 
-        A study that is on the account already is not booked twice, but held against the policy again.
+        A study that is on the account already is not booked twice, but held against the policy again. Not
+        `asked` it is written down, and costs nothing yet.
 
         Raises:
             InputError: the file cannot be written, or terms that no mechanism has.
@@ -298,7 +299,8 @@ class Account:
         with self._transaction() as connection:
             own = _own_key(connection, terms, state)
             limited = policy is not None and policy.limits_total
-            if not limited and connection.execute(f"{_BOOKED} AND asked", own).fetchall():
+            done = f"{_BOOKED} AND asked >= {asked:d}"
+            if not limited and connection.execute(done, own).fetchall():
                 return None
             cost, held = StudyCost.of(terms), _bookings(connection)
             others = [each.cost for each in held if each.asked and (each.terms_digest, each.state) != own]
@@ -306,9 +308,9 @@ class Account:
             if refused is None:
                 costs = {target: made.to_dict() for target, made in cost.terms.items()}
                 connection.execute(
-                    "INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?, 1) "
-                    "ON CONFLICT (terms_digest, state) DO UPDATE SET asked = 1",
-                    (*own, time.time(), terms.study, data, cost.stated, json.dumps(costs)),
+                    "INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+                    "ON CONFLICT (terms_digest, state) DO UPDATE SET asked = max(asked, excluded.asked)",
+                    (*own, time.time(), terms.study, data, cost.stated, json.dumps(costs), asked),
                 )
         return refused
 

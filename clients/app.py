@@ -90,7 +90,7 @@ def _handler(
             if ends_process(error) and not worker:
                 raise
             hospital.fault(error)
-            reply = hospital.refuse(Refusal.FAULT)
+            reply = hospital.refuse(_refusal_of(error))
         if hospital.left and not over:
             hospital.forget()
             reply = hospital.refuse(Refusal.LEFT)
@@ -106,10 +106,16 @@ def _handler(
             if ends_process(error):
                 raise
             _note_unheard(context.node_config, error)
-            reply = RefusalReply(party=_NOBODY, code=Refusal.FAULT.name)
+            reply = RefusalReply(party=_NOBODY, code=_refusal_of(error).name)
         return Message(to_flower(reply.to_record()), reply_to=message)
 
     return answer
+
+
+def _refusal_of(error: BaseException) -> Refusal:
+    """What is said of a fault: whether it may pass, as what the system refuses does, or too little memory."""
+    passes = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+    return Refusal.LATER if passes else Refusal.FAULT
 
 
 def _note_unheard(node_config: Mapping[str, object], error: BaseException) -> None:
@@ -144,7 +150,7 @@ def _logged(hospital: Hospital, reply: Reply, start: float) -> Reply:
     except OSError as error:
         print(f"the hospital's log cannot be written: {error.strerror}", file=sys.stderr)
         if not isinstance(reply, RefusalReply | EndReply):
-            return hospital.refuse(Refusal.FAULT)
+            return hospital.refuse(Refusal.LATER)
     return reply
 
 

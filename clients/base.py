@@ -126,14 +126,17 @@ class BaseHospital:
         self.log.note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
         return reason
 
-    def _over_account(self, terms: Terms) -> Refusal | None:
-        """Book the study on the hospital's account over all its studies, once; why it may not be, or None."""
+    def _over_account(self, terms: Terms, *, asked: bool) -> Refusal | None:
+        """Write the study on the hospital's account over all its studies, once; why it may not be, or None.
+
+        It counts there once it is `asked` for what follows from the hospital's records.
+        """
         site = self._site
         if site.account is None:
             return None
-        data = "" if site.settings is None else Path(site.settings.data).name
+        data, state = "" if site.settings is None else Path(site.settings.data).name, state_id(site.state_dir)
         try:
-            booked = site.account.book(terms, state=state_id(site.state_dir), data=data, policy=site.policy)
+            booked = site.account.book(terms, state=state, data=data, policy=site.policy, asked=asked)
         except InputError as error:
             self.fault(error, "data")
             return Refusal.DATA
@@ -203,6 +206,14 @@ def forget_replies(site: BaseSite, folder: Path) -> None:
     SumStore(folder / SUM_FOLDER, durable=site.durable, key=site.sum_key).forget_replies()
 
 
+class _Declined(Exception):
+    """A vector that is not made, for a reason of the hospital's own."""
+
+    def __init__(self, reason: Refusal) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
 class SummingHospital(BaseHospital, ABC):
     """A hospital whose votes, counts or sums leave it under masks, where the terms say so."""
 
@@ -245,6 +256,8 @@ class SummingHospital(BaseHospital, ABC):
             except RefusedError as error:
                 self.log.note("refused", reason=f"{error.reason.name} in secure summation")
                 reply = machine.refuse(error.reason)
+            except _Declined as error:
+                return self.refuse(error.reason)
         # Only now: a claim says that a vector may have left, and this one is on the disk to be sent again.
         if isinstance(reply, MaskedVector) and not self.journal.claim(request.question):
             return self.refuse(Refusal.REPEATED)
@@ -300,6 +313,8 @@ class SummingHospital(BaseHospital, ABC):
         """What is masked, with this hospital's share of the noise; made once a batch, after every check."""
         if self.journal.overlaps(question.index):
             raise RefusedError(SumRefusal.BATCH_REPEATED)
+        if (reason := self._over_account(terms, asked=True)) is not None:
+            raise _Declined(reason)
         counts = self._count(terms, question)
         if not terms.adds_noise:
             return counts

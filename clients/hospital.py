@@ -72,13 +72,17 @@ class Hospital(SummingHospital):
             return self.refuse(Refusal.FILE)
         # Before it gets ready, so that what is on disk always belongs to terms on disk; and before a label is
         # looked at: asked under 2, 3, 4 classes, whether its records can be used tells which is the largest.
-        reason = self._over_account(terms) or self._agree(terms)
+        reason = self._over_account(terms, asked=False) or self._agree(terms)
         if reason is not None:
             return self.refuse(reason)
         return self._answered(lambda: self._ready(side, request.enrol))
 
     def _ready(self, side: HospitalSide, enrol: bytes) -> JoinReply:
-        side.prepare()
+        try:
+            side.prepare()
+        except InputError:  # that the records do not do follows from them
+            self._over_account(side.terms, asked=True)
+            raise
         return JoinReply(
             party=self._party,
             terms_digest=side.terms.digest,
@@ -131,7 +135,7 @@ class Hospital(SummingHospital):
             return self.refuse(Refusal.PLAIN)
         if request.given:  # no kind's answer rests on what comes with a question
             return self.refuse(Refusal.MALFORMED)
-        reason = self._refusal(terms, request)
+        reason = self._refusal(terms, request, asked=True)
         if terms is None or reason is not None:
             return self.refuse(reason or Refusal.NOT_READY)
         asker = self._asker(request)
@@ -170,16 +174,16 @@ class Hospital(SummingHospital):
     def _step_refusal(self, terms: Terms | None, question: Question) -> Refusal | None:
         """The same for a step under masks, of which the last two name no places."""
         if terms is None or len(question.index):
-            return self._refusal(terms, question)
+            return self._refusal(terms, question, asked=False)
         if question.terms_digest != terms.digest:
             return Refusal.TERMS
         found = self._objects(self._site.objection(terms))
         if found is None and not self._has_parts(self._side(terms)):
             return Refusal.PART
-        return found or self._over_account(terms)
+        return found or self._over_account(terms, asked=False)
 
-    def _refusal(self, terms: Terms | None, question: Question) -> Refusal | None:
-        """Why this question is not answered, or None."""
+    def _refusal(self, terms: Terms | None, question: Question, *, asked: bool) -> Refusal | None:
+        """Why this question is not answered, or None; then the study counts if it is `asked` for answers."""
         if terms is None:
             return Refusal.NOT_READY
         if question.terms_digest != terms.digest:
@@ -190,14 +194,14 @@ class Hospital(SummingHospital):
             return Refusal.PART
         if (reason := side.refusal(question)) is not None:
             return reason
-        asked = side.counted(question)
-        if asked and not self.journal.claimed(question.content_digest):  # else it is counted already
+        rows = side.counted(question)
+        if rows and not self.journal.claimed(question.content_digest):  # else it is counted already
             answered = self.journal.answered()
-            if answered + asked > terms.max_queries:
+            if answered + rows > terms.max_queries:
                 return Refusal.CAPS
             today = self.journal.answered(since=time.time() - DAY_S)
-            found = found or self._site.refuses_more(answered=answered, today=today, asked=asked)
-        return self._objects(found) or self._over_account(terms)
+            found = found or self._site.refuses_more(answered=answered, today=today, asked=rows)
+        return self._objects(found) or self._over_account(terms, asked=asked)
 
     def _noise(self, terms: Terms, batch: int) -> NoiseSource:
         return self._site.noise(batch)
@@ -228,7 +232,7 @@ class Hospital(SummingHospital):
             self.journal.forget_answer()
             try:
                 forget_replies(self._site, self._folder)
-            except IntegrityError as error:  # a damaged state repeats nothing either
+            except (IntegrityError, OSError) as error:  # a damaged state repeats nothing; the study is over
                 self.fault(error)
         return EndReply(party=self._party)
 

@@ -20,6 +20,7 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import PateFedError
+from pate_fed.flower.transport import LinkLostError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.kinds.make import check_against_data
 from pate_fed.kinds.terms import Terms, guarantee_lines, require_meaningful
@@ -34,7 +35,7 @@ from pate_fed.runtime.run_dir import LEDGER_NAME, LOG_NAME, PRIVATE, claim_run_d
 from pate_fed.runtime.signals import INTERRUPTED
 from pate_fed.structure.faults import Fault, cause_of, place_of
 from server.base import BaseStudy
-from server.exchange import send_shutdown_notice
+from server.exchange import Stopped, send_shutdown_notice
 from server.federation import AdmittedKeys, Receipts
 from server.kinds import Figures, RunContext, Setup, StudySetup
 from server.release import open_ledger, releases_told
@@ -129,6 +130,7 @@ class BaseCoordinator(BaseStudy):
         self._keys: AdmittedKeys | None = None
         self._parties_fault: BaseException | None = None  # an error that tells already of what parties met
         self._served = False
+        self.lost: LinkLostError | None = None  # the link over which it ran last
         self._run: Run | None = None
         self._privacy = self._before_the_ledger()
         self._labels = 0
@@ -229,7 +231,7 @@ class BaseCoordinator(BaseStudy):
                 self._serve(grid)
             except BaseException as error:
                 self._fail(error)
-            self._served = True
+            self._served = self.lost is None
 
         return app
 
@@ -279,7 +281,9 @@ class BaseCoordinator(BaseStudy):
         return self._run_dir / LOG_NAME
 
     def _require_served(self) -> None:
-        if not self._served:
+        if not self._served and self._stop.is_set():
+            self._fail(Stopped())
+        elif not self._served:
             self._fail(RuntimeError("Flower's engine ended without running the study"))
 
     def _party_work(self, worked: float, engine_ran: float) -> PartyWork:
@@ -297,21 +301,24 @@ class BaseCoordinator(BaseStudy):
 
     def _serve(self, grid: Grid) -> None:
         """Run the study, and account for it whatever became of it."""
-        begun = time.perf_counter()
+        begun, self.lost = time.perf_counter(), None
         with open_ledger(self._run_dir, self._ledger_terms, key=self._key) as ledger:
             try:
                 self._run = self._make_run(ledger)
                 self._run.run(grid)
+            except LinkLostError as error:  # not the study's end: it goes on over another link
+                self.lost = error
             except BaseException as error:
                 self._fail(error)
             self._account(ledger)
             self._labels = ledger.answered
-            for account in (self._export_labels, self._log_spending, self._add_data_dependent):
+            accounts = (self._export_labels, self._log_spending, self._add_data_dependent)
+            for account in accounts[: None if self.lost is None else 1]:
                 try:
                     account(ledger)
                 except Exception as error:
                     self._fail(error)
-        self._main_seconds = time.perf_counter() - begun
+        self._main_seconds += time.perf_counter() - begun
 
     def _make_run(self, ledger: Ledger) -> Run:
         context = RunContext(

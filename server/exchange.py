@@ -22,6 +22,7 @@ from pate_fed.protocol.messages import (
     EndRequest,
     JoinReply,
     Record,
+    Refusal,
     RefusalReply,
     Reply,
     parse_reply,
@@ -57,14 +58,15 @@ class Presence:
     ) -> None:
         self.returning, self._grid, self._admitted = returning, grid, admitted
         self._away: dict[int, float] = {}
-        self._next = 0.0
+        self._next = self._looked = 0.0
 
     def begin(self) -> None:
         """A new exchange begins: who has come back since the last one is not away.
 
         Who has been away for long stays so, and is not waited for each time anew.
         """
-        self._next = time.monotonic() + _LOOK_S
+        self._looked = time.monotonic()
+        self._next = self._looked + _LOOK_S
         if self._away:
             online = self._online()
             self._away = {node: since for node, since in self._away.items() if node not in online}
@@ -86,7 +88,11 @@ class Presence:
         now = time.monotonic()
         if now < self._next:
             return set(), set()
-        self._next = now + _LOOK_S
+        stood = max(
+            0.0, now - self._looked - _STOOD_S
+        )  # nobody counts as away while this process stood still
+        self._away = {node: since + stood for node, since in self._away.items()}
+        self._looked, self._next = now, now + _LOOK_S
         online = self._online()
         for node in asked - online:
             self._away.setdefault(node, now)
@@ -162,6 +168,11 @@ TELL_S = 90.0
 _POLL_S = 0.1
 _QUIET_POLL_S = 1.0
 _REVOKED = "is revoked"
+AGAIN_S = 300.0
+"""Seconds in which who says that it cannot now, as with a full disk, is asked again."""
+_AGAIN_EVERY_S = 10.0
+_PAUSE_S = 3600.0  # a message outlives a coordinator that stands still for so long
+_STOOD_S = 30.0  # a look at what came takes less: this process stood still, and no patience counts that
 _GONE = f"is no longer connected (for {PATIENCE_S:.0f} s)"
 
 
@@ -190,6 +201,11 @@ class Answer:
         if not isinstance(self.reply, kind):
             raise IntegrityError("sent a reply to another request")
         return self.reply
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether it is a refusal that may pass."""
+        return isinstance(self.reply, RefusalReply) and self.reply.refusal is Refusal.LATER
 
     @property
     def sender(self) -> str:
@@ -243,6 +259,7 @@ def exchange(
     stop: threading.Event,
     window: int | None = None,
     presence: Presence | None = None,
+    again_s: float = 0.0,
     idle: Callable[[], None] = lambda: None,
 ) -> Iterator[Answer]:
     """Send every node its request, and yield one answer a node, in the order in which they arrive.
@@ -251,30 +268,35 @@ def exchange(
     the messages under way at once (None: all): Flower's simulation engine looks through all of them for every
     node, ten times a second, which with 250 nodes would cost more than half a core. `presence` knows over all
     exchanges who is away, who has come back as another node (answers bear the node that was asked for), and
-    who is revoked: such a node gets nothing more, and nothing of it is taken. `idle` is called while nothing
-    comes.
+    who is revoked: such a node gets nothing more, and nothing of it is taken. One that says that it cannot
+    now is asked again for `again_s` seconds. `idle` is called while nothing comes. No time counts in which
+    this process stood still, as with a laptop's lid closed.
 
     Raises:
         Stopped: the user asked to stop.
     """
     watch, unanswered = presence or Presence(grid), _Unanswered(waiting=deque(requests))
     watch.begin()
-    heard = time.monotonic()
-    end = heard + timeout_s
-    while unanswered.nodes and time.monotonic() < end:
+    heard = before = time.monotonic()
+    spent, again_until = 0.0, dict[int, float]()
+    while unanswered.nodes and spent < timeout_s:
         revoked = {node for node in unanswered.nodes if not watch.is_admitted(node)}
         unanswered.drop(revoked)
         yield from (Answer(node, None, _REVOKED) for node in sorted(revoked))
         nodes = unanswered.next(window)
         messages = [
-            Message(to_flower(requests[node]), watch.node_of(node), message_type, ttl=timeout_s)
+            Message(to_flower(requests[node]), watch.node_of(node), message_type, ttl=timeout_s + _PAUSE_S)
             for node in nodes
         ]
         unanswered.pending.update(zip(grid.push_messages(messages), nodes, strict=True))
         asked = time.monotonic()
         arrived = list(grid.pull_messages(list(unanswered.pending)))
         waited = time.monotonic() - asked
-        yield from _answers(arrived, unanswered, watch, timeout_s)
+        for answer in _answers(arrived, unanswered, watch, timeout_s):
+            if answer.may_pass and spent < again_until.setdefault(answer.node, spent + again_s):
+                unanswered.later[answer.node] = time.monotonic() + _AGAIN_EVERY_S, answer
+            else:
+                yield answer
         gone, back = watch.look({*unanswered.pending.values(), *unanswered.absent})
         # Flower delivers a message once: to a node that was away it is sent again, or never comes.
         unanswered.drop(gone | back)
@@ -285,21 +307,29 @@ def exchange(
             idle()
             # A grid that waits by itself hears of a reply at once; it would not while this does.
             _pause(stop, max(0.0, _poll_s(time.monotonic() - heard) - waited))
-    yield from (Answer(node, None, f"no answer within {timeout_s:.0f} s") for node in unanswered.nodes)
+        now = time.monotonic()
+        spent, before = spent + min(_STOOD_S, now - before), now
+    for node in unanswered.nodes:
+        late = Answer(node, None, f"no answer within {timeout_s:.0f} s")
+        yield unanswered.later.get(node, (0.0, late))[1]
 
 
 @dataclass(slots=True)
 class _Unanswered:
-    """The nodes of an exchange without an answer: not asked yet, asked (by the message's id), or away."""
+    """The nodes of an exchange without an answer: not asked yet, asked (by the message's id), or away.
+
+    `later` are those that could not answer: when they are asked again, and what they said.
+    """
 
     waiting: deque[int]
     pending: dict[str, int] = field(default_factory=dict)
     absent: set[int] = field(default_factory=set)
+    later: dict[int, tuple[float, Answer]] = field(default_factory=dict)
 
     @property
     def nodes(self) -> list[int]:
         """All of them."""
-        return [*self.pending.values(), *self.absent, *self.waiting]
+        return [*self.pending.values(), *self.absent, *self.waiting, *self.later]
 
     def drop(self, nodes: Set[int]) -> None:
         """Nothing of these is waited for any more."""
@@ -307,9 +337,13 @@ class _Unanswered:
             self.waiting = deque(node for node in self.waiting if node not in nodes)
             self.pending = {key: node for key, node in self.pending.items() if node not in nodes}
             self.absent -= nodes
+            self.later = {node: said for node, said in self.later.items() if node not in nodes}
 
     def next(self, window: int | None) -> list[int]:
         """Those to ask now, with at most `window` under way at once; they are not waiting any more."""
+        due = [node for node, (when, _) in self.later.items() if when <= time.monotonic()]
+        self.drop(set(due))
+        self.waiting.extend(due)
         free = len(self.waiting)
         if window is not None:
             free = min(free, window - len(self.pending))
@@ -370,5 +404,7 @@ def send_shutdown_notice(
     `receipt_of` gives each node its hospital's receipt; empty where there is none.
     """
     requests = {node: replace(notice, receipt=receipt_of(node)).to_record() for node in grid.get_node_ids()}
-    answers = exchange(grid, requests, message_type=END, timeout_s=timeout_s, stop=threading.Event())
+    answers = exchange(
+        grid, requests, message_type=END, timeout_s=timeout_s, stop=threading.Event(), again_s=timeout_s
+    )
     return sum(answer.reply is not None for answer in answers)

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from pate_fed.config.backend import PROCESSES
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.identity.keys import Receipt
 from pate_fed.kinds.terms import Terms
@@ -38,6 +39,7 @@ from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 from server.exchange import (
+    AGAIN_S,
     Answer,
     Presence,
     Returning,
@@ -367,6 +369,7 @@ class Federation:
             stop=channel.stop,
             window=channel.window if channel.cluster else window_for(channel.backend) or channel.window,
             presence=self._presence,
+            again_s=AGAIN_S if channel.backend == PROCESSES else 0.0,
             idle=tell,
         ):
             self._note_received(answer)

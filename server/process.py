@@ -78,8 +78,15 @@ def run_apart(coordinator: BaseCoordinator, host: Host, run_dir: Path, *, stop: 
         host = replace(host, wait_s=min(host.wait_s, TELL_S))
 
     def serve(server_app: ServerApp) -> None:
-        count, folder = coordinator.terms.num_clients, run_dir / LINK_FOLDER
-        host.serve(server_app, coordinator, folder=folder, hospitals=count, stop=stop)
+        terms, folder = coordinator.terms, run_dir / LINK_FOLDER
+        host.serve(
+            server_app,
+            coordinator,
+            folder=folder,
+            hospitals=terms.num_clients,
+            least=terms.least_clients,
+            stop=stop,
+        )
 
     with quiet_flower():
         coordinator.run(serve)

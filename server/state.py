@@ -13,7 +13,7 @@ import io
 import json
 import shutil
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -56,14 +56,13 @@ class OpenBatch:
     """The question that was begun last, released or not. `asked`: hospitals may have answered it.
 
     `question` names no terms. `step` is the step of its secure summation that was begun last, from 0; those
-    before are closed. One that is `void` is never gone on with.
+    before are closed.
     """
 
     question: Question
     digest: str
     asked: bool
     step: int = 0
-    void: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,6 @@ class _BatchNote:
     measured: int = setting(low=0)
     given: str
     step: int = setting(low=0)
-    void: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +154,7 @@ class CoordinatorState:
             measured=note.measured,
             given=b64decode(note.given),
         )
-        return OpenBatch(question, note.digest, note.asked, step=note.step, void=note.void)
+        return OpenBatch(question, note.digest, note.asked, step=note.step)
 
     def begin_batch(self, question: Question, *, asked: bool, step: int = 0) -> None:
         """Note a batch before its first message, and each step of its secure summation before the step's."""
@@ -164,12 +162,6 @@ class CoordinatorState:
         if last is not None and last.digest != question.digest:
             self.forget_answers()  # before the note: they must never count as another batch's
         self._note(OpenBatch(question, question.digest, asked, step=step))
-
-    def void_batch(self) -> None:
-        """Note that the last batch came to nothing, and is not gone on with."""
-        last = self.last_batch
-        if last is not None:
-            self._note(replace(last, void=True))
 
     def _note(self, batch: OpenBatch) -> None:
         note = _BatchNote(
@@ -180,7 +172,6 @@ class CoordinatorState:
             measured=batch.question.measured,
             given=b64encode(batch.question.given).decode(),
             step=batch.step,
-            void=batch.void,
         )
         self._write(_BATCH, json.dumps(to_plain(note)).encode())
 

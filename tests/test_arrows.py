@@ -183,12 +183,12 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (4_540, 20),
+    "clients": (4_560, 20),
     "pate_fed": (820, 7),
     "pate_fed/cli": (7_290, 31),
     "pate_fed/config": (2_460, 10),
     "pate_fed/data": (3_580, 13),
-    "pate_fed/flower": (3_600, 16),
+    "pate_fed/flower": (3_660, 16),
     "pate_fed/identity": (1_120, 5),
     "pate_fed/kinds": (5_730, 22),
     "pate_fed/learning": (7_020, 31),
@@ -199,7 +199,7 @@ BUDGET = {
     "pate_fed/runtime": (1_100, 8),
     "pate_fed/secure_sum": (2_820, 12),
     "pate_fed/structure": (1_160, 5),
-    "server": (4_830, 20),
+    "server": (4_880, 20),
 }
 
 

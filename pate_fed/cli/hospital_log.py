@@ -310,11 +310,11 @@ def _study(booked: Booking, delta: float) -> dict[str, Any]:
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     delta = delta_text(found["delta"])
     yield f"privacy account of {found['hospital']} ({found['account']})"
-    yield f"each study counts with the most that it can cost, from the day it was agreed to; ε at δ={delta}"
+    yield f"each study counts with the most that it can cost, from its first question on; ε at δ={delta}"
     for study in found["studies"]:
         yield f"{study['agreed']}  {study['study']} ({study['terms_digest'][:12]}…), data {study['data']}"
         if not study["asked"]:
-            yield "  left before anything was asked: costs nothing"
+            yield "  nothing was asked that follows from records: costs nothing"
             continue
         why = " (seeded noise: no bound)" if study["seeded_noise"] else ""
         yield f"  {_both(study)}; protects one {study['protects']}{why}"

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cryptography.hazmat.primitives import serialization
 
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError
+from pate_fed.flower.transport import LinkLostError
 from pate_fed.identity.certificates import Certificate, expiry_warnings, require_valid, sum_identity_of
 from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.runtime.addresses import check_security
@@ -146,6 +147,9 @@ def _public(certificate: Certificate) -> bytes:
 
 
 _POLL_S = 1.0
+_BACK_S = 90.0  # for hospitals to come back to a SuperLink that was started again
+_STEADY_S = 600.0  # one that was there for so long is no vain try
+_MOST_LOST = 5  # vain tries in a row
 
 
 class HostedCoordinator(Protocol):
@@ -155,6 +159,10 @@ class HostedCoordinator(Protocol):
         self, names: Mapping[int, str], sum_identities: Mapping[str, bytes], *, key: Ed25519PrivateKey
     ) -> None:
         """Set each node's hospital, the key with which each signs secure sums, and that of their receipts."""
+
+    @property
+    def lost(self) -> LinkLostError | None:
+        """Why the study could not go on over the link that it had, where it goes on over another one."""
 
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals."""
@@ -191,61 +199,100 @@ class Host:
         *,
         folder: Path,
         hospitals: int,
+        least: int,
         stop: threading.Event,
     ) -> None:
         """Start a SuperLink with its state in `folder`, run the study over it, notify the hospitals.
 
+        A SuperLink that is lost on the way, as it was killed, or took this process for dead that stood still,
+        is started again, and the study goes on over it. `least` hospitals are enough then.
+
         Raises:
-            PateFedError: the SuperLink does not start, or ends before its time.
+            PateFedError: the SuperLink does not start, or is lost time and again.
         """
+        began, over, lost = False, False, 0
+        while True:
+            begun = time.monotonic()
+            try:
+                with self._linked(folder, coordinator, stop) as (link, names):
+                    began = True
+                    if stop.is_set():
+                        return
+                    grid, context = link.open_run()
+                    enough = (0 if over else least) if lost else None
+                    for event in self._wait_for_hospitals(link, grid, hospitals, names, stop, enough=enough):
+                        coordinator.note_waiting(event)
+                        self.report(f"waiting for hospitals: {event.text}")
+                    if not over:
+                        server_app(grid, context)
+                        if coordinator.lost is not None:
+                            raise coordinator.lost
+                        over = True
+                    notice = coordinator.outcome_notice()
+                    coordinator.notify_hospitals(grid, notice)
+                    if notice.exit_code == INTERRUPTED:
+                        self.report("the hospitals wait: the same command with this --run-dir goes on")
+                    link.close_run(completed=notice.exit_code == 0)
+                    return
+            except LinkLostError:
+                lost = 1 if time.monotonic() - begun > _STEADY_S else lost + 1
+                if stop.is_set() or (over and lost > 1):
+                    return
+                if not began or lost > _MOST_LOST:
+                    raise
+                self.report("the connection with the hospitals is lost, and made again")
+            stop.wait(lost)
+
+    @contextmanager
+    def _linked(
+        self, folder: Path, coordinator: HostedCoordinator, stop: threading.Event
+    ) -> Iterator[tuple[Link, Mapping[int, str] | None]]:
+        """A SuperLink, with names by node of the admitted hospitals, which are None where none has a key."""
         from pate_fed.flower.superlink import SuperLink
 
         admitted = None
         tls = None if self.authority is None else _server_tls(self.authority)
         link = SuperLink(folder, self.address, tls=tls)
-        completed = False
         try:
             link.wait_until_ready(stop.is_set)
-            if not stop.is_set():
-                if self.authority is not None:
-                    admitted = AdmittedHospitals(self.authority, link, report=self.report)
-                    key = self.authority.ledger_key()
-                    coordinator.set_admitted(admitted.names, admitted.sum_identities, key=key)
-                grid, context = link.open_run()
-                names = None if admitted is None else admitted.names
-                for event in self._wait_for_hospitals(link, grid, hospitals, names, stop):
-                    coordinator.note_waiting(event)
-                    self.report(f"waiting for hospitals: {event.text}")
-                server_app(grid, context)
-                notice = coordinator.outcome_notice()
-                completed = notice.exit_code == 0
-                if link.running:
-                    coordinator.notify_hospitals(grid, notice)
-                    if notice.exit_code == INTERRUPTED:
-                        self.report("the hospitals wait: the same command with this --run-dir goes on")
-            link.close_run(completed=completed)
+            if self.authority is not None and not stop.is_set():
+                admitted = AdmittedHospitals(self.authority, link, report=self.report)
+                key = self.authority.ledger_key()
+                coordinator.set_admitted(admitted.names, admitted.sum_identities, key=key)
+            yield link, None if admitted is None else admitted.names
         finally:
+            link.close_run(completed=False)
             if admitted is not None:
                 admitted.stop()
             link.stop()
 
     def _wait_for_hospitals(
-        self, link: Link, grid: Any, wanted: int, names: Mapping[int, str] | None, stop: threading.Event
+        self,
+        link: Link,
+        grid: Any,
+        wanted: int,
+        names: Mapping[int, str] | None,
+        stop: threading.Event,
+        *,
+        enough: int | None = None,
     ) -> Iterator[Waiting]:
         """Each change of who is connected, until all are or the time is over; the quorum decides later.
 
-        `names` are those of the admitted hospitals by their nodes; None where they have no keys.
+        `names` are those of the admitted hospitals by their nodes; None where they have no keys. Once
+        `enough` are back the others have a minute and a half.
         """
         told = None
         self.report(f"listening on {self.address} for {wanted} hospitals")
         end = time.monotonic() + self.wait_s
         while (told is None or told.answered < wanted) and time.monotonic() < end and not stop.is_set():
             if not link.running:
-                raise PateFedError("Flower's SuperLink ended unexpectedly; see its log in the run directory")
+                raise LinkLostError("Flower's SuperLink ended unexpectedly; see its log in the run directory")
             found = self._connected(set(grid.get_node_ids()), wanted, names)
             if found != told:
                 told = found
                 yield found
+            if enough is not None and found.answered >= enough:
+                end, enough = min(end, time.monotonic() + _BACK_S), None
             stop.wait(_POLL_S)
 
     def _connected(self, nodes: set[int], wanted: int, names: Mapping[int, str] | None) -> Waiting:

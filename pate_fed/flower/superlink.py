@@ -42,7 +42,7 @@ from flwr.proto.runtime_pb2 import (
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
-from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
 from flwr.supercore.retry import make_simple_http_retry_invoker
@@ -53,11 +53,13 @@ from flwr.superlink.grid import HttpGrid
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.processes import PROTECTED, Child
 from pate_fed.flower.records import MOST_BYTES, build_bundle, inflate_message
-from pate_fed.flower.transport import LinkGuard
+from pate_fed.flower.supernode import beating
+from pate_fed.flower.transport import LinkGuard, LinkLostError
 
 _START_S = 60.0
 _TASK_S = 30.0
 _RETRY_S = 10.0
+_BUSY = frozenset({502, 503, 504})  # answers of a SuperLink that may serve in a moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +104,12 @@ class SuperLink(Child):
         """Return when the SuperLink serves; it takes about two seconds.
 
         Raises:
-            PateFedError: it ended, or does not answer within a minute.
+            LinkLostError: it ended, or does not answer within a minute.
         """
         end = time.monotonic() + _START_S
         while not self._healthy():
             if not self.running or time.monotonic() > end:
-                raise PateFedError(f"Flower's SuperLink did not start: see {self.log}")
+                raise LinkLostError(f"Flower's SuperLink did not start: see {self.log}")
             if interrupted():
                 return
             time.sleep(0.1)
@@ -129,7 +131,8 @@ class SuperLink(Child):
         """
         bundle = build_bundle()
         fab = fab_to_proto(Fab(hashlib.sha256(bundle).hexdigest(), bundle, {}))
-        answer = self._control.StartRun(StartRunRequest(fab=fab))
+        with _answering():
+            answer = self._control.StartRun(StartRunRequest(fab=fab))
         if not answer.HasField("run_id"):
             raise PateFedError(f"Flower did not start the run: see {self.log}")
         grid = StudyGrid(
@@ -139,9 +142,8 @@ class SuperLink(Child):
             token=self._acquire(),
             most_bytes=MOST_BYTES if self._tls is None else self._tls.guard.most_bytes,
         )
-        grid._retry_invoker.max_time = _RETRY_S
         runtime = grid._runtime_client
-        self._heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(runtime))
+        self._heartbeat = HeartbeatSender(beating(runtime))
         self._heartbeat.start()
         given = runtime.PullTaskInput(PullTaskInputRequest())
         TaskIdentity.task_id = given.task_id
@@ -239,6 +241,7 @@ class StudyGrid(HttpGrid):
         most_bytes: int = MOST_BYTES,
     ) -> None:
         super().__init__(address, insecure, root, token=token)
+        self._retry_invoker.max_time, self._retry_invoker.should_giveup = _RETRY_S, _is_final
         self._most_bytes = most_bytes
         self._announced: dict[str, _Announced] = {}  # by the question's id; parts may be on their way
 
@@ -338,12 +341,17 @@ def _unreadable(reply: ProtoMessage, reason: str) -> Message:
     return make_message(metadata=metadata, error=Error(code=ErrorCode.UNKNOWN, reason=reason))
 
 
+def _is_final(error: Exception) -> bool:
+    """Whether no other try mends it; Flower would interrupt this process where it has given its run up."""
+    return isinstance(error, httpx.HTTPStatusError) and error.response.status_code not in _BUSY
+
+
 @contextmanager
 def _answering() -> Iterator[None]:
     try:
         yield
     except httpx.HTTPError as error:
-        raise PateFedError(
-            "Flower's SuperLink is gone, see flower/superlink.log in the run directory; the same command "
-            "again goes on from the ledger"
+        raise LinkLostError(
+            "Flower's SuperLink is gone, or has given this study up, see flower/superlink.log in the run "
+            "directory; the same command again goes on from the ledger"
         ) from error

@@ -135,7 +135,7 @@ class SuperNode(Child):
         if token is None:
             return None
         client = self._connect(Caller.app(token))
-        heartbeat = HeartbeatSender(_beating(client))
+        heartbeat = HeartbeatSender(beating(client))
         heartbeat.start()
         context, status = None, SubStatus.FAILED
         try:
@@ -240,8 +240,8 @@ def push_task_output(client: RuntimeHttpClient, context: Context | None, status:
     run_clientapp.push_task_output(client, context, status, details)
 
 
-def _beating(client: RuntimeHttpClient) -> Callable[[], bool]:
-    """Heartbeats of a task, which Flower's own would interrupt this process for where it is gone."""
+def beating(client: RuntimeHttpClient) -> Callable[[], bool]:
+    """Heartbeats of a task; Flower's own would interrupt this process where the task is gone."""
 
     def beat() -> bool:
         with suppress(httpx.HTTPError):

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Protocol
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 LINE = "1.39"
 """The releases of Flower whose SuperNodes speak gRPC, and that the guard is made for."""
+
+
+class LinkLostError(PateFedError):
+    """The link over which hospitals are reached is lost; over another one the study goes on."""
 
 
 def has_transport() -> bool:

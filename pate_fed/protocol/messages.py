@@ -96,6 +96,7 @@ class Refusal(Enum):
     COORDINATOR = "this hospital began the study's secure summation with another coordinator or run directory"
     VERSION = "the request speaks another version of secure summation than this hospital's program"
     DATA = "the hospital's own data cannot be used"
+    LATER = "this hospital cannot do it now, as a disk is full or cannot be written, say; it is asked again"
     FAULT = "a fault at the hospital; its own log has the details"
 
     @property

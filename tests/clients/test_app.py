@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pate_fed.flower import prepare_environment
@@ -23,7 +26,10 @@ from pate_fed.protocol.messages import (
     END,
     JOIN,
     SUM,
+    Record,
     RefusalReply,
+    SumReply,
+    SumRequest,
     parse_reply,
     record_digest,
 )
@@ -38,10 +44,10 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return state
 
 
-def _send(message_type: str) -> object:
+def _send(message_type: str, record: Record | None = None) -> object:
     grid = InlineGrid(clients.app.app, num_nodes=1)
     [node] = grid.get_node_ids()
-    [reply] = grid.send_and_receive([Message(to_flower({"kind": "junk"}), node, message_type)])
+    [reply] = grid.send_and_receive([Message(to_flower(record or {"kind": "junk"}), node, message_type)])
     assert not reply.has_error()
     return parse_reply(from_flower(reply.content))
 
@@ -61,6 +67,43 @@ def test_a_hospital_that_cannot_be_opened_says_so_without_a_word_of_why(
     monkeypatch.setenv(SITE_VARIABLE, str(tmp_path / LOCAL_SITE))
     assert _send(message_type) == RefusalReply(party="unknown", code="FAULT")
     assert capsys.readouterr().err == "a request was not handled: InputError\n"
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space left"), MemoryError(), ValueError("Ann")])
+def test_a_fault_that_may_pass_is_told_from_another(
+    error: Exception, real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("clients.hospital.Hospital.sum_step", fail)
+    code = "FAULT" if isinstance(error, ValueError) else "LATER"
+    request = SumRequest(
+        terms_digest="0" * 64, batch=0, index=np.arange(3), measured=0, given=b"", roster=b"", step=b"x"
+    )
+    assert _send(SUM, request.to_record()) == RefusalReply(party="north", code=code)
+
+
+def test_nothing_leaves_whose_line_is_not_on_the_disk(real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A masked vector that is made already waits for room; the line is synced before it goes."""
+    reply = SumReply(party="north", step=b"a masked vector")
+    monkeypatch.setattr("clients.hospital.Hospital.sum_step", lambda *_: reply)
+    request = SumRequest(
+        terms_digest="0" * 64, batch=0, index=np.arange(3), measured=0, given=b"", roster=b"", step=b"x"
+    )
+    sync, full = os.fsync, True
+
+    def fsync(handle: int) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, "no space left")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert _send(SUM, request.to_record()) == RefusalReply(party="north", code="LATER")
+    full = False
+    assert _send(SUM, request.to_record()) == reply
+    last = json.loads((real / "log.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert (last["event"], last["sha256"]) == ("handled", record_digest(reply.to_record()))
 
 
 def test_what_was_sent_and_what_was_refused_unread_is_in_the_hospitals_own_log(real: Path) -> None:

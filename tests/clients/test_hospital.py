@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import stat
 from dataclasses import replace
@@ -34,6 +35,7 @@ from pate_fed.learning import TeacherSettings
 from pate_fed.learning.networks.encoder import Encoder, fit_encoder
 from pate_fed.protocol.messages import (
     AnswerReply,
+    EndReply,
     EndRequest,
     JoinReply,
     JoinRequest,
@@ -289,7 +291,7 @@ def test_a_state_directory_that_cannot_be_used_lets_no_text_out(
         "query.answer", to_flower(_request(_terms(read_site({"partition-id": 1})), [0]).to_record())
     )
     assert not reply.has_error()
-    assert from_flower(reply.content) == {"kind": "refused", "party": "unknown", "code": "FAULT"}
+    assert from_flower(reply.content) == {"kind": "refused", "party": "unknown", "code": "LATER"}
     assert capfd.readouterr().err == "a request was not handled: FileExistsError\n"
 
 
@@ -307,6 +309,17 @@ def test_a_full_disk_holds_the_answer_back_until_it_is_in_the_log(taught: Hospit
         for _ in range(2):  # also where the line was written, and then no space was left for the answer
             found.take(event or {})
     assert (found.total, found.text) == (2, "2 rows answered (votes)")
+
+
+def test_with_a_full_disk_a_hospital_hears_of_the_end_all_the_same(
+    taught: Hospital, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr("clients.hospital.forget_replies", full)
+    request = EndRequest(status="success", exit_code=0, summary="")
+    assert isinstance(taught.end(request), EndReply)
 
 
 def test_a_malformed_message_is_refused(site_file: Path) -> None:

@@ -19,6 +19,7 @@ prepare_environment()
 
 import clients.base
 import clients.site
+from clients.account import Account
 from clients.base import forget_replies, is_sound
 from clients.hospital import Hospital
 from clients.site import Site
@@ -226,6 +227,53 @@ def _die(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def test_a_study_counts_on_the_account_from_its_first_vector_on(
+    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that ends in agreement or in the exchange of keys has cost nobody anything."""
+    account = Account("p0", folder=tmp_path / "account")
+    monkeypatch.setattr(Site, "account", property(lambda site: account if site.party == "p0" else None))
+    for _ in range(2):
+        assert isinstance(federation.join(0), JoinReply)
+    question = federation.question([1, 2])
+    batch = federation.open(question)
+    for number in range(PARTIES):
+        batch.take(federation.send(number, question, batch.opening))
+    [booked] = account.bookings()
+    assert not booked.asked
+    request = batch.mask_requests()["p0"]
+    assert federation.send(0, question, request).kind == "sum.masked"
+    for _ in range(2):
+        [booked] = account.bookings()
+        assert booked.asked
+        assert isinstance(federation.join(0), JoinReply)  # as after a coordinator's death
+    assert federation.send(0, question, request).kind == "sum.masked"
+
+
+def test_a_vector_beyond_the_limit_over_all_studies_is_not_made(
+    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another study may have been asked since this one's keys were exchanged."""
+    account = Account("p0", folder=tmp_path / "account")
+    monkeypatch.setattr(Site, "account", property(lambda site: account if site.party == "p0" else None))
+    question = federation.question([1, 2])
+    batch = federation.open(question)
+    for number in range(PARTIES):
+        batch.take(federation.send(number, question, batch.opening))
+    request = batch.mask_requests()["p0"]
+    book, counts = account.book, list[bool]()
+
+    def beyond(*given: Any, asked: bool, **named: Any) -> Any:
+        counts.append(asked)
+        return (Refusal.POLICY_TOTAL, "too much") if asked else book(*given, asked=asked, **named)
+
+    monkeypatch.setattr(account, "book", beyond)
+    assert _code(federation.send(0, question, request)) == "POLICY_TOTAL"
+    assert counts == [False, True] and federation.hospitals[0].journal.answered() == 0
+    monkeypatch.setattr(account, "book", book)
+    assert federation.send(0, question, request).kind == "sum.masked"  # its secrets were not spent
+
+
 def test_an_input_that_is_in_the_pool_twice_is_answered_about_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +321,8 @@ def test_only_simulated_hospitals_share_what_they_agreed_on(
 def test_only_a_simulation_of_one_process_keeps_its_machines_in_memory(
     simulated: bool, alone: bool, tmp_path: Path
 ) -> None:
-    made, disk = Federation(MASKED, tmp_path / "memory"), Federation(MASKED, tmp_path / "disk")
+    study = replace(MASKED, seed=5)  # real hospitals without one deal records by a key of their own
+    made, disk = Federation(study, tmp_path / "memory"), Federation(study, tmp_path / "disk")
     sites = [replace(site, simulated=simulated, alone=alone) for site in made.sites]
     made.hospitals = [Hospital(replace(site, state_dir=tmp_path / "n" / site.party)) for site in sites]
     made.taught = [made.join(number) for number in range(PARTIES)]

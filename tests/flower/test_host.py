@@ -16,8 +16,10 @@ from builders import make_terms
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower import host
 from pate_fed.flower.host import Host, open_host
+from pate_fed.flower.transport import LinkLostError
 from pate_fed.identity import Authority
 from pate_fed.kinds.terms import largest_messages
+from pate_fed.protocol.messages import EndRequest
 from pate_fed.report.log import Waiting
 
 
@@ -111,3 +113,116 @@ def test_who_is_missing_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None
     many = {node: f"h{node}" for node in range(21)}
     [counted] = _waits(0.05, _Grid([1]), many)
     assert counted.text == "1 of 2 connected"
+
+
+class _Link:
+    """A SuperLink that is started, and stopped, as often as it is lost."""
+
+    def __init__(self, made: list[_Link], starts: bool = True) -> None:
+        self.grid, self.running, self.stopped, self.closed = _Grid([1, 2]), True, False, list[bool]()
+        self._starts = starts
+        made.append(self)
+
+    def wait_until_ready(self, interrupted: Any) -> None:
+        if not self._starts:
+            raise LinkLostError("did not start")
+
+    def open_run(self) -> tuple[Any, Any]:
+        return self.grid, None
+
+    def close_run(self, *, completed: bool) -> None:
+        self.closed.append(completed)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class _Coordinator:
+    """A study whose link is lost in so many of its runs, and then in so many of its notices."""
+
+    def __init__(self, lost_runs: int = 0, lost_notices: int = 0) -> None:
+        self.lost: LinkLostError | None = None
+        self.runs = self.told = 0
+        self._lost_runs, self._lost_notices = lost_runs, lost_notices
+
+    def run(self, grid: Any, context: Any) -> None:
+        self.runs += 1
+        self.lost = LinkLostError("gone") if self.runs <= self._lost_runs else None
+
+    def outcome_notice(self) -> EndRequest:
+        return EndRequest(status="success", exit_code=0, summary="")
+
+    def note_waiting(self, event: Waiting) -> None:
+        pass
+
+    def notify_hospitals(self, grid: Any, notice: EndRequest) -> None:
+        self._lost_notices -= 1
+        if self._lost_notices >= 0:
+            raise LinkLostError("gone")
+        self.told += 1
+
+
+def _serve(
+    coordinator: _Coordinator,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    starts: Sequence[bool] = (),
+    stop: threading.Event | None = None,
+) -> list[_Link]:
+    made, left = list[_Link](), list(starts)
+    monkeypatch.setattr(
+        "pate_fed.flower.superlink.SuperLink", lambda *_, tls: _Link(made, left.pop(0) if left else True)
+    )
+    stop = stop or threading.Event()
+    monkeypatch.setattr(stop, "wait", lambda seconds: stop.is_set())
+    study: Any = coordinator
+    hosted = Host("a:1", None, 5.0, lambda text: None)
+    try:
+        hosted.serve(coordinator.run, study, folder=Path(), hospitals=2, least=2, stop=stop)
+    finally:
+        assert all(link.stopped and link.closed for link in made)
+    return made
+
+
+def test_a_link_that_is_lost_is_made_again_and_the_study_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = _Coordinator(lost_runs=3)
+    made = _serve(
+        coordinator, monkeypatch, starts=(True, True, False)
+    )  # also where one does not start at once
+    assert (len(made), coordinator.runs, coordinator.told) == (5, 4, 1)
+    assert [link.closed[0] for link in made] == [False] * 4 + [True]
+
+
+def test_a_study_that_is_over_runs_no_second_time_and_hospitals_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coordinator = _Coordinator(lost_notices=1)
+    assert len(_serve(coordinator, monkeypatch)) == 2
+    assert (coordinator.runs, coordinator.told) == (1, 1)
+    coordinator = _Coordinator(lost_notices=9)  # its outcome stands whether they hear it or not
+    assert len(_serve(coordinator, monkeypatch)) == 2
+    assert (coordinator.runs, coordinator.told) == (1, 0)
+
+
+def test_a_link_that_is_lost_time_and_again_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = _Coordinator(lost_runs=99)
+    with pytest.raises(LinkLostError, match="gone"):
+        _serve(coordinator, monkeypatch)
+    assert coordinator.runs == 6
+    coordinator = _Coordinator()
+    with pytest.raises(LinkLostError, match="did not start"):
+        _serve(coordinator, monkeypatch, starts=(False,))  # it never was there: no second try
+    assert coordinator.runs == 0
+    stop = threading.Event()
+    monkeypatch.setattr(coordinator, "run", lambda grid, context: stop.set())
+    coordinator.lost = LinkLostError("gone")
+    assert len(_serve(coordinator, monkeypatch, stop=stop)) == 1  # nor once the user asked to stop
+
+
+def test_after_a_loss_those_who_are_gone_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_POLL_S", 0.0)
+    monkeypatch.setattr(host, "_BACK_S", 0.0)
+    link: Any = SimpleNamespace(running=True)
+    made = Host("a:1", None, 3600.0, lambda text: None)
+    found = made._wait_for_hospitals(link, _Grid([], [1], [1]), 2, None, threading.Event(), enough=1)
+    assert [each.answered for each in found] == [0, 1]

@@ -33,7 +33,7 @@ from pate_fed.flower.compat import set_identity, stamp
 from pate_fed.flower.processes import Child
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower.superlink import ServerTls, StudyGrid, SuperLink
-from pate_fed.flower.transport import LinkGuard
+from pate_fed.flower.transport import LinkGuard, LinkLostError
 from pate_fed.protocol.messages import (
     AnswerReply,
     EndReply,
@@ -261,6 +261,28 @@ def test_a_superlink_that_is_gone_says_so() -> None:
     study.reply(question, VOTES)
     with pytest.raises(PateFedError, match="SuperLink is gone"):
         study.pull(question)
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_a_superlink_that_has_given_the_study_up_interrupts_nobody(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a minute in which the coordinator's machine slept."""
+    interrupts, tries = list[int](), list[int]()
+
+    def send(_: httpx.Client, request: httpx.Request, **__: object) -> httpx.Response:
+        tries.append(status)
+        return httpx.Response(status, request=request)
+
+    monkeypatch.setattr(httpx.Client, "send", send)
+    monkeypatch.setattr("os.kill", lambda pid, number: interrupts.append(number))
+    grid = StudyGrid("127.0.0.1:1", True, None, token="given up")
+    grid.set_run(Run.create_empty(run_id=1))
+    for call in (grid.get_nodes, lambda: grid.pull_messages(["a"])):
+        with pytest.raises(LinkLostError, match="has given this study up"):
+            call()
+    assert interrupts == [] and tries == [status] * 2
+    grid.close()
 
 
 def _fuzz(count: int) -> None:

@@ -127,7 +127,7 @@ def test_a_task_that_is_gone_interrupts_nobody(status: int | None, monkeypatch: 
     made = SuperNode.__new__(SuperNode)
     made.local_address, made.secret = "127.0.0.1:1", b""
     client = made._connect(supernode.Caller.app("token"))
-    assert supernode._beating(client)()
+    assert supernode.beating(client)()
     client.close()
 
 

@@ -61,7 +61,7 @@ def test_it_agrees_enrols_and_holds_on_to_its_first_terms(kind: HospitalKind) ->
     assert repr(kind.agree().to_record()) == repr(first.to_record())
     assert kind.answers() == 0
     [booked] = Account("hospital-0").bookings()
-    assert booked.study == kind.terms.study and booked.asked
+    assert booked.study == kind.terms.study and not booked.asked  # what agreement costs
 
 
 def test_terms_that_are_malformed_leave_no_trace(kind: HospitalKind) -> None:
@@ -221,7 +221,9 @@ def test_an_identical_step_gets_the_identical_reply_and_another_batch_none(
 def test_of_two_batches_about_one_question_one_gets_a_vector(kind: HospitalKind) -> None:
     kind.close()
     first, second = _opened(kind), _opened(kind, 1, _turned(kind))
+    assert not any(booked.asked for booked in Account("hospital-0").bookings())
     assert isinstance(kind.send(0, first[0], first[2]), MaskedVector)
+    assert all(booked.asked for booked in Account("hospital-0").bookings())
     assert "REPEATED" in _code(kind.send(0, second[0], second[2]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -11,13 +12,13 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from flwr.app import Message
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from pate_fed.errors import QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import to_flower
-from pate_fed.protocol.messages import EndReply, EndRequest
+from pate_fed.protocol.messages import EndReply, EndRequest, RefusalReply, Reply
 from server.exchange import Stopped, exchange, send_shutdown_notice, wait_for_nodes
 
 
@@ -43,6 +44,71 @@ def test_a_silent_party_is_late_and_a_stop_is_heard() -> None:
     stop.set()
     with pytest.raises(Stopped):
         list(exchange(grid, sent, message_type="query.answer", timeout_s=60, stop=stop))
+
+
+class _Clock:
+    """A minute passes with each pause, or as much as this process stands still."""
+
+    def __init__(self, *steps: float) -> None:
+        self.now, self._steps = 1000.0, list(steps)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def pause(self, stop: threading.Event, seconds: float = 0.0) -> None:
+        self.now += self._steps.pop(0) if self._steps else 12.0
+
+
+@pytest.mark.parametrize(
+    ("full", "again_s", "code", "asked"),
+    [(3, 300.0, "ended", 4), (10**6, 300.0, "LATER", 26), (10**6, 0.0, "LATER", 1)],
+)
+def test_who_cannot_now_is_asked_again_for_some_minutes(
+    full: int, again_s: float, code: str, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others' answers are taken meanwhile; what a refusal for good says is not asked again."""
+    counts, clock = Counter[int](), _Clock()
+
+    def answer(message: Message, context: Context) -> Message:
+        number = int(context.node_config["partition-id"])
+        counts[number] += 1
+        reply: Reply = EndReply(party=f"p{number}")
+        if number == 1:
+            reply = RefusalReply(party="p1", code="FAULT")
+        elif number == 2 and counts[2] <= full:
+            reply = RefusalReply(party="p2", code="LATER")
+        return Message(to_flower(reply.to_record()), reply_to=message)
+
+    app = ClientApp()
+    app.query("answer")(answer)
+    grid = InlineGrid(app, num_nodes=3)
+    monkeypatch.setattr("server.exchange.time", clock)
+    monkeypatch.setattr("server.exchange._pause", clock.pause)
+    sent = dict.fromkeys(grid.get_node_ids(), EndRequest(status="", exit_code=0, summary="").to_record())
+    answers = exchange(
+        grid, sent, message_type="query.answer", timeout_s=600, stop=threading.Event(), again_s=again_s
+    )
+    said = [getattr(each.reply, "code", "ended") for each in answers]
+    assert said == ["ended", "FAULT", code] and counts == {0: 1, 1: 1, 2: asked}
+
+
+def test_time_in_which_the_coordinator_stood_still_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(InlineGrid):
+        looks = 0
+
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            self.looks += 1
+            return [] if self.looks < 4 else super().pull_messages(message_ids)
+
+    app, clock = ClientApp(), _Clock(0.1, 700.0, 0.1)
+    heard = EndReply(party="p").to_record()
+    app.query("answer")(lambda message, context: Message(to_flower(heard), reply_to=message))
+    grid = Slow(app, num_nodes=1)
+    monkeypatch.setattr("server.exchange.time", clock)
+    monkeypatch.setattr("server.exchange._pause", clock.pause)
+    sent = dict.fromkeys(grid.get_node_ids(), EndRequest(status="", exit_code=0, summary="").to_record())
+    [answer] = exchange(grid, sent, message_type="query.answer", timeout_s=60, stop=threading.Event())
+    assert isinstance(answer.reply, EndReply)
 
 
 class _Waiting(InlineGrid):

@@ -69,13 +69,10 @@ def test_how_far_a_sum_came_and_what_came_of_it_is_kept(state: CoordinatorState,
         [],
     )
     last = again.last_batch
-    assert last is not None and (last.step, last.asked, last.void) == (1, True, False)
+    assert last is not None and (last.step, last.asked) == (1, True)
     for _ in range(2):  # one that is revoked before the step is closed
         again.forget_sum_reply(1, "north")
         assert (state.sum_replies(0), state.sum_replies(1)) == ([b"shares"], [])
-    again.void_batch()
-    last = state.last_batch
-    assert last is not None and last.void and last.digest == _question().digest
 
 
 def test_what_a_question_rests_on_is_kept_with_it(state: CoordinatorState, folder: Path) -> None:
@@ -123,7 +120,6 @@ def test_a_simulation_leaves_nothing_private(tmp_path: Path) -> None:
     state.keep_roster(b"roster")
     state.keep_totals("a" * 64, TOTALS)
     state.keep_sum_reply(0, "north", b"shares")
-    state.void_batch()
     state.note_all_asked()
     assert state.sum_replies(0) == [] and not state.all_asked
     state.remove_private()

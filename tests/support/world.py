@@ -52,11 +52,10 @@ class World:
         def start(app: Any) -> None:
             if broken:
                 raise PateFedError("Flower's SuperLink did not start")
-            run_inline(
-                app,
-                app_of_hospitals,
-                num_nodes=self.study.parties.num_clients if hospitals is None else hospitals,
-            )
+            count = self.study.parties.num_clients if hospitals is None else hospitals
+            run_inline(app, app_of_hospitals, num_nodes=count)
+            while coordinator.lost is not None:  # as a host does, who makes the link again
+                run_inline(app, app_of_hospitals, num_nodes=count)
 
         coordinator.run(start)
         return coordinator.conclude(as_json=False)

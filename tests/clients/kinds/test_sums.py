@@ -212,12 +212,13 @@ def test_more_records_than_32_bits_have_room_for_are_refused(
     monkeypatch.setattr("clients.kinds.sums._LARGEST", 2**10)
     assert _code(asked.join()) is Refusal.DATA
     assert any("room for" in event.get("sentence", "") for event in asked.log())
+    assert Account("north").bookings()[0].asked  # that they are refused follows from records
 
 
 def test_it_is_on_the_hospitals_account_at_what_the_one_release_costs(asked: Asked) -> None:
     asked.join()
     [booked] = Account("north").bookings()
-    assert booked.study == asked.terms.study and booked.asked
+    assert booked.study == asked.terms.study and not booked.asked  # it agreed, and costs nothing yet
     made = StudyCost.of(asked.terms)
     target = "patient, replace-one"
     assert made.stated == target

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import json
 import tomllib
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,13 @@ import pytest
 from world import World
 
 from pate_fed.flower import prepare_environment
+from pate_fed.flower.transport import LinkLostError
 
 prepare_environment()
 
 import server.base
+from clients.account import Account
+from clients.hospital import Hospital
 from pate_fed.config.backend import Engine
 from pate_fed.config.defaults import Sums
 from pate_fed.config.sections import Aggregation, Data, Parties, Privacy
@@ -28,7 +33,20 @@ from pate_fed.learning.settings import StudentSettings
 from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.privacy import verify
 from pate_fed.privacy.ledger.report import describe, verify_run
+from pate_fed.secure_sum import read_reply, read_request
+from pate_fed.secure_sum.messages import (
+    BatchOpening,
+    BatchShares,
+    Enrolment,
+    MaskedVector,
+    MaskRequest,
+    SurvivorConsent,
+    SurvivorNotice,
+    UnmaskRequest,
+    UnmaskShares,
+)
 from server.kinds.sums import SumCourse
+from server.masked import MaskedRounds
 from server.state import CoordinatorState
 
 PARTIES, POOL, ASKED = 5, 60, 40
@@ -180,6 +198,96 @@ def test_whenever_the_coordinator_dies_there_is_one_sum_one_draw_and_one_row(
     assert len([*(exact.run_dir / "private").glob("totals-*")]) == 2  # exact, and with the one draw
     assert exact.run(resume=True, hospitals=0) == 0  # nobody is asked once it is released
     _check(exact)
+
+
+MASKING = (BatchShares, MaskedVector, SurvivorConsent, UnmaskShares)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("kind", [Enrolment, *MASKING])
+def test_a_link_that_is_lost_at_any_step_changes_nothing_but_the_time(
+    kind: type, after: bool, exact: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same process goes on over another one with the same batch, set and masks."""
+    count, totals, states = 0, list[Any](), list[dict[str, bytes]]()
+    owner, name = (MaskedRounds, "admit") if kind is Enrolment else (CoordinatorState, "keep_sum_reply")
+    keep, whole = CoordinatorState.keep_totals, getattr(owner, name)
+
+    def look() -> None:
+        files = (exact.run_dir / "private").glob("*")
+        states.append({path.name: path.read_bytes() for path in files if path.name != "batch.json"})
+
+    def lose(self: Any, *given: Any) -> None:
+        nonlocal count
+        count += kind is Enrolment or isinstance(read_reply(given[-1]), kind)
+        if after:
+            whole(self, *given)
+        if count == 3:
+            count += PARTIES
+            look()
+            raise LinkLostError("gone")
+        if not after:
+            whole(self, *given)
+
+    def note(self: Any, digest: str, found: Any) -> None:
+        totals.append(found)
+        look()
+        keep(self, digest, found)
+
+    monkeypatch.setattr(owner, name, lose)
+    monkeypatch.setattr(CoordinatorState, "keep_totals", note)
+    assert exact.run(resume=False) == 0
+    assert "stays open" not in capsys.readouterr().err
+    _check(exact)
+    lost, summed = states[:2]
+    assert lost.items() <= summed.items()  # keys, roster and all replies, as they were
+    replies = 0 if kind is Enrolment else MASKING.index(kind) * PARTIES + 2 + after
+    assert len([each for each in lost if each.startswith("sum-")]) == replies
+    assert totals[0].voters == PARTIES
+
+
+@pytest.mark.parametrize("kind", [None, BatchOpening, MaskRequest, SurvivorNotice, UnmaskRequest])
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_full_disk_at_any_step_costs_nothing(
+    passes: bool, kind: type | None, exact: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of five say that they cannot now: asked again they can, or the same command goes on later."""
+    monkeypatch.setattr("server.exchange._AGAIN_EVERY_S", 0.0)
+    monkeypatch.setattr("server.federation.AGAIN_S", 5.0 if passes else 0.0)
+    folder, tries = exact.run_dir.parent / "accounts", Counter[str]()
+    account = property(lambda site: Account(site.party, folder=folder))
+    monkeypatch.setattr("clients.site.BaseSite.account", account)
+    name = "join" if kind is None else "sum_step"
+    whole = getattr(Hospital, name)
+
+    def full(self: Hospital, request: Any) -> Any:
+        party = self._site.party
+        if party in ("h1", "h3") and (kind is None or isinstance(read_request(request.step), kind)):
+            tries[party] += 1
+            if tries[party] < 4:
+                raise OSError(errno.ENOSPC, "no space left")
+        return whole(self, request)
+
+    monkeypatch.setattr(Hospital, name, full)
+    code = exact.run(resume=False)
+    if not passes:
+        assert code == 4 and _metrics(exact)["privacy"]["student"]["data_independent"] == 0
+        assert not verify(exact.run_dir / "ledger.sqlite").chain.entries
+        booked = [
+            each.asked
+            for path in folder.glob("*.sqlite")
+            for each in Account(path.stem, folder=folder).bookings()
+        ]
+        # Agreement and the exchange of keys cost nobody anything.
+        assert any(booked) == (kind not in (None, BatchOpening)) and booked
+        assert tries == {"h1": 1, "h3": 1}
+        tries.update({"h1": 4, "h3": 4})
+        code = exact.run(resume=True)
+    assert code == 0
+    [entry] = verify(exact.run_dir / "ledger.sqlite").chain.entries
+    assert entry.event.answered == ASKED and len(exact.events("answered")) == PARTIES
+    accounts = [Account(path.stem, folder=folder) for path in folder.glob("*.sqlite")]
+    assert [[each.asked for each in account.bookings()] for account in accounts] == [[True]] * PARTIES
 
 
 def test_released_sums_that_are_lost_are_not_asked_for_again(
