@@ -52,6 +52,16 @@ def _room(nodeid: str) -> str:
     return "privacy" if path in PLANNED else path.partition("/")[0]
 
 
+# A student's file for use without this package takes a third of a small study's time. Where studies run for
+# something else it is left out; `tests/learning` and the modules that look at one in a run directory make it.
+WITHOUT_EXPORT = {"server", "kinds", "cli", "clients", "reproduce", "test_same_studies.py"}
+LOOK_AT_EXPORT = {
+    "server/test_simulation",
+    "server/test_label_study",
+    "cli/test_label_dp",
+    "cli/test_predict",
+}
+
 # A machine that does other things as well fails no test for that.
 # The same examples in every run: what turns red is the change, not the day.
 settings.register_profile(
@@ -102,6 +112,17 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_export(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Studies of these modules write no student.ts."""
+    module = request.path.relative_to(ROOT / "tests").with_suffix("").as_posix()
+    with pytest.MonkeyPatch.context() as patch:
+        if _room(request.node.nodeid) in WITHOUT_EXPORT and module not in LOOK_AT_EXPORT:
+            for owner in ("export", "student"):
+                patch.setattr(f"pate_fed.learning.students.{owner}.write_torchscript", lambda *_, **__: None)
+        yield
 
 
 @pytest.fixture(scope="session")
