@@ -65,10 +65,15 @@ def read_file(path: Path, *, most: int | None = MOST_READ) -> bytes:
         OSError: it cannot be read, is no regular file, or is larger.
     """
     with open_regular(path) as file:
-        content = file.read() if most is None else file.read(most + 1)
-    if most is not None and len(content) > most:
+        if most is None:
+            return file.read()
+        content = bytearray()
+        # In pieces: to ask for `most` at once takes memory for so much, however short the file.
+        while len(content) <= most and (piece := file.read(2**16)):
+            content += piece
+    if len(content) > most:
         raise OSError(errno.EFBIG, f"larger than {most // 2**20} MiB")
-    return content
+    return bytes(content)
 
 
 def read_json(

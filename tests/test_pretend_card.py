@@ -18,7 +18,7 @@ from pate_fed.learning.teachers import batched
 STUDY: dict[str, Any] = {
     "study": {"seed": 1},
     "parties": {"num_clients": 6},
-    "data": {"glyph": {"classes": 3, "private": 240, "public": 90}},
+    "data": {"glyph": {"classes": 3, "private": 120, "public": 48}},
     "aggregation": {"aggregator": "gnmax", "sigma2": 2.0},
     "queries": {"labels": 12, "max_queries": 12},
     "privacy": {"allow_weak": True},

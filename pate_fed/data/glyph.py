@@ -118,6 +118,7 @@ def _font_folder() -> Path:
     return folder
 
 
+@cache
 def fonts_digest() -> str:
     """SHA-256 over all fonts that are used, in hexadecimal."""
     total = sha256()

@@ -107,7 +107,7 @@ def test_a_patient_is_planned_for_as_many_parties_as_the_study_declares(
     study.write_text(f"{own}[privacy]\nepsilon = 3.0\nhospitals_per_patient = 3\n", encoding="utf-8")
 
     def planned(*options: str) -> dict[str, Any]:
-        assert main(["plan", "--format", "json", *options]) == 0
+        assert main(["plan", "--format", "json", "--aggregator", "gnmax", *options]) == 0
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return found
 

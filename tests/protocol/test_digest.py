@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from builders import make_terms
 
 from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import AnswerReply, Record, parse_reply, record_digest
+from pate_fed.protocol.messages import Agreed, AnswerReply, Record, parse_reply, record_digest
 
 VOTES = AnswerReply(party="north", batch_digest="ab", answer=np.arange(6).reshape(2, 3))
 
@@ -38,6 +39,21 @@ def test_whatever_differs_has_another_digest() -> None:
         {**VOTES.to_record(), "answer": VOTES.answer + 1},
     ]
     assert len({record_digest(each) for each in changed}) == len(changed)
+
+
+def test_terms_are_written_out_once_for_their_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for with every message; other terms have their own."""
+    written: list[str] = []
+    whole = Agreed.to_json
+
+    def count(terms: Agreed) -> str:
+        written.append(whole(terms))
+        return written[-1]
+
+    monkeypatch.setattr(Agreed, "to_json", count)
+    terms, other = make_terms(), make_terms(labels=201)
+    found = [each.digest for each in (terms, other, terms, other, terms)]
+    assert len(set(found)) == len(written) == 2 and found[0] == found[2] == found[4]
 
 
 def test_what_no_message_has_is_refused() -> None:

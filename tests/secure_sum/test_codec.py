@@ -29,5 +29,18 @@ def test_the_codec_is_exact_and_refuses_damage() -> None:
     for bad in (True, 2**63, 1.0, None, np.zeros((2, 2), dtype="<i8"), np.zeros(2)):
         with pytest.raises(IntegrityError, match="'x'"):
             pack({"x": bad})  # type: ignore[dict-item]
+    for once in ("a", "b"):  # names rise, and none comes twice
+        with pytest.raises(IntegrityError):
+            unpack(pack({"b": 1}) + pack({once: 1}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [(b"i", bytes(7)), (b"i", bytes(9)), (b"i", b""), (b"?", b"x"), (b"4", bytes(5))]
+)
+def test_a_field_whose_kind_and_length_do_not_fit_is_damage(kind: bytes, body: bytes) -> None:
+    whole = pack({"x": b"01234567"})
+    head, name = whole[: len(whole) - 9], b"x"
+    assert head.count(b"b") == 1 and head.endswith((8).to_bytes(len(head) - head.index(b"b") - 1, "big"))
+    size = len(body).to_bytes(len(head) - head.index(b"b") - 1, "big")
     with pytest.raises(IntegrityError):
-        unpack(pack({"b": 1}) + pack({"a": 1}))
+        unpack(head[: head.index(b"b")] + kind + size + name + body)

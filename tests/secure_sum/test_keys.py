@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import struct
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 import pate_fed.secure_sum as room
-from pate_fed.errors import PateFedError
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.secure_sum import Identity, fingerprint
-from pate_fed.secure_sum.keys import BatchLabel, ExchangeKey, extract, pack
+from pate_fed.secure_sum.keys import BatchLabel, ExchangeKey, extract, pack, read_fingerprint
 
 
 def test_secrets_are_not_pickled(federation: Any) -> None:
@@ -33,6 +34,17 @@ def test_a_fingerprint_is_for_people() -> None:
     assert len(fingerprint(one.public).split()) == 16 and fingerprint(one.public) != fingerprint(two.public)
     with pytest.raises(PateFedError, match="32 bytes"):
         Identity(b"short")
+    groups = fingerprint(bytes(32)).split(" ")
+    assert "".join(groups) == sha256(bytes(32)).hexdigest() and {len(group) for group in groups} == {4}
+
+
+def test_a_fingerprint_that_was_typed_is_64_digits() -> None:
+    shown = fingerprint(bytes(32))
+    for typed in (shown, shown.upper(), shown.replace(" ", ":"), shown.replace(" ", "")):
+        assert read_fingerprint(typed) == shown
+    for wrong in (shown[:-1], f"{shown}0", f"{shown[:-1]}g", "g" * 64, ""):
+        with pytest.raises(InputError, match="64 hexadecimal digits"):
+            read_fingerprint(wrong)
 
 
 def test_a_label_changes_with_everything_in_it() -> None:

@@ -35,6 +35,15 @@ def test_messages_of_a_newer_version_are_refused_with_a_sentence(outside_a_batch
         read_request(pack({**requests["sum.roster"].to_record(), "version": 0}))
 
 
+@pytest.mark.parametrize("wrong", [[1, 0, 2], [0, 0, 1], [-1, 0, 1], [0, 1, 2**40], []])
+def test_positions_rise_and_are_in_a_roster(wrong: list[int], seven: Any) -> None:
+    request = seven.until("share", np.zeros((7, 5), dtype=np.int64)).mask_requests()["hospital-0"]
+    record = request.to_record()
+    read_request(pack(record))
+    with pytest.raises(IntegrityError, match="increasing int64 array of positions"):
+        read_request(pack({**record, "sharers": np.array(wrong, dtype=np.int64)}))
+
+
 def test_records_that_no_message_makes_are_refused(outside_a_batch: Any) -> None:
     _, requests, replies = outside_a_batch
     for read, messages in ((read_request, requests), (read_reply, replies)):

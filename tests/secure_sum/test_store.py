@@ -316,6 +316,18 @@ def test_the_roster_lies_there_for_people(
     assert [line.split()[0] for line in lines] == ["(coordinator)", *(f"p{n}" for n in range(PARTIES))]
     own = Identity((tmp_path / "p2" / "identity.key").read_bytes())
     assert lines[3] == f"p2             {fingerprint(own.public)}"
+    before = (tmp_path / "p0" / "roster.txt").stat().st_ino
+    stores[0].forget_replies()  # saved anew, but for what people were shown
+    assert (tmp_path / "p0" / "roster.txt").stat().st_ino == before
+
+
+def test_nobody_is_shown_the_roster_of_a_simulation(coordinator: CoordinatorSum, tmp_path: Path) -> None:
+    stores = [SumStore(tmp_path / f"p{number}", durable=False) for number in range(PARTIES)]
+    for number, store in enumerate(stores):
+        enrolled = store.enrol(coordinator.enrol_request(), party=f"p{number}", study=STUDY)
+        coordinator.admit(Enrolment.from_bytes(enrolled))
+    _total(coordinator, stores)
+    assert not [*tmp_path.glob("*/roster.txt")]
 
 
 def test_a_store_shows_no_secret(stores: list[SumStore], tmp_path: Path) -> None:

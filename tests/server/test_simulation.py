@@ -120,6 +120,7 @@ def test_an_inline_study_succeeds_and_leaves_everything(
         "ledger.sqlite",
         "labels.npz",
         "student.pt",
+        "student.ts",
         "report.html",
         "log.jsonl",
         "metrics.json",

@@ -73,10 +73,10 @@ def table_study(folder: Path, *, asks: str, at_hospitals: bool, seed: int | None
     table = {"label": "y", "patient": "who", "classes": ["no", "yes"]}
     sections: dict[str, dict[str, Any]] = {
         "votes": {
-            "teacher": {"name": "random-forest", "trees": 2},
+            "teacher": {"name": "random-forest", "trees": 1},
             "aggregation": {"aggregator": "gnmax", "sigma2": 4.0},
             "queries": {"labels": 30, "max_queries": 30, "evaluate": False},
-            "student": {"name": "forest", "trees": 2},
+            "student": {"name": "forest", "trees": 1},
         },
         "sums": {
             "aggregation": {"aggregator": "class-sums"},

@@ -24,7 +24,7 @@ from pate_fed.learning.features.kernel import WholeMatrix, row_kernel, row_produ
 
 Inputs = NDArray[np.uint8] | NDArray[np.float64]
 
-RECORDS, IMAGES = 270, 45  # no multiples of a vector's length
+RECORDS, IMAGES = 135, 23  # no multiples of a vector's length
 
 
 def _images(count: int, shape: tuple[int, int, int], key: int) -> NDArray[np.uint8]:

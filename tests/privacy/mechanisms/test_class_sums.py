@@ -43,6 +43,16 @@ ADDED = Protection(adjacency="add-or-remove-one")
 HOSPITAL = Protection(unit="hospital", votes_moved=5)
 
 
+def test_a_noisy_sum_is_the_exact_one_with_noise_on_every_entry() -> None:
+    sums, exact = ClassSums(**SIZE, sigma=500.0), np.arange(60, dtype=np.int32).reshape(20, 3)
+    noise = sums.noisy(exact, SeededNoise(1)) - exact
+    assert noise.dtype == np.int64 and (noise != 0).mean() > 0.9  # 0 has a chance of 1 in 1,250
+    assert 350 < noise.std() < 650
+    for wrong in (exact.T, exact[:-1], exact.ravel(), exact.astype(float), exact > 5):
+        with pytest.raises(InputError, match=r"whole numbers \(20, 3\) are meant"):
+            sums.noisy(wrong, SeededNoise(1))
+
+
 @pytest.mark.parametrize(
     ("protection", "squared"),
     [
