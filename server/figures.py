@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,10 @@ from pate_fed.privacy import (
 from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.result import Evaluation, Spending, count_confusion, count_top_votes
-from server.kinds.rounds import QueryRounds
 from server.state import SanitisedDraw, Totals
+
+if TYPE_CHECKING:
+    from server.kinds.rounds import QueryRounds
 
 Ints = NDArray[np.int64]
 

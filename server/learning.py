@@ -177,7 +177,7 @@ class Learner:
             InputError: a student of the user's own fails.
             Stopped: the user asked to stop.
         """
-        from pate_fed.learning.tensors import release_memory
+        from pate_fed.data.dataset import release_memory
 
         release_memory(forget=True)  # there are no more votes
         student = self._learn(index, label, probabilities)

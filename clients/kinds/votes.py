@@ -367,7 +367,7 @@ class _Taught:
         """Keep a teacher whose file was written just now, if there is room."""
         folder = path.parent.parent  # of all parties' disks
         if folder != self._folder:
-            from pate_fed.learning.tensors import spare
+            from pate_fed.data.dataset import spare
 
             self.forget()
             self._folder = folder

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pate_fed.data import load_dataset
-from pate_fed.data.glyph import GRID, INNER, SYMBOLS, DistanceMaps, make_distance_maps
+from pate_fed.data.glyph import GRID, INNER, SYMBOLS, DistanceMaps, fonts_digest, make_distance_maps
 from pate_fed.errors import InputError
 
 
@@ -34,5 +34,6 @@ def test_all_fonts_have_all_symbols() -> None:
 
 def test_missing_fonts_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pate_fed.data.glyph._font_folder", lambda: tmp_path)
+    fonts_digest.cache_clear()
     with pytest.raises(InputError, match=r"DejaVuSans\.ttf: the font is missing"):
         load_dataset("glyph", cache_dir=tmp_path / "cache")

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from pate_fed.learning.tensors import release_memory, returning_memory, spare
+from pate_fed.data.dataset import release_memory, returning_memory, spare
 
 
 def test_freed_memory_goes_back_to_the_system() -> None:

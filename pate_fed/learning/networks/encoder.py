@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pate_fed.data.dataset import release_memory
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.networks.classifiers import Preprocessing, Shape
 from pate_fed.learning.settings import TeacherSettings
-from pate_fed.learning.tensors import check_images, image_shape, release_memory, tensor_batches, to_tensor
+from pate_fed.learning.tensors import check_images, image_shape, tensor_batches, to_tensor
 
 # On Fashion-MNIST's training images alone: 20 heads of 240 of the first 50,000, tested on the last 3,000.
 CELLS, BINS = (3, 5), 6  # both sizes together are worth a point over 4 alone

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pate_fed.data.dataset import returning_memory
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 from pate_fed.learning.networks.encoder import HistogramFeatures
-from pate_fed.learning.tensors import returning_memory
 
 # Of a kernel head, times the copies of a record. Flat from 0.001 to 0.03, on Fashion-MNIST's training images
 # alone: 20 heads of 240 of the first 50,000, tested on the last 3,000.

@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pate_fed.data.dataset import release_memory
 from pate_fed.learning.networks.encoder import Encoder, fit_encoder
 from pate_fed.learning.networks.heads import fit_kernel_classifier, one_hot, subsample
 from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
@@ -41,7 +42,6 @@ from pate_fed.learning.students.trainer import (
 from pate_fed.learning.tensors import (
     check_images,
     image_shape,
-    release_memory,
     resolve_device,
     seeded,
     to_tensor,

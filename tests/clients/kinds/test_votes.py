@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from clients.hospital import Hospital
 from clients.kinds.votes import _Taught, count_votes, teacher_paths, train_missing
 from clients.site import Site, neighbours
+from pate_fed.data.dataset import release_memory
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.kinds.make import make_terms
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning.teachers.network import Teacher
-from pate_fed.learning.tensors import release_memory
 from pate_fed.protocol.messages import AnswerReply, JoinRequest, Question, Refusal, RefusalReply
 
 
