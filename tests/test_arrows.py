@@ -192,7 +192,7 @@ BUDGET = {
     "pate_fed/identity": (1_120, 5),
     "pate_fed/kinds": (5_730, 22),
     "pate_fed/learning": (6_970, 31),
-    "pate_fed/privacy": (10_490, 36),
+    "pate_fed/privacy": (10_510, 36),
     "pate_fed/protocol": (460, 2),
     "pate_fed/report": (4_500, 14),
     "pate_fed/reproduce": (4_200, 18),

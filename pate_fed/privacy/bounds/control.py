@@ -111,9 +111,8 @@ class CheckedQuery:
         return own
 
     def _rdp(self, order: float, winner: WinnerBounds, check: NoiseLaw, reach: int) -> float:
-        """The supremum over the largest total m, and over how far the check's may move."""
+        """The supremum over the largest total, and over how far it moves."""
         k, most = self.votes, reach + self.votes + 1
-        moment = self._winners(winner, np.arange(self.teachers + 1))
         missing = self.threshold - np.arange(self.teachers + 1)  # votes of noise that it takes to pass
         inside = np.abs(missing) <= reach
         above = check.upper_tails(most + k)  # Pr[Z >= j] for j = -(most + k)..most + k
@@ -123,40 +122,49 @@ class CheckedQuery:
                 logs: Floats = np.log(np.stack((above[1 - j + most + k], above[j + most + k])))
             return logs
 
-        j, worst = missing[inside], 1.0
-        for step in (-k, k):
+        j, worst, largest = missing[inside], 1.0, np.ones(self.teachers + 1)
+        for step, moment in self._winners(winner):
             with np.errstate(invalid="ignore", over="ignore"):
-                refused, passed = np.exp(order * bit(j) + (1 - order) * bit(j + step))
+                refused, passed = np.exp(order * bit(j) + (1 - order) * bit(j - step))
                 found = refused + passed * moment[inside]
             worst = max(worst, float(np.where(np.isnan(found), math.inf, found).max(initial=1.0)))
+            largest = np.maximum(largest, moment)
         # Beyond the reach the rarer bit keeps a share of at most `loses`, and adds `others` to the moment.
         loses, others = above[reach - k + most + k], check.tilted_tails(order, k, most)[reach + most]
         kept, rare = math.exp((1 - order) * math.log1p(-loses)), math.exp(min(others, _LARGEST))
-        refused, passed = moment[missing > reach].max(initial=0.0), moment[missing < -reach].max(initial=0.0)
-        worst = max(worst, kept + rare * refused if refused else 1.0, kept * passed + rare if passed else 1.0)
+        far, near = (largest[part].max(initial=0.0) for part in (missing > reach, missing < -reach))
+        worst = max(worst, kept + rare * far if far else 1.0, kept * near + rare if near else 1.0)
         return rounded_up(math.log(worst) / (order - 1), order)
 
-    def _winners(self, winner: WinnerBounds, top: Ints) -> Floats:
-        """The winner's moment at most where the largest total is `top`. Shapes: (n,) to the same."""
-        apart = np.maximum(2 * top - self.teachers, 0)  # what the largest is above any other, at least
-        moved = winner.apart[np.minimum(apart, len(winner.apart) - 1)]
-        # Else neither a nor b is the largest, and its noise z holds them at -apart - z above the best other.
+    def _winners(self, winner: WinnerBounds) -> list[tuple[int, Floats]]:
+        """How far the largest total moves, and the winner's moment then at most, by that total from 0 on."""
+        apart = np.maximum(2 * np.arange(self.teachers + 1) - self.teachers, 0)  # what it is above any other
+        above, below = (side[np.minimum(apart, len(side) - 1)] for side in (winner.above, winner.below))
+        # Neither a nor b is the largest, whose noise z holds them at -apart - z above the best other.
         law = NoiseLaw(GAUSSIAN, self.sigma2)
         most = law.depth()
         far = most - winner.low
         heights = np.arange(-far - most, most + 1)
         under = winner.under[np.clip(heights - winner.low, 0, len(winner.under) - 1)]
         held = np.convolve(under, law.masses(most), "valid")[::-1]  # by apart, 0..far
-        held = held * (1 + _ROUNDING) + 1e-15 * winner.under[-1]
-        found: Floats = np.maximum(moved, held[np.minimum(apart, far)])
-        return found
+        held = (held * (1 + _ROUNDING) + 1e-15 * winner.under[-1])[np.minimum(apart, far)]
+        if self.votes > 1:  # they may go from and to several classes, whatever the largest does
+            all_of = np.maximum(np.maximum(above, below), held)
+            return [(-self.votes, all_of), (self.votes, all_of)]
+        # a is the largest and falls; where b is at most one below, the largest may stay, or be b and rise.
+        near = np.where(apart <= 1, above, 1.0)
+        return [
+            (-1, above),
+            (0, np.maximum(near, held)),
+            (1, np.maximum(np.maximum(near, below), held)),
+        ]
 
 
 @lru_cache(maxsize=256)
 def checked_epsilon(query: CheckedQuery, times: int, delta: float) -> float:
     """ε at δ of at most so many queries, each chosen from all earlier outcomes, stopped at any time."""
     part = CappedOutcome(rdp=query.rdp, variance=query.variance, times=times)
-    return capped_epsilon([part], delta)
+    return capped_epsilon([part], delta, shares=(*_SHARES, 0.05))
 
 
 def _orders(variance: float) -> list[float]:
@@ -267,10 +275,13 @@ def _coarsest_first(outcomes: Sequence[CappedOutcome]) -> list[CappedOutcome]:
     return sorted((each for each in outcomes if each.times), key=lambda each: -each.variance)
 
 
-def capped_epsilon(outcomes: Sequence[CappedOutcome], delta: float) -> float:
+def capped_epsilon(
+    outcomes: Sequence[CappedOutcome], delta: float, *, shares: Sequence[float] = _SHARES
+) -> float:
     """ε at δ of any adaptive sequence of `outcomes`, each kind as often as its cap; rounded up.
 
-    In any order, each chosen from all earlier outcomes, stopped at any time.
+    In any order, each chosen from all earlier outcomes, stopped at any time. `shares` of δ are tried for the
+    far tails.
     """
     delta, parts = check_delta(delta), _coarsest_first(outcomes)
     if not parts:
@@ -280,7 +291,7 @@ def capped_epsilon(outcomes: Sequence[CappedOutcome], delta: float) -> float:
     curve = [sum(part.times * part.rdp(order) for part in parts) for order in orders]
     found = [to_epsilon(orders, curve, delta).epsilon]
     for first in _STARTS:
-        for share in _SHARES:
+        for share in shares:
             variance = _variance(parts, first=first, slack=share * delta)
             if math.isfinite(variance):
                 found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))

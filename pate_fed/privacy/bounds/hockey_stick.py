@@ -232,11 +232,14 @@ def _outside_outcomes(
 @lru_cache(maxsize=4096)
 def _pair_rdp(law: NoiseLaw, order: float, k: int, reach: int) -> float:
     """The supremum where a and b alone contest: [d + Z - Z' > 0], a tie counting half, d changing by 2k."""
-    return float(_pair_by_gap(law, order, k, reach)[0])
+    return float(_pair_by_gap(law, order, k, reach)[:, 0].max())
 
 
 def _pair_by_gap(law: NoiseLaw, order: float, k: int, reach: int) -> Floats:
-    """That supremum where a and b are D or more apart, D = 0..`reach` + 1; the last holds for all further."""
+    """That supremum where a stands D or more above b, and where so far below. Shapes: (2, `reach` + 2).
+
+    D = 0..`reach` + 1; the last of each holds for all further. a loses what b gains.
+    """
     most = reach + 2 * k + 2
     mass = law.difference_masses(most)
     tails = law.difference_tails(most + 1)
@@ -245,26 +248,33 @@ def _pair_by_gap(law: NoiseLaw, order: float, k: int, reach: int) -> Floats:
     def wins(d: Ints) -> Floats:  # ln of both outcomes' chances
         return _log(np.stack([above[1 - e + most] + mass[most - e] / 2 for e in (d, -d)]))
 
-    d = np.arange(-reach, reach + 1)
+    d = np.arange(reach + 1)
     here = wins(d)
-    moments = np.maximum(*(_moments(here, wins(d + step), order) for step in (-2 * k, 2 * k)))
+    # Below is above with the two exchanged: the difference then grows.
+    moments = np.stack([_moments(here, wins(d + step), order) for step in (-2 * k, 2 * k)])
     outside = _contested(
         0.0, order, loses=tails[[reach - 2 * k]], others=law.tilted_sum_tails(order, k, most)[[reach]]
     )
-    inside = np.log(np.maximum(moments[reach:], moments[reach::-1])) / (order - 1)
-    found: Floats = np.maximum.accumulate(np.append(inside, outside)[::-1])[::-1]
+    inside = np.concatenate((np.log(moments) / (order - 1), np.full((2, 1), outside)), axis=1)
+    return _from_each_on(inside)
+
+
+def _from_each_on(values: Floats) -> Floats:
+    """The largest from each place to the last, along the last axis."""
+    found: Floats = np.maximum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]
     return found
 
 
 class WinnerBounds(NamedTuple):
     """Moments Σ p^α q^(1-α) of the winner where votes move from a class a to a class b, at most.
 
-    `apart` is by |n_a - n_b|, that or more, from 0 on; `under` by how far both a and b stand above the best
-    noisy total of the others at most, from `low` on. The last of each holds for all that follows, the first
-    of `under` for all below.
+    `above` is by n_a - n_b, that or more, from 0 on; `below` by n_b - n_a; `under` by how far both stand
+    above the best noisy total of the others at most, from `low` on. The last of each holds for all that
+    follows, the first of `under` for all below. Where one class alone changes, all of them hold.
     """
 
-    apart: Floats
+    above: Floats
+    below: Floats
     low: int
     under: Floats
 
@@ -288,14 +298,12 @@ def winner_bounds(scale: float, order: float, *, shift: int = 1) -> WinnerBounds
     under = np.full(region.both + region.widest + region.low + 1, far)
     for (u, v), here, there in Lattice(law, region, shift=k).placed(_log):
         found = np.log(_moments(here, there, order)) / (order - 1)
-        np.maximum.at(apart, np.minimum(np.abs(u - v), len(apart) - 1), found)
+        for side, gap in zip(apart, (u - v, v - u), strict=True):
+            np.maximum.at(side, np.minimum(gap[gap >= 0], len(side) - 1), found[gap >= 0])
         np.maximum.at(under, np.clip(np.maximum(u, v) + region.low, 0, len(under) - 1), found)
     np.maximum(under[region.both + region.low :], outside.both, out=under[region.both + region.low :])
-    return WinnerBounds(
-        _moment_up(np.maximum(np.maximum.accumulate(apart[::-1])[::-1], far), order),
-        -region.low,
-        _moment_up(np.maximum.accumulate(under), order),
-    )
+    above, below = _moment_up(np.maximum(_from_each_on(apart), far), order)
+    return WinnerBounds(above, below, -region.low, _moment_up(np.maximum.accumulate(under), order))
 
 
 def _moment_up(rdp: Floats, order: float) -> Floats:
