@@ -95,6 +95,10 @@ class LocalSite(Site):
         return np.arange(len(self.dataset.private_labels), dtype=np.int64)
 
     @property
+    def _file(self) -> int:
+        return 0
+
+    @property
     def _pool_path(self) -> Path:
         return self.settings.pool or self.state_dir / POOL_FILE
 

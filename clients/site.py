@@ -24,6 +24,7 @@ from clients.state_dir import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, Si
 from pate_fed.config.data import deal_records, fix_unit, load_study_data, records_digest
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, pool_digest, split_among_teachers
+from pate_fed.data.files import file_mark
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError
 from pate_fed.kinds.terms import Terms
@@ -161,10 +162,22 @@ class Site(BaseSite):
 
     def teacher_parts(self) -> list[NDArray[np.int64]]:
         """Indices of this party's records, one disjoint part a teacher; some may be empty."""
-        data, patients = self.dataset, None if self.own_patients() is None else self.dataset.patients
+        data, patients = self.dataset, None if self.own_patients() is None else self._numbers()
         names = (data.private_images, data.private_labels) if patients is None else (patients,)
         mine, key = self.own_records(), self.dealing_key()
         return split_among_teachers(mine, *names, num_teachers=self.num_teachers, key=key)
+
+    def _numbers(self) -> NDArray[np.int64] | None:
+        """Each record's patient by the number that its own file gives, wherever that is read."""
+        patients = self.dataset.patients
+        if patients is None or not self.study.data.from_files:
+            return patients
+        return patients ^ file_mark(self._file)
+
+    @property
+    def _file(self) -> int:
+        """The place of the file with this party's records among those of its data set."""
+        return self.number
 
     def dealing_key(self) -> bytes:
         """What the records are dealt to teachers by: its own, or of the seed that repeats all."""

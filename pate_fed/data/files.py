@@ -113,9 +113,7 @@ def dataset_from_files(
     if labelled and num_queries is None:
         check_mixed(pool, public.labels, asked, spec.classes)
     empty = Rows(public.inputs[:0], public.labels[:0], public.patients[:0])
-    # A file's numbers are its own: one patient's in two files are two patients'.
-    marks = patient_numbers([f"file {number}" for number in range(len(parts))])
-    patients = [each.patients ^ mark for each, mark in zip(parts, marks, strict=True)]
+    patients = [each.patients ^ file_mark(number) for number, each in enumerate(parts)]
     named = bool(parts) and all(each.named for each in parts)
     return Dataset(
         name=name,
@@ -256,6 +254,14 @@ def _read_folder(path: Path, spec: InputSpec) -> Rows:
 def _images_in(folder: Path) -> list[Path]:
     dicom = [each for each in folder.iterdir() if each.suffix.lower() in DICOM_SUFFIXES]
     return sorted([*pictures_in(folder), *dicom])
+
+
+def file_mark(number: int) -> int:
+    """What is added, bit by bit, to the patients' numbers of a private file, by its number among them.
+
+    A file's numbers are its own: one patient's in two files are two patients'. Twice added it is gone.
+    """
+    return int(patient_numbers([f"file {number}"])[0])
 
 
 def _patients_of(files: Sequence[tuple[Path, int]], patients: Sequence[str]) -> NDArray[np.int64]:
