@@ -27,7 +27,7 @@ from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import BudgetFilter, LedgerTerms, capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
-from pate_fed.privacy.ledger.terms import guaranteed_coordinator_cost, guaranteed_cost
+from pate_fed.privacy.ledger.terms import caps_epsilon, guaranteed_coordinator_cost, guaranteed_cost
 from pate_fed.privacy.protection import (
     ADJACENCIES,
     HOSPITAL_UNIT,
@@ -106,16 +106,28 @@ class StudyCost:
         with the order: so much is the RDP at every order below it, too. Where the caps alone keep the budget
         the filter is not asked, so only they bound the RDP.
         """
-        terms = self._covering(_RECORDS if target == _LABELS and not self.about_labels else target)
-        if terms is None or not terms.private:
+        terms, public = self._bounding(target, against)
+        if terms is None:
             return []
-        public = against == PUBLIC or terms.coordinator.sees_release
         caps = guaranteed_cost(terms) if public else guaranteed_coordinator_cost(terms)
         found = [] if caps is None else [_as_rdp(caps)]
         budget = terms.budget
         if public and budget is not None and not terms.caps_keep_budget:
             found.append(Cost(flat=budget.room, most_order=Fraction(budget.order)))
         return found
+
+    def alone(self, target: str, against: str, *, delta: float) -> list[float]:
+        """ε at δ that the study itself states for a target by its caps, where nothing else was released."""
+        terms, public = self._bounding(target, against)
+        found = caps_epsilon(replace(terms, delta=delta)) if terms is not None and public else None
+        return [] if found is None else [found]
+
+    def _bounding(self, target: str, against: str) -> tuple[LedgerTerms | None, bool]:
+        """Terms that bound what the target moves, if any do; whether labels alone are seen there."""
+        terms = self._covering(_RECORDS if target == _LABELS and not self.about_labels else target)
+        if terms is None or not terms.private:
+            return None, False
+        return terms, against == PUBLIC or terms.coordinator.sees_release
 
     def _covering(self, target: str) -> LedgerTerms | None:
         """Terms that bound what the target moves: its own, else those of what it is a part of.
@@ -154,8 +166,11 @@ def total_epsilon(studies: Sequence[StudyCost], target: str, against: str, *, de
     no study's terms were chosen by what an earlier one released. One study alone is bounded by its caps.
     """
     counted = [study for study in studies if study.covers(target)]
-    price = capped_cost_epsilon if len(counted) == 1 else epsilon_of
-    return min((price(each, delta) for each in _sums(counted, target, against, delta)), default=None)
+    sums = _sums(counted, target, against, delta)
+    if len(counted) != 1:
+        return min((epsilon_of(each, delta) for each in sums), default=None)
+    found = [capped_cost_epsilon(each, delta) for each in sums]
+    return min([*found, *counted[0].alone(target, against, delta=delta)], default=None)
 
 
 def fits(studies: Sequence[StudyCost], target: str, against: str, *, epsilon: float, delta: float) -> bool:
@@ -175,7 +190,8 @@ def fits(studies: Sequence[StudyCost], target: str, against: str, *, epsilon: fl
     sums = _sums(counted, target, against, delta)
     if any(_holds(held, each) or _is_pure(each, epsilon) for each in sums):
         return True
-    return len(counted) == 1 and any(capped_cost_epsilon(each, delta) <= epsilon for each in sums)
+    found = total_epsilon(counted, target, against, delta=delta) if len(counted) == 1 else None
+    return found is not None and found <= epsilon
 
 
 def _is_pure(cost: Cost, epsilon: float) -> bool:

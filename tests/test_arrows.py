@@ -183,7 +183,7 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (4_580, 20),
+    "clients": (4_600, 20),
     "pate_fed": (830, 7),
     "pate_fed/cli": (7_290, 31),
     "pate_fed/config": (2_460, 10),

@@ -479,7 +479,8 @@ class Privacy:
     )
     hospitals_per_patient: int = setting(
         1,
-        help="with unit = patient: hospitals that one patient was at, at most; checked in a simulation",
+        help="with unit = patient: hospitals that one patient was at, at most; checked where one data set is "
+        "dealt out, assumed where each hospital has a file of its own",
         low=1,
         high=MOST_PARTIES,
     )

@@ -10,6 +10,7 @@ from builders import make_label_terms, make_sum_terms, make_terms
 
 from clients.account import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
 from pate_fed.kinds.terms import Terms, worst_epsilon
+from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.ledger.terms import guaranteed_cost
 
@@ -32,6 +33,13 @@ def _public(*terms: Terms, target: str = RECORD, delta: float = 1e-5) -> float |
 def test_one_study_costs_what_its_terms_guarantee() -> None:
     terms = make_terms()
     assert _public(terms) == worst_epsilon(terms)[0]
+    checked = make_terms(threshold=12.0, sigma1=8.0, sigma2=12.0, labels=1000)
+    alone = _public(checked)
+    assert alone == worst_epsilon(checked)[0]  # each vector is checked: less than bit and winner add up to
+    caps = guaranteed_cost(checked.ledger_terms(noise="as agreed", private=True))
+    assert caps is not None and alone is not None and alone < 0.9 * capped_cost_epsilon(caps, 1e-5)
+    twice = _public(checked, replace(checked, study="t"))
+    assert twice is not None and twice > alone
     shared = make_terms(**SHARED)
     cost = [StudyCost.of(shared)]
     assert total_epsilon(cost, RECORD, COORDINATOR, delta=1e-5) == worst_epsilon(shared)[1]

@@ -172,11 +172,12 @@ def plan(
 ) -> Plan:
     """Search threshold, noise, labels and the cap on queries for the most effective labels within a budget.
 
-    What is priced is what a study with these caps guarantees (`capped_cost_epsilon`), and where the hospitals
-    add the noise what it guarantees against the coordinator. `pool` has the public inputs and the votes on
-    them. `num_hospitals` are as many as teachers, unless given. `aggregator` is confident-gnmax, gnmax or
-    lnmax; None: the first two. One of your own, by its name or as an object, class or factory
-    (`pate_fed.privacy.mechanisms.own`), is priced by the curve that it claims, with the parameters it has.
+    What is priced is what a study with these caps guarantees (`capped_cost_epsilon`; without masks a
+    little less), and where the hospitals add the noise what it guarantees against the coordinator. `pool`
+    has the public inputs and the votes on them. `num_hospitals` are as many as teachers, unless given.
+    `aggregator` is confident-gnmax, gnmax or lnmax; None: the first two. One of your own, by its name or
+    as an object, class or factory (`pate_fed.privacy.mechanisms.own`), is priced by the curve that it
+    claims, with the parameters it has.
 
     Raises:
         InputError: a parameter out of range, votes with another number of classes, or an aggregator that

@@ -56,9 +56,9 @@ class Offer:
     A mechanism of the user's own has parameters of its own, and all three are None.
 
     `mechanism` is the study's aggregator; for lnmax `sigma2` is the scale of its noise, as in a study.
-    `asked` and `answered` are caps to put into the study: the votes are expected to give `answered` labels
-    well before `asked` queries. `epsilon` is what a study with these caps guarantees beforehand against all
-    who see labels. `right_share` is the expected accuracy of the labels.
+    `asked` and `answered` are caps to put into the study: the votes are expected to give `answered`
+    labels well before `asked` queries. `epsilon` is what a study with these caps guarantees at most,
+    beforehand, against all who see labels. `right_share` is the expected accuracy of the labels.
     """
 
     mechanism: str
@@ -278,7 +278,7 @@ class OfferSearch:
         return LNMax(**size, scale=sigma) if way.aggregator == "lnmax" else GNMax(**size, sigma=sigma)
 
     def _stated(self, way: _Way, sigma: float, labels: int) -> float:
-        """ε that a study with these caps guarantees."""
+        """ε that a study with these caps guarantees; less where each vector of votes is checked."""
         cost = self._mechanism(way, sigma).cost(self._asked(way, labels), labels, self.protection)
         return capped_cost_epsilon(cost, self.delta)
 
