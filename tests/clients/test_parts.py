@@ -16,11 +16,13 @@ from clients.local import local_site
 from clients.site import Site
 from clients.state_dir import LocalSettings
 from pate_fed.config.sections import Parties
+from pate_fed.config.study import study_from_dict
 from pate_fed.data import Schema, split_among_teachers
 from pate_fed.data.table import read_table
 from pate_fed.kinds.terms import Terms, worst_epsilon
 from pate_fed.learning import TeacherSettings
 from pate_fed.privacy import Protection
+from pate_fed.structure import to_plain
 
 PATIENTS = 60
 KEYS = [bytes([number]) * 32 for number in range(8)]
@@ -186,6 +188,32 @@ def test_the_key_is_the_hospital_s_own_and_stays_with_its_state(tmp_path: Path) 
     assert len(kept.read_bytes()) == 32 and kept.stat().st_mode & 0o777 == 0o600
     seeded = [_site(tmp_path / name, vary(terms, seed=5)) for name in ("a", "b")]  # one name, one seed
     assert all(map(np.array_equal, *(site.teacher_parts() for site in seeded)))
+
+
+def test_a_hospital_deals_its_file_as_a_simulation_of_all_files_does(tmp_path: Path) -> None:
+    """With a seed, also where another file has patients of the same names before its own."""
+    terms = vary(_table_terms(teachers_per_client=4), seed=5)
+    own = _site(tmp_path, terms)
+    other = tmp_path / "other.csv"
+    other.write_text("patient,age,outcome\np0,1,ill\np1,2,well\n", encoding="utf-8")
+    study = study_from_dict(
+        {
+            "study": {"seed": 5},
+            "parties": {"num_clients": 2, "teachers_per_client": 4},
+            "privacy": {"unit": "patient", "allow_weak": True},
+            "data": {
+                "dataset": "table",
+                "pool": str(tmp_path / "pool.csv"),
+                "private": [str(other), str(tmp_path / "own.csv")],
+                "table": to_plain(SCHEMA),
+            },
+        }
+    )
+    simulated = Site(party="own", number=1, study=study, state_dir=tmp_path / "simulated", simulated=True)
+    named = replace(own, party="own")  # a simulated party is called as its file
+    begins = len(simulated.dataset.private_labels) - len(named.dataset.private_labels)
+    dealt = [(part - begins).tolist() for part in simulated.teacher_parts()]
+    assert dealt == [part.tolist() for part in named.teacher_parts()] and sum(map(bool, dealt)) > 1
 
 
 def test_the_number_of_teachers_follows_from_no_record(tmp_path: Path) -> None:
