@@ -30,7 +30,7 @@ from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.format import counted
 from pate_fed.learning import RIDGE, TABLE_STUDENTS, TABLE_TEACHERS, StudentSettings, TeacherSettings
-from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.features.feature_map import KERNEL, LINEAR, FeatureSettings
 from pate_fed.privacy.protection import LEAST_PARTIES, Protection, Shares
 from pate_fed.structure import PART_NAME, check, refusal, same_as, setting
 
@@ -228,6 +228,7 @@ def _cuts(value: Any) -> Any:
 class Sums:
     """What is summed where the aggregator is "class-sums": the public feature map. None: its own defaults.
 
+    `features` is "linear-and-kernel" for a table, "kernel" for images.
     `cuts` are declared knots of a table's numbers, by column; those of the others are the public pool's
     quantiles. With `balanced` the ridge student counts each class alike, however many records have it. With
     the unit hospital `most_records` is to how many records' length a hospital's sum is cut.
@@ -268,7 +269,8 @@ class Sums:
         """
         given = {name: getattr(self, name) for name in ("lattice", "dimension", "whitening", "bins")}
         found = {name: value for name, value in given.items() if value is not None}
-        found |= {} if self.features is None else {"name": self.features}
+        own = LINEAR if schema is not None else KERNEL
+        found |= {"name": own if self.features is None else self.features}
         if schema is None:
             if self.cuts:
                 raise refusal(self, "cuts", "none: knots are meant for a table, and these are images")

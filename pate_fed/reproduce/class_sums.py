@@ -28,7 +28,15 @@ from pate_fed.data import Dataset, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
 from pate_fed.learning.features.build import build_feature_map
-from pate_fed.learning.features.feature_map import BINS, HOG, KERNEL, RANDOM, FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import (
+    BINS,
+    HOG,
+    KERNEL,
+    LINEAR,
+    RANDOM,
+    FeatureMap,
+    FeatureSettings,
+)
 from pate_fed.learning.students.class_sums import fit_sums_student
 from pate_fed.privacy import SeededNoise
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SumShape, least_sigma
@@ -90,13 +98,13 @@ def reproduce_sums_of_images(plan: Reproduction, log: Log) -> list[str]:
 
 
 def reproduce_sums_of_tables(plan: Reproduction, log: Log) -> list[str]:
-    """Adult and breast cancer; beside them bins, AdaSSP, one hospital alone and all records in one place."""
+    """Adult and breast cancer; beside them other maps, AdaSSP, one hospital alone and all records in one place."""
     adult, breast = _adult(plan), _breast_cancer()
     tasks: list[tuple[str, str, float, int]] = []
     for data in (breast.name, adult.name):
         for seed in range(plan.seeds):
             tasks += [(data, method, 0.0, seed) for method in (CENTRAL, ALONE)]
-            tasks += [(data, method, e, seed) for e in EPSILONS for method in (KERNEL, BINS, ADASSP)]
+            tasks += [(data, method, e, seed) for e in EPSILONS for method in (LINEAR, KERNEL, BINS, ADASSP)]
     return _reproduce("class-sums-tables", plan, log, tasks, [adult, breast], _Tables(adult, breast))
 
 

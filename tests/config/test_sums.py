@@ -48,7 +48,7 @@ def test_features_follow_from_the_data() -> None:
     table = Sums(features="bins", bins=6, cuts=(("age", (30.0, 60.0)),)).of_inputs(SCHEMA)
     assert (table.name, table.columns, table.bins) == ("bins", (1, 3), 6)
     assert table.cuts == ((30.0, 60.0), ())
-    assert Sums().of_inputs(SCHEMA).cuts == () and Sums().of_inputs(SCHEMA).name == "kernel"
+    assert Sums().of_inputs(SCHEMA).cuts == () and Sums().of_inputs(SCHEMA).name == "linear-and-kernel"
 
 
 @pytest.mark.parametrize(

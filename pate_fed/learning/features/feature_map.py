@@ -29,8 +29,8 @@ from pate_fed.structure import PART_NAME, check, setting
 # Settings of a feature map: frozen, plain, part of a study's terms. No torch here.
 
 
-KERNEL, BINS, HOG, RANDOM = "kernel", "bins", "hog", "random-features"
-FEATURE_MAPS: tuple[str, ...] = (KERNEL, BINS, HOG, RANDOM)
+KERNEL, LINEAR, BINS, HOG, RANDOM = "kernel", "linear-and-kernel", "bins", "hog", "random-features"
+FEATURE_MAPS: tuple[str, ...] = (KERNEL, LINEAR, BINS, HOG, RANDOM)
 # Measured beside each other on inputs that no table reports (docs/class-sums.md).
 IMAGE_DIMENSION, TABLE_DIMENSION = 2000, 300
 IMAGE_WHITENING, TABLE_WHITENING = 0.6, 0.75
@@ -42,8 +42,9 @@ class FeatureSettings:
 
     "kernel" is a Gaussian kernel at `dimension` anchors of the public pool, at most half of it, turned by
     their kernel matrix to the power of -`whitening`; None takes 2,000 and 0.6 for images, 300 and 0.75 for
-    tables. The others are there to be compared: "bins" has knots of each number of a table, "hog" histograms
-    of oriented gradients, "random-features" Choromanski's of the kernel, drawn from `seed`.
+    tables. "linear-and-kernel", a study's default for tables, has a row's own numbers beside it. The others
+    are there to be compared: "bins" has knots of each number of a table, "hog" histograms of oriented
+    gradients, "random-features" Choromanski's of the kernel, drawn from `seed`.
 
     `columns` are what a row has for each column of a table: 1 for a number, else one for each value of a
     category; none for images. `cuts` are declared knots by column; where a number has none, they are
@@ -67,8 +68,10 @@ class FeatureSettings:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.name == BINS and not self.columns:
-            raise InputError("columns: bins are for tables; one number for each column is meant")
+        if self.name in (BINS, LINEAR) and not self.columns:
+            raise InputError(f"columns: {self.name} is for tables; one number for each column is meant")
+        if self.name == LINEAR and self.lattice < 32:
+            raise InputError(f"lattice={self.lattice}: at least 32 is meant, a part of which is the kernel's")
         if self.name in (HOG, RANDOM) and self.columns:
             raise InputError(f"name={self.name!r}: is for images, and columns are a table's")
         if self.cuts and len(self.cuts) != len(self.columns):
@@ -139,6 +142,11 @@ class FeatureMap(ABC):
     def squared_norm(self) -> int:
         """The most that a record's features, squared and added up, can be: the steps in a length of 1."""
         return self.settings.lattice**2
+
+    @property
+    def further(self) -> int:
+        """The last so many features may be of less use than the others: the sums tell how much they weigh."""
+        return 0
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:

@@ -133,12 +133,12 @@ class _OnEmbedding(FeatureMap):
             state.update(np.ascontiguousarray(array, dtype=little).tobytes())
         return state.hexdigest()
 
-    def to_bytes(self) -> bytes:
-        """A safetensors file: settings, embedding and points."""
+    def to_bytes(self, *, settings: FeatureSettings | None = None, **arrays: NDArray[Any]) -> bytes:
+        """A safetensors file: settings, embedding and points; of a map that has more parts, these too."""
         from safetensors.numpy import save
 
-        text = json.dumps(to_plain(self.settings)).encode()
-        arrays = self._arrays() | {"settings": np.frombuffer(text, dtype=np.uint8)}
+        text = json.dumps(to_plain(settings or self.settings)).encode()
+        arrays |= self._arrays() | {"settings": np.frombuffer(text, dtype=np.uint8)}
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
     def _arrays(self) -> dict[str, NDArray[Any]]:

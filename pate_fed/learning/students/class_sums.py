@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ _ALIKE = 1e-3  # how closely a function that is 1 on the pool is sought, against
 _TINY = 1e-12  # of the Gram matrix, so that its factor exists without noise too
 _SHARPNESS = (-1.0, 6.0)  # range of its logarithm
 _BELIEVED = 0.95  # of the pool's greatest scores
+_WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)  # of a map's further features, against the others
 _HELD_OUT = 5  # every so many of the pool's inputs tell how sure the scores are
 
 
@@ -142,12 +144,18 @@ class _Released:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fitted:
-    """Weights float64 (d, classes), and how they follow from the centred sums: by (d, d), of n records."""
+    """Weights float64 (d, classes), and how they follow from the centred sums: by (d, d), of n records.
+
+    `prior` float64 (d,) is what was expected of each feature's squared weights, in units of τ²;
+    `evidence` the logarithm of how likely that makes the sums, but for a constant.
+    """
 
     weights: Floats
     turn: Floats
     gram: Floats
     records: float
+    prior: Floats
+    evidence: float
 
 
 def fit_sums_student(
@@ -160,7 +168,9 @@ def fit_sums_student(
     + λ²|W|² where c is 0. λ = σ/τ, where a prior expects weights of about τ = √((1 - 1/K)/K), the deviation
     of one of K classes' indicator. Chance has its part in n records and in a pool of p: as they are drawn S
     and G waver by a variance of about τ²G, and of τ²G n/p, so c = 1 + n/p. n is what the sums say of a
-    function that is 1 on the pool.
+    function that is 1 on the pool. Of a map's `further` features smaller weights may be expected, down to
+    none: so much that the sums, N(0, τ² (GDG + cG) + σ²) by class with D the squares expected, are the most
+    likely; then W = DG(GDG + cG + λ²)⁻¹ S.
 
     With `balanced` each class counts alike, however many records it has. Shapes: noisy int64 (dimension,
     classes); pool as the map takes it; `sigma` in steps, of the noise that is known to be in it.
@@ -178,28 +188,59 @@ def fit_sums_student(
     gram = _gram(features)
     counts = _class_counts(released.sums, gram, features.mean(axis=0, dtype=np.float64))
     records = max(float(counts.sum()), 1.0)
-    fitted = _fit(released, gram, records, len(features))
+    fitted = max(
+        (_fit(released, gram, records, len(features), prior) for prior in _priors(feature_map)),
+        key=lambda each: each.evidence,
+    )
     offset = np.zeros(noisy.shape[1])
     if balanced:
         offset = -np.log(np.maximum(counts, 1.0) / np.maximum(counts, 1.0).sum())
     return SumsStudent(
-        feature_map, fitted.weights, sharpness=_sharpness(released, features, records), offset=offset
+        feature_map,
+        fitted.weights,
+        sharpness=_sharpness(released, features, records, fitted.prior),
+        offset=offset,
     )
 
 
+def _priors(feature_map: FeatureMap) -> Iterator[Floats]:
+    """Squared weights that may be expected, float64 (d,) each, in units of τ²."""
+    further = np.arange(feature_map.dimension) >= feature_map.dimension - feature_map.further
+    for weight in _WEIGHTS if further.any() else (1.0,):
+        yield np.where(further, weight, 1.0)
+
+
 def _gram(features: NDArray[np.float32]) -> Floats:
-    return np.asarray((features.T @ features).astype(np.float64) / len(features))
+    """The mean of φφᵀ over inputs, their covariances drawn to 0 as far as chance may have made them.
+
+    By the share Σ var(c_ij)/Σ c_ij² of Schäfer and Strimmer 2005 (target D), i ≠ j, with the plug-in variance
+    of the mean of n products. Of a large pool nothing changes.
+    """
+    count, mean = len(features), features.mean(axis=0, dtype=np.float64)
+    gram = np.asarray((features.T @ features).astype(np.float64) / count)
+    both = np.outer(mean, mean)
+    covariance = gram - both
+    squares = (features - mean) ** 2
+    apart = covariance - np.diag(np.diag(covariance))
+    far = float((apart**2).sum())
+    # Σ over pairs of E x_i² x_j² without a matrix: the squared length of x, less the squares of one entry.
+    wavers = float((squares.sum(axis=1) ** 2).mean() - (squares**2).mean(axis=0).sum() - far) / count
+    return np.asarray(gram - min(1.0, max(0.0, wavers) / max(far, 1e-30)) * apart)
 
 
-def _fit(released: _Released, gram: Floats, records: float, pool: int) -> _Fitted:
+def _fit(released: _Released, gram: Floats, records: float, pool: int, prior: Floats) -> _Fitted:
     """Weights by a pool of so many inputs with the mean `gram` of φφᵀ."""
     whole = records * gram
-    bracket = whole @ whole + (1 + records / pool) * whole
+    bracket = (whole * prior) @ whole + (1 + records / pool) * whole
     classes = released.sums.shape[1]
     expected = (1 - 1 / classes) / classes  # τ²
     bracket[np.diag_indices_from(bracket)] += released.noise**2 / expected + _TINY * records**2
-    turn = cho_solve(cho_factor(bracket, lower=True, overwrite_a=True, check_finite=False), whole)
-    return _Fitted(turn @ released.centred, turn, gram, records)
+    factor = cho_factor(bracket, lower=True, overwrite_a=True, check_finite=False)
+    found = cho_solve(factor, np.hstack([whole, released.centred]))
+    turn, scaled = prior[:, None] * found[:, : len(gram)].T, found[:, len(gram) :]
+    spread = float((released.centred * scaled).sum()) / expected
+    evidence = -spread / 2 - (classes - 1) * float(np.log(np.diag(factor[0])).sum())
+    return _Fitted(turn @ released.centred, turn, gram, records, prior, evidence)
 
 
 def _class_counts(sums: Floats, gram: Floats, mean: Floats) -> Floats:
@@ -210,7 +251,7 @@ def _class_counts(sums: Floats, gram: Floats, mean: Floats) -> Floats:
     return np.asarray(ones @ sums) / float(ones @ mean)
 
 
-def _sharpness(released: _Released, features: NDArray[np.float32], records: float) -> float:
+def _sharpness(released: _Released, features: NDArray[np.float32], records: float, prior: Floats) -> float:
     """The s at which softmax(s · scores) has the greatest likelihood of the labels in the sums.
 
     That is n (s·fit - E ln Σ exp(s·scores)): the sums tell the first, inputs of the pool that had no part in
@@ -220,7 +261,7 @@ def _sharpness(released: _Released, features: NDArray[np.float32], records: floa
     held = np.arange(len(features)) % _HELD_OUT == 0
     if not (~held).any():
         held = ~held
-    fitted = _fit(released, _gram(features[~held]), records, int((~held).sum()))
+    fitted = _fit(released, _gram(features[~held]), records, int((~held).sum()), prior)
     scores = (features[held] @ fitted.weights).astype(np.float64)
     classes = scores.shape[1]
     by_noise = released.noise**2 * (classes - 1) * float(np.trace(fitted.turn))

@@ -15,6 +15,7 @@ from pate_fed.learning.features.feature_map import (
     BINS,
     HOG,
     KERNEL,
+    LINEAR,
     RANDOM,
     FeatureMap,
     FeatureSettings,
@@ -54,7 +55,7 @@ def _made(name: str) -> tuple[FeatureMap, Inputs]:
 
 MAPS = (
     *(f"{kind} of {what}" for kind in (KERNEL, HOG, RANDOM) for what in ("grey images", "colours")),
-    *(f"{kind} of tables" for kind in (KERNEL, BINS)),
+    *(f"{kind} of tables" for kind in (KERNEL, LINEAR, BINS)),
 )
 
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import build_feature_map, feature_map_from_bytes
-from pate_fed.learning.features.feature_map import FEATURE_MAPS, FeatureSettings
+from pate_fed.learning.features.feature_map import BINS, HOG, KERNEL, LINEAR, RANDOM, FeatureSettings
 from pate_fed.structure import from_plain, to_plain
 
 TABLE = FeatureSettings(columns=(1, 3), dimension=6)
-CASES = [FeatureSettings(name=name, dimension=6) for name in FEATURE_MAPS if name != "bins"]
-CASES += [TABLE, replace(TABLE, name="bins", bins=3)]
+CASES = [FeatureSettings(name=name, dimension=6) for name in (KERNEL, HOG, RANDOM)]
+CASES += [TABLE, replace(TABLE, name=LINEAR), replace(TABLE, name=BINS, bins=3)]
 
 
 def _pool(settings: FeatureSettings, count: int = 30) -> NDArray[np.generic]:
@@ -50,7 +50,9 @@ def test_settings_stand_in_terms() -> None:
     plain = json.loads(json.dumps(to_plain(settings)))
     assert from_plain(FeatureSettings, plain, where="terms") == settings
     for bad, words in (
-        ({"name": "bins"}, "bins are for tables"),
+        ({"name": "bins"}, "bins is for tables"),
+        ({"name": "linear-and-kernel"}, "linear-and-kernel is for tables"),
+        ({"name": "linear-and-kernel", "columns": (1,), "lattice": 31}, "at least 32"),
         ({"name": "hog", "columns": (1,)}, "for images"),
         ({"columns": (1,), "cuts": ((1.0,), (2.0,))}, "2 for 1 columns"),
         ({"columns": (1,), "cuts": ((2.0, 1.0),)}, "do not rise"),

@@ -40,8 +40,8 @@ def _maps() -> list[FeatureMap]:
     rows = _rows(np.random.default_rng(5), 60)
     maps = [
         build_feature_map(FeatureSettings(name=name, columns=COLUMNS, lattice=lattice), rows)
-        for name in ("kernel", "bins")
-        for lattice in (16, 1024)
+        for name in ("kernel", "linear-and-kernel", "bins")
+        for lattice in (16 if name != "linear-and-kernel" else 32, 1024)
     ]
     images = np.random.default_rng(1).integers(0, 256, (40, 12, 12, 1), dtype=np.uint8)
     names = ("kernel", "hog", "random-features")

@@ -22,7 +22,7 @@ def test_what_is_left_open_follows_from_the_kind_of_inputs() -> None:
     ("given", "said"),
     [
         ({"name": "hogg"}, "hog"),
-        ({"name": BINS}, "bins are for tables"),
+        ({"name": BINS}, "bins is for tables"),
         ({"name": HOG, "columns": (1,)}, "is for images"),
         ({"name": RANDOM, "columns": (1,)}, "is for images"),
         ({"columns": (1, 2), "cuts": ((0.5,),)}, "1 for 2 columns"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pate_fed.learning.features.build import build_feature_map, fit_table_embedding
-from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.features.feature_map import KERNEL, LINEAR, FeatureSettings
 
 BINS = FeatureSettings(name="bins", columns=(1, 2), cuts=((0.0, 10.0, 30.0), ()), lattice=100)
 
@@ -49,9 +49,28 @@ def test_the_pools_mean_squared_distance_is_two_whatever_the_units() -> None:
     assert fit_table_embedding(settings, rows).encode(rows) == pytest.approx(encoded, abs=1e-5)
 
 
-def test_a_flat_column_and_one_without_values_are_no_fault() -> None:
+def test_a_row_is_how_far_it_stands_from_the_pool_on_either_side_in_any_unit() -> None:
+    rng = np.random.default_rng(0)
+    settings = FeatureSettings(name=LINEAR, columns=(1, 2), lattice=2**14)
+    pool = np.column_stack([rng.normal(50, 10, 400), np.eye(2)[rng.integers(0, 2, 400)]])
+    rows = np.array([[60.0, 1, 0], [40.0, 0, 1], [50.0, 0, 0], [math.nan, 1, 0]])
+    found = build_feature_map(settings, pool).scaled(rows)
+    above, below, missing, first, second, none = found[:, 1:7].T
+    assert (below[0], missing[0], second[0], none[0]) == (0, 0, 0, 0) and above[0] > 0.4 and first[0] > 0.4
+    assert below[1] == pytest.approx(above[0], rel=0.05) and second[1] == pytest.approx(first[0], rel=0.05)
+    assert none[2] > 0.4 and missing[3] > 0.4 and above[3] == below[3] == 0
+    # Neither the unit nor one 999 for "unknown" changes what a row is.
+    scale = np.array([1e-3, 1, 1])
+    same = build_feature_map(settings, pool * scale).scaled(rows * scale)[:, :7]
+    pool[7, 0] = 999.0
+    assert same == pytest.approx(found[:, :7], abs=1e-3)
+    assert build_feature_map(settings, pool).scaled(rows)[:, :7] == pytest.approx(found[:, :7], abs=0.02)
+
+
+@pytest.mark.parametrize("name", [KERNEL, LINEAR])
+def test_a_flat_column_and_one_without_values_are_no_fault(name: str) -> None:
     pool = np.column_stack([np.full(6, 3.0), np.full(6, math.nan), np.arange(6.0)])
-    made = build_feature_map(FeatureSettings(columns=(1, 1, 1)), pool)
+    made = build_feature_map(FeatureSettings(name=name, columns=(1, 1, 1)), pool)
     assert np.isfinite(made.scaled(np.array([[math.nan, 4.0, 2.0], [7.0, math.nan, math.nan]]))).all()
 
 

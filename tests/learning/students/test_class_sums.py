@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pate_fed.config.defaults import Sums
+from pate_fed.data.schema import Schema
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import build_feature_map
-from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import LINEAR, FeatureMap, FeatureSettings
 from pate_fed.learning.students.class_sums import SumsStudent, fit_sums_student
 from pate_fed.privacy import SeededNoise
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums, SumShape, least_sigma
+from tests.support.four_hospitals import central_model, four_hospitals
 
 
 @pytest.mark.parametrize("kind", ["table", "images"])
@@ -100,6 +103,16 @@ def test_the_student_learns_and_more_noise_teaches_less(feature_map: FeatureMap)
     assert sure == pytest.approx(right[3.0], abs=0.06)
 
 
+def _shrunk(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of φφᵀ, covariances drawn to 0 (Schäfer and Strimmer 2005), by the products themselves."""
+    centred = features - features.mean(axis=0)
+    products = centred[:, :, None] * centred[:, None]
+    apart = products.mean(axis=0) * ~np.eye(features.shape[1], dtype=np.bool_)
+    wavers = (products.var(axis=0) * ~np.eye(features.shape[1], dtype=np.bool_)).sum() / len(features)
+    share = min(1.0, wavers / (apart**2).sum())
+    return np.asarray(features.T @ features / len(features) - share * apart)
+
+
 def test_weights_are_the_ridge_regression_that_they_are_said_to_be(feature_map: FeatureMap) -> None:
     pool, (rows, labels) = _records(400, seed=0)[0], _records(2000, seed=1)
     total = feature_map.contributions(rows, labels, num_classes=3)
@@ -110,10 +123,58 @@ def test_weights_are_the_ridge_regression_that_they_are_said_to_be(feature_map: 
     centred = sums - sums.mean(axis=1, keepdims=True)
     found = []
     for count in (1990.0, 2000.0, 2010.0):  # it estimates how many records there are
-        gram = count * features.T @ features / 400
+        gram = count * _shrunk(features)
         left = gram @ gram + (1 + count / 400) * gram + 25 / (2 / 9) * np.eye(len(gram))
         found.append(np.abs(student.weights - np.linalg.solve(left, gram @ centred)).max())
     assert min(found) < 0.02 * np.abs(student.weights).max()
+
+
+def test_of_further_features_as_much_is_expected_as_makes_the_sums_likely() -> None:
+    """Weights are D G (G D G + c G + λ²)⁻¹ S with the D that makes S the most likely, by a plain formula."""
+    pool, (rows, labels) = _records(300, seed=0)[0], _records(600, seed=1)
+    made = build_feature_map(FeatureSettings(name=LINEAR, columns=(1, 1, 1), dimension=20), pool)
+    noisy, sigma = _noisy(made, made.contributions(rows, labels, num_classes=3), 3.0)
+    unit, features = math.sqrt(made.squared_norm), made.scaled(pool).astype(np.float64)
+    student = fit_sums_student(noisy, made, pool, sigma=sigma)
+    centred = (noisy - noisy.mean(axis=1, keepdims=True)) / unit
+    ones = np.linalg.solve(_shrunk(features) + 1e-3 * np.eye(made.dimension), features.mean(axis=0))
+    count = float((ones @ noisy).sum() / unit / (ones @ features.mean(axis=0)))
+    gram, found = count * _shrunk(features), []
+    for weight in (0.0, 0.03, 0.1, 0.3, 1.0):
+        prior = np.diag(np.where(np.arange(made.dimension) < made.dimension - made.further, 1.0, weight))
+        spread = 2 / 9 * (gram @ prior @ gram + (1 + count / 300) * gram)
+        spread += (sigma / unit) ** 2 * np.eye(len(gram))
+        quadratic = (centred * np.linalg.solve(spread, centred)).sum()
+        # Three columns whose sum is 0 have two degrees of freedom.
+        likely = -quadratic / 2 - 2 * np.linalg.slogdet(spread).logabsdet / 2
+        found.append((likely, 2 / 9 * prior @ gram @ np.linalg.solve(spread, centred)))
+    best = max(found, key=lambda each: float(each[0]))[1]
+    assert student.weights == pytest.approx(best, abs=1e-3 * float(np.abs(best).max()))
+
+
+def test_four_hospitals_get_what_none_has_alone() -> None:
+    """At ε 1 with a study's defaults: within 2 points of all records in one place, above the best alone."""
+    found = np.array([_four_hospitals(seed) for seed in range(10)])
+    together, central, *alone = found.mean(axis=0)
+    print(f"together {together:.3f} ± {found[:, 0].std():.3f}, central {central:.3f}, alone {alone}")
+    assert together > central - 0.02 and together > max(alone)
+
+
+def _four_hospitals(seed: int) -> list[float]:
+    """Accuracy on a quarter of all patients: together, central, and each hospital alone."""
+    table = four_hospitals(seed)
+    order = np.random.default_rng(seed).permutation(len(table.labels))
+    mine, pool = order[len(order) // 4 :], order[: len(order) // 4]
+    schema = Schema(label="y", classes=("0", "1"), columns=tuple((name, ()) for name in map(str, range(13))))
+    made = build_feature_map(Sums().of_inputs(schema), table.rows[pool])
+    total = made.contributions(table.rows[mine], table.labels[mine], num_classes=2)
+    size = {"num_classes": 2, "dimension": made.dimension, "squared_norm": made.squared_norm}
+    sigma = least_sigma(1.0, 1e-4, SumShape(**size))
+    noisy = ClassSums(**size, sigma=sigma).noisy(total, SeededNoise(seed))
+    students = [fit_sums_student(noisy, made, table.rows[pool], sigma=sigma)]
+    students += [central_model(table, mine)]
+    students += [central_model(table, mine[table.owners[mine] == own]) for own in range(4)]
+    return [float((each.predict(table.rows[pool]) == table.labels[pool]).mean()) for each in students]
 
 
 def test_balanced_weighs_a_rare_class_up(feature_map: FeatureMap) -> None:
