@@ -64,7 +64,7 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class SumsRun:
-    """One student; `epsilon` is 0 where there is no privacy."""
+    """One student; `epsilon` is 0 where there is no privacy, `auc` where there are more than two classes."""
 
     data: str
     method: str
@@ -73,6 +73,7 @@ class SumsRun:
     _: KW_ONLY
     accuracy: float
     balanced: float
+    auc: float
     sigma: float
     seconds: float
 
@@ -98,7 +99,7 @@ def reproduce_sums_of_images(plan: Reproduction, log: Log) -> list[str]:
 
 
 def reproduce_sums_of_tables(plan: Reproduction, log: Log) -> list[str]:
-    """Adult and breast cancer; beside them other maps, AdaSSP, one hospital alone and all records in one place."""
+    """Adult and breast cancer; beside them other maps, AdaSSP, one hospital alone, and all together."""
     adult, breast = _adult(plan), _breast_cancer()
     tasks: list[tuple[str, str, float, int]] = []
     for data in (breast.name, adult.name):
@@ -217,17 +218,23 @@ def _measured(
     student = fit_sums_student(noisy, feature_map, parts.pool, sigma=sigma)
     spent = time.perf_counter() - started
     unit = float(np.sqrt(feature_map.squared_norm))
-    return _row(task, student.predict(parts.test[0]), parts, sigma=sigma / unit, seconds=spent)
+    return _row(task, student.predict_proba(parts.test[0]), parts, sigma=sigma / unit, seconds=spent)
 
 
-def _row(task: Any, found: Ints, parts: SplitRecords, *, sigma: float = 0.0, seconds: float = 0.0) -> SumsRun:
+def _row(
+    task: Any, scores: NDArray[Any], parts: SplitRecords, *, sigma: float = 0.0, seconds: float = 0.0
+) -> SumsRun:
+    """What scores (n, classes) of the tested inputs come to."""
+    from sklearn.metrics import roc_auc_score
+
     truth = parts.test[1]
-    right = found == truth
+    right = scores.argmax(axis=1) == truth
     recalls = [float(right[truth == label].mean()) for label in np.unique(truth)]
     return SumsRun(
         *task,
         accuracy=float(right.mean()),
         balanced=float(np.mean(recalls)),
+        auc=float(roc_auc_score(truth, scores[:, 1] - scores[:, 0])) if scores.shape[1] == 2 else 0.0,
         sigma=sigma,
         seconds=seconds,
     )
@@ -247,11 +254,11 @@ def _without_privacy(task: tuple[str, str, float, int], parts: SplitRecords) -> 
     for own in chosen:
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
         model.fit(parts.inputs[own], parts.labels[own])
-        rows.append(_row(task, np.asarray(model.predict(parts.test[0])), parts))
-    accuracy, balanced = (
-        float(np.mean(each)) for each in zip(*((r.accuracy, r.balanced) for r in rows), strict=True)
+        rows.append(_row(task, np.asarray(model.predict_proba(parts.test[0])), parts))
+    accuracy, balanced, auc = (
+        float(np.mean([getattr(row, name) for row in rows])) for name in ("accuracy", "balanced", "auc")
     )
-    return SumsRun(*task, accuracy=accuracy, balanced=balanced, sigma=0.0, seconds=0.0)
+    return SumsRun(*task, accuracy=accuracy, balanced=balanced, auc=auc, sigma=0.0, seconds=0.0)
 
 
 def _adassp(task: tuple[str, str, float, int], parts: SplitRecords) -> SumsRun:
@@ -272,8 +279,7 @@ def _adassp(task: tuple[str, str, float, int], parts: SplitRecords) -> SumsRun:
     ridge = sigma * np.sqrt(width * np.log(2 * width**2 / 0.05))
     values, vectors = np.linalg.eigh(gram)
     weights = vectors @ ((vectors.T @ sums) / (np.maximum(values, 0) + ridge)[:, None])
-    found = (feature_map.scaled(parts.test[0]) @ weights).argmax(axis=1)
-    return _row(task, np.asarray(found), parts, sigma=sigma)
+    return _row(task, feature_map.scaled(parts.test[0]) @ weights, parts, sigma=sigma)
 
 
 def _lines(name: str, rows: list[SumsRun]) -> Iterator[str]:
@@ -283,6 +289,7 @@ def _lines(name: str, rows: list[SumsRun]) -> Iterator[str]:
         Column("ε", lambda cell: cell.task[2] or None, "g"),
         *ACCURACY,
         Column("balanced, %", lambda cell: cell.percent("balanced")[0], ".1f"),
+        Column("AUC, %", lambda cell: cell.percent("auc")[0] or None, ".1f"),
         Column("σ", lambda cell: cell.mean("sigma") or None, ".2f"),
         Column("fit, s", lambda cell: cell.mean("seconds") or None, ".1f"),
     )
