@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from pate_fed.kinds.make import public_encoder
 from pate_fed.learning import STUDENTS, TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.learning.teachers.own import is_network, make_own
-from pate_fed.report.accuracy import Accuracy, Calibration, HowTested
+from pate_fed.report.accuracy import Accuracy, HowTested
 from pate_fed.report.log import RunLog
 from pate_fed.report.result import Epoch, Samples
 from pate_fed.report.terminal import Progress
@@ -144,8 +144,8 @@ def measure_student(
     accuracy = Accuracy.of_student(classes, dataset.public_labels[places], tested=tested)
     if predict_proba is None or not len(own):
         return accuracy
-    sure = Calibration.of(predict_proba(dataset.public_images[own]), dataset.public_labels[own])
-    return replace(accuracy, calibration=sure)
+    sure = predict_proba(dataset.public_images[own])
+    return accuracy.with_probabilities(sure, dataset.public_labels[own])
 
 
 class Learner:

@@ -83,6 +83,68 @@ class Calibration:
 
 Ints = NDArray[np.int64]
 
+_SPECIFICITY = 0.9  # at which a test's sensitivity is stated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """How well probabilities of two classes tell them apart, whatever the threshold.
+
+    `auc` is the area under the ROC curve, `interval` its 95 % interval (DeLong et al. 1988, by the logit).
+    `sensitivity` is the share of the `positive` test inputs of the second class that are found where 90 % of
+    the `negative` ones of the first are told to be such.
+    """
+
+    auc: float
+    interval: tuple[float, float]
+    sensitivity: float
+    positive: int
+    negative: int
+
+    @classmethod
+    def of(cls, probabilities: NDArray[Any], truth: Ints) -> Ranking | None:
+        """Of probabilities float (n, 2) and true classes int64 (n,), -1 unknown; None of more classes."""
+        if probabilities.shape[1] != 2 or min((truth == 0).sum(), (truth == 1).sum()) < 2:
+            return None
+        found = np.asarray(probabilities, dtype=np.float64)
+        no, yes = (found[truth == each, 1] - found[truth == each, 0] for each in (0, 1))
+        # Each input's own part: the share of the other class on its right side, ties by half.
+        below = (np.searchsorted(np.sort(no), yes) + np.searchsorted(np.sort(no), yes, side="right")) / 2
+        above = (np.searchsorted(np.sort(yes), no) + np.searchsorted(np.sort(yes), no, side="right")) / 2
+        auc = float(below.mean()) / len(no)
+        spread = below.var(ddof=1) / len(no) ** 2 / len(yes) + above.var(ddof=1) / len(yes) ** 2 / len(no)
+        cut = np.sort(no)[math.ceil(_SPECIFICITY * len(no)) - 1]
+        return cls(
+            auc=auc,
+            interval=_logit_interval(auc, float(spread)),
+            sensitivity=float((yes > cut).mean()),
+            positive=len(yes),
+            negative=len(no),
+        )
+
+    @property
+    def sensitivity_interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval, given the threshold."""
+        return wilson_interval(self.sensitivity, self.positive)
+
+    @property
+    def text(self) -> str:
+        """The area with its interval, and the sensitivity, in words."""
+        low, high = self.interval
+        return (
+            f"AUC {self.auc:.3f} ({low:.3f} to {high:.3f}); at a specificity of {_SPECIFICITY:.0%} a "
+            f"sensitivity of {accuracy_text(self.sensitivity, self.positive)}"
+        )
+
+
+def _logit_interval(share: float, variance: float) -> tuple[float, float]:
+    if not 0 < share < 1:
+        return share, share
+    middle, far = math.log(share / (1 - share)), 1.96 * math.sqrt(variance) / (share * (1 - share))
+    low, high = (1 / (1 + math.exp(-end)) for end in (middle - far, middle + far))
+    return low, high
+
+
 _SEEN_OFTEN = 10  # test inputs of a class: fewer may all be missed by chance
 
 
@@ -133,8 +195,8 @@ class Accuracy:
     `labels` are those of `labels_n` answered queries, `student` was measured on `student_n` public inputs;
     `labels_majority`, `majority` and `votes_majority` are the shares of the most frequent class among either,
     which whoever always says it gets right. `by_class` are, for each class, how many test inputs of it the
-    student got right, and of how many; `tested` says which inputs these were. `calibration` is of those that
-    the published student itself was tested on.
+    student got right, and of how many; `tested` says which inputs these were. `calibration` and, of two
+    classes, `ranking` are of those that the published student itself was tested on.
     """
 
     teacher_mean: float | None = None
@@ -150,6 +212,7 @@ class Accuracy:
     by_class: tuple[tuple[int, int], ...] = ()
     tested: HowTested = field(default_factory=HowTested)
     calibration: Calibration | None = None
+    ranking: Ranking | None = None
 
     @classmethod
     def of_student(cls, found: Ints, truth: Ints, *, tested: HowTested | None = None) -> Accuracy:
@@ -173,9 +236,13 @@ class Accuracy:
 
     @classmethod
     def of_probabilities(cls, shares: NDArray[Any], truth: Ints) -> Accuracy:
-        """The same from probabilities, float (n, classes), of kept inputs; with their calibration."""
+        """The same from probabilities, float (n, classes), of kept inputs, and what these tell besides."""
         found = cls.of_student(np.asarray(shares.argmax(axis=1), dtype=np.int64), truth)
-        return replace(found, calibration=Calibration.of(shares, truth))
+        return found.with_probabilities(shares, truth)
+
+    def with_probabilities(self, shares: NDArray[Any], truth: Ints) -> Accuracy:
+        """The same with calibration and ranking of probabilities, float (n, classes)."""
+        return replace(self, calibration=Calibration.of(shares, truth), ranking=Ranking.of(shares, truth))
 
     def with_student(self, other: Accuracy) -> Accuracy:
         """The same with what another says of the student."""
@@ -187,6 +254,7 @@ class Accuracy:
             by_class=other.by_class,
             tested=other.tested,
             calibration=other.calibration,
+            ranking=other.ranking,
         )
 
     @property

@@ -105,8 +105,20 @@ def _accuracy(result: RunResult) -> dict[str, Any]:
         "majority": _finite(found.majority),
         "balanced_accuracy": _finite(found.balanced_accuracy),
         "balanced_accuracy_interval": _ends(found.balanced_interval),
+        **_ranking(found),
         "recall": _recall(result),
         "tested": None if found.student_interval is None else asdict(found.tested),
+    }
+
+
+def _ranking(found: Accuracy) -> dict[str, Any]:
+    """Of two classes, by the published student's probabilities."""
+    own = found.ranking
+    return {
+        "auc": None if own is None else _finite(own.auc),
+        "auc_interval": None if own is None else _ends(own.interval),
+        "sensitivity_at_90_specificity": None if own is None else _finite(own.sensitivity),
+        "sensitivity_interval": None if own is None else _ends(own.sensitivity_interval),
     }
 
 

@@ -353,9 +353,15 @@ def _by_class(result: RunResult) -> list[tuple[str, str, str, str, str]]:
     if weakest is None:
         return []
     fewest = min(each.count for each in found.recall)
+    ranking = found.ranking
+    rows = []
+    if ranking is not None:
+        low, high = ranking.interval
+        rows.append(("  AUC", f"{ranking.auc:.3f}", "", f"{low:.3f} to {high:.3f}", ""))
     name = printable(result.study.class_name(weakest.number))
     least = f"least recall: {name}"
     return [
+        *rows,
         (
             "  balanced",
             share_text(found.balanced_accuracy, fewest),
