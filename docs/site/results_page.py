@@ -28,6 +28,7 @@ _MEASURES = {
     "accuracy": ("right, %", 100, 1),
     "accuracy_single": ("one network, %", 100, 1),
     "balanced": ("balanced, %", 100, 1),
+    "auc": ("AUC, %", 100, 1),
     "labels_right": ("labels right, %", 100, 1),
     "labels_wrong": ("labels wrong, %", 100, 1),
     "kept_right": ("kept, right, %", 100, 1),

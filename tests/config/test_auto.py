@@ -88,7 +88,7 @@ def test_records_of_hospitals_own_are_not_known_and_it_says_so() -> None:
     ("study", "why"),
     [
         (_study, "needs 4 hospitals"),
-        (lambda n: _study(n + 2, data=Data(glyph=GlyphSettings(private=100, classes=2))), "hides the sums"),
+        (lambda n: _study(n + 2, data=Data(glyph=GlyphSettings(private=60, classes=2))), "hides the sums"),
         (lambda n: _study(n + 2, privacy=Privacy(unit="hospital")), "most_records"),
     ],
 )

@@ -6,8 +6,8 @@ docs/plan.md, which the tests hold it against.
 1. m records that count in full give A(m) = C - (C - 1/K) / sqrt(1 + m / m0), m0 = 6K (1 - C), with K classes
    and C what no number of records passes: the square root of a parametric model, quicker where it is easy.
 2. The noise of class sums is worth lost records. The sum of n wavers by 1/n of its square by which records
-   were drawn, and by sigma^2 200 K / n^2 by noise of sigma record lengths in the 200 directions for each
-   class that a ridge makes use of. So m = 1 / (1/n + 200 K (sigma / n)^2).
+   were drawn, and by sigma^2 100 K / n^2 by noise of sigma record lengths in the 100 directions for each
+   class that a ridge makes use of. So m = 1 / (1/n + 100 K (sigma / n)^2).
 3. A student of votes goes the same way in `effective_labels` to what the plurality is right in, but with
    m0 = K (1 - that): it learns from the public inputs without a label too.
 
@@ -40,7 +40,7 @@ USUAL_CEILING, USUAL_SHIFT = 0.9, 0.03
 _GAIN = 0.01  # below which a hospital had better stay alone
 
 _QUICKNESS = 6.0  # of a curve in records: m0 in classes, where nothing is right
-_DIRECTIONS = 200
+_DIRECTIONS = 100
 _STUDENT = 1.0  # as _QUICKNESS, of a student that has the public inputs
 _FACTOR = 2.0  # by which what counts in full may be estimated wrongly, either way
 _BESIDE = 0.02  # by which a curve may be
