@@ -89,7 +89,7 @@ class Federation:
         for reply in self.taught:
             assert isinstance(reply, JoinReply)
             self.sum.admit(Enrolment.from_bytes(reply.enrolment))
-        self.roster = self.sum.close_roster(threshold=threshold or self.terms.least_clients).to_bytes()
+        self.sum.close_roster(threshold=threshold or self.terms.least_clients)
 
     def question(self, index: list[int], batch: int = 0, measured: int = 0) -> Question:
         places = np.array(index, dtype=np.int64)
@@ -111,7 +111,7 @@ class Federation:
             "batch": question.batch,
             "index": question.index,
             "measured": question.measured,
-            "roster": self.roster,
+            "roster": self.sum.pin_request(f"p{number}").to_bytes() if self.terms.secure_sum else b"",
             "step": message.to_bytes(),
         }
         reply = self.hospitals[number].sum_step(SumRequest(**{**values, **changes}))
@@ -202,7 +202,6 @@ def test_masks_are_refused_where_the_terms_know_none(tmp_path: Path, federation:
     plain = Federation(PLAIN, tmp_path / "plain")
     assert all(reply.enrolment == b"" for reply in plain.taught)  # type: ignore[union-attr]
     question = plain.question([0])
-    plain.roster = b""
     assert _code(plain.send(0, question, federation.open(federation.question([0])).opening)) == "TERMS"
     assert _code(plain.join(0, enrol=federation.sum.enrol_request().to_bytes())) == "MALFORMED"
 

@@ -18,32 +18,32 @@ VALUES = np.arange(20, dtype=np.int64).reshape(4, 5)
 
 GOLDEN: dict[int, dict[str, str]] = {
     16: {
-        "sum.enrol": "583bfc839584b1b1",
-        "sum.roster": "47137358cd88e634",
-        "sum.enrolment": "e5b220e6640e4fbd",
-        "sum.pinned": "79a5e26569631c11",
-        "sum.open": "f8207bb379c58dc3",
-        "sum.shares": "ed1d8e9257d64ac5",
-        "sum.mask": "8ca40c00036346b2",
-        "sum.masked": "f32fddf26e7e778c",
-        "sum.survivors": "01415459514dfab7",
-        "sum.consent": "0527a987a1774aea",
-        "sum.unmask": "9a23ea580792ead3",
-        "sum.unmasked": "495de455fe9a45c3",
+        "sum.enrol": "a26629837de71881",
+        "sum.enrolment": "2297fb9135e5a70a",
+        "sum.pin": "5030144e1bb582fb",
+        "sum.pinned": "b6ff75b74235cfe5",
+        "sum.open": "47db42fb50cccb35",
+        "sum.shares": "26cc3861a27cef84",
+        "sum.mask": "fe1c19fefc7c5516",
+        "sum.masked": "465061622f7d9470",
+        "sum.survivors": "53b4c746e71f2321",
+        "sum.consent": "84a664714c126651",
+        "sum.unmask": "cc73f4cb3b368873",
+        "sum.unmasked": "ad4c0ede404fc966",
     },
     32: {
-        "sum.enrol": "583bfc839584b1b1",
-        "sum.roster": "47137358cd88e634",
-        "sum.enrolment": "e5b220e6640e4fbd",
-        "sum.pinned": "79a5e26569631c11",
-        "sum.open": "7ff9a5f5df5da8f6",
-        "sum.shares": "ed1d8e9257d64ac5",
-        "sum.mask": "8ca40c00036346b2",
-        "sum.masked": "1a2876086304b0cc",
-        "sum.survivors": "01415459514dfab7",
-        "sum.consent": "7ed1faa22d66bc20",
-        "sum.unmask": "94636173d5cb5ce8",
-        "sum.unmasked": "495de455fe9a45c3",
+        "sum.enrol": "a26629837de71881",
+        "sum.enrolment": "2297fb9135e5a70a",
+        "sum.pin": "5030144e1bb582fb",
+        "sum.pinned": "b6ff75b74235cfe5",
+        "sum.open": "58860bc5e246a05b",
+        "sum.shares": "149deebdf7dd9e02",
+        "sum.mask": "fcfbdcc2a4690fe6",
+        "sum.masked": "fff67119c6f33b55",
+        "sum.survivors": "53b4c746e71f2321",
+        "sum.consent": "c330edd142dbc7bb",
+        "sum.unmask": "6bade14cb4c37703",
+        "sum.unmasked": "e007f04e42b42791",
     },
 }
 
@@ -72,10 +72,9 @@ def _transcript(federation: Any, sum_range: SumRange) -> dict[str, str]:
         return message
 
     note(parties.coordinator.enrol_request())
-    note(parties.roster)
     for name in parties.names:
         note(parties.hospitals[name].enrolment)
-        note(parties.ask(name, parties.roster))
+        note(parties.ask(name, note(parties.pin(name))))
     batch, present = parties.open(5, sum_range), list(parties.names)
     for step in ("share", "mask", "consent", "unmask"):
         if step == "mask":
