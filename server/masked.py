@@ -312,7 +312,10 @@ class MaskedRounds:
         try:
             self._take_reply(batch, _batch_reply(packed))
         except IntegrityError:
-            self._never.add(sender)
+            if isinstance(
+                reply, UnmaskShares
+            ):  # before that nothing is revealed: it may yet say what is right
+                self._never.add(sender)
             raise
         if step is not None:
             self._state.keep_sum_reply(step, sender, packed, attempt=batch.opening.attempt)

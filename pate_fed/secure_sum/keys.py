@@ -133,7 +133,7 @@ _SEALING = f"{_PROTOCOL}/sealing key".encode()
 _NONCE = bytes(12)  # of keys that seal once
 _SHA256 = hashes.SHA256()
 _POSITIONS = struct.Struct(">II")
-_SHARE = struct.Struct(">IIB")
+_SHARE = struct.Struct(">32sIIB")
 
 
 _system = secrets.token_bytes
@@ -438,13 +438,12 @@ class ShareCommitter:
     __slots__ = ("_head",)
 
     def __init__(self, head: bytes) -> None:
-        self._head = hashlib.sha256(head)
+        self._head = hashlib.sha256(head).digest()
 
     def __call__(self, sender: int, receiver: int, which: int, share: bytes) -> bytes:
         """Of one of the `sender`'s secrets (`which`: 0 or 1) the share for the `receiver`."""
-        state = self._head.copy()
-        state.update(_SHARE.pack(sender, receiver, which) + share)
-        return state.digest()[:COMMITMENT_BYTES]
+        named = _SHARE.pack(self._head, sender, receiver, which)
+        return hashlib.sha256(named + share).digest()[:COMMITMENT_BYTES]
 
 
 class _Deriver:
