@@ -84,6 +84,8 @@ class MaskedRounds:
         if self._roster:
             self._sum = CoordinatorSum.resume(identity, self._roster)
             self._sum.leave_out(state.shown_wrong)
+            for party in state.shown_wrong:
+                wrong(party, "broke the protocol of secure summation before")
         else:
             self._sum = CoordinatorSum(
                 identity, study=terms.digest, expected=expected, places=terms.num_clients
@@ -190,6 +192,8 @@ class MaskedRounds:
             attempt=attempt,
             proof=b"" if begun is None else begun.proof,
         )
+        if attempt:  # also where a process died between the note of this attempt and the list of names
+            self._state.keep_wrong(self._sum.wrong)
         nodes = {party: node for node, party in participants.items()}
         # The rounds fix who is in the sum, and have each of them sign it, before anything is unmasked.
         for step, requests in enumerate(batch.rounds()):
@@ -243,10 +247,10 @@ class MaskedRounds:
         No share was revealed, and none will be: what was masked of this attempt is charged to nobody.
         """
         attempt, wrong = batch.opening.attempt + 1, batch.verdicts
-        self._state.keep_wrong(wrong)
-        self._sum.leave_out(wrong)
-        self._never.update(wrong)
         self._state.begin_batch(question, asked=False, attempt=attempt, proof=batch.proof)
+        self._sum.leave_out(wrong)
+        self._state.keep_wrong(self._sum.wrong)
+        self._never.update(wrong)
         self.spent = False
         for party, verdict in wrong.items():
             self._wrong(party, verdict.reason)

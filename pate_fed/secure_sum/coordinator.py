@@ -50,7 +50,7 @@ class CoordinatorSum:
         self._roster = b""
         self._sealing: list[bytes] = []  # by position: each member's sealing keys
         self._trees: dict[int, HashTree] = {}
-        self._out: set[str] = set()
+        self.wrong: set[str] = set()  # who broke the protocol
         self._enrolments: dict[str, Enrolment] = {}
         self._members: Members | None = None
         self._pinned: set[str] = set()
@@ -168,7 +168,7 @@ class CoordinatorSum:
 
     def leave_out(self, names: Iterable[str]) -> None:
         """From now on these are in no batch: they broke the protocol."""
-        self._out |= set(names)
+        self.wrong |= set(names)
 
     @property
     def members(self) -> Members:
@@ -224,15 +224,6 @@ class CoordinatorSum:
         members = self.members
         for name, value in (("batch", batch), ("batch_digest", batch_digest), ("length", length)):
             _check(name, value)
-        invited = frozenset(members.names if roster_rides else self._pinned) - self._out
-        if len(invited) < members.threshold:
-            what = f"are left without {_listed(self._out)}" if self._out else "have pinned the roster"
-            raise QuorumError(
-                f"{len(invited)} of {len(members)} hospitals {what}; the threshold is {members.threshold}"
-            )
-        if not attempt and (batch in self._used or batch_digest in self._used):
-            raise IntegrityError(f"batch {batch} was opened before; a batch is never summed twice")
-        self._used |= {batch, batch_digest}  # before anything is sent
         opening = BatchOpening(
             roster=members.digest,
             batch=batch,
@@ -243,9 +234,16 @@ class CoordinatorSum:
             proof=proof,
         ).signed(self._identity)
         self.leave_out(members.names[position] for position in judged(members, opening))
-        return SumBatch(
-            self._identity, members, opening, sum_range, invited - self._out, sealing_key=self.sealing_key
-        )
+        invited = frozenset(members.names if roster_rides else self._pinned) - self.wrong
+        if len(invited) < members.threshold:
+            what = f"are left without {_listed(self.wrong)}" if self.wrong else "have pinned the roster"
+            raise QuorumError(
+                f"{len(invited)} of {len(members)} hospitals {what}; the threshold is {members.threshold}"
+            )
+        if not attempt and (batch in self._used or batch_digest in self._used):
+            raise IntegrityError(f"batch {batch} was opened before; a batch is never summed twice")
+        self._used |= {batch, batch_digest}  # before anything is sent
+        return SumBatch(self._identity, members, opening, sum_range, invited, sealing_key=self.sealing_key)
 
     def read_refusal(self, message: SumRefused) -> SumRefusal:
         """Why a hospital that has enrolled refuses what came after.

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,14 +67,19 @@ class Outcome:
     named: dict[str, str] = field(default_factory=dict)
     charged: bool = False
     lied: int = 0
+    answers: int = 0
     revealed: Counter[str] = field(default_factory=Counter)
+
+
+class Died(Exception):
+    """The coordinator's process, at that moment."""
 
 
 class _Kept(CoordinatorState):
     """The keys and the roster of a study that was set up once."""
 
-    def __init__(self, identity: Identity, roster: bytes) -> None:
-        super().__init__(None)
+    def __init__(self, identity: Identity, roster: bytes, private: Path | None = None) -> None:
+        super().__init__(private)
         self._held = identity, roster
 
     def identity(self) -> Identity:
@@ -129,21 +135,30 @@ class LiarStudy:
         self.index = np.arange(QUERIES, dtype=np.int64)
         self.replayed: dict[type, Any] = {}
 
-    def play(self, liar: int, lie: Lie | None, *, bend: Callable[[int, Any], Any] | None = None) -> Outcome:
-        """A batch in which that hospital tells the lie, or whose requests `bend` changes."""
+    def play(
+        self,
+        liar: int,
+        lie: Lie | None,
+        *,
+        bend: Callable[[int, Any], Any] | None = None,
+        private: Path | None = None,
+        dies_at: int = 0,
+    ) -> Outcome:
+        """A batch in which that hospital tells the lie, or whose requests `bend` changes.
+
+        With a `private` folder the coordinator goes on as another process where it dies: after so many
+        answers in all.
+        """
         outcome = Outcome()
         machines = [
             HospitalSum.restore(identity, study_state=study, progress_state=progress, demands=self.demands)
             for identity, (study, progress) in zip(self.identities, self.saved, strict=True)
         ]
-        rounds = MaskedRounds(
-            self.terms, _Kept(self.coordinator, self.roster), wrong=outcome.named.setdefault
-        )
-        rounds._pinned = set(self.names)
         teller = _Teller(self, liar, machines[liar], lie, outcome)
 
         def ask(_: str, requests: Mapping[int, Any], take: Callable[[Answer], None]) -> Counter[str]:
             for node, record in requests.items():
+                outcome.answers += 1
                 step = read_request(SumRequest.from_record(record).step)
                 step = step if bend is None else bend(node, step)
                 try:
@@ -161,11 +176,20 @@ class LiarStudy:
                     take(Answer(node, SumReply(party=self.names[node], step=reply.to_bytes())))
                 except IntegrityError as error:
                     outcome.named.setdefault(self.names[node], str(error))
+                if outcome.answers == dies_at:
+                    raise Died
             return Counter()
 
         question = Question(terms_digest=self.terms.digest, batch=0, index=self.index)
+        state = _Kept(self.coordinator, self.roster, private)
+        rounds = MaskedRounds(self.terms, state, wrong=outcome.named.setdefault)
+        rounds._pinned = set(self.names)
         try:
-            totals = rounds.collect(dict(enumerate(self.names)), question, ask)
+            try:
+                totals = rounds.collect(dict(enumerate(self.names)), question, ask)
+            except Died:
+                rounds = MaskedRounds(self.terms, state, wrong=outcome.named.setdefault)
+                totals = rounds.collect(dict(enumerate(self.names)), question, ask)
         except (QuorumError, IntegrityError) as error:
             outcome.error = error
             outcome.charged = rounds.spent and not rounds.open
