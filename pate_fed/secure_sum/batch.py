@@ -283,13 +283,14 @@ class SumBatch:
     def _fit(self, holder: int, shares: bytes) -> bool:
         """Whether each share is the one that its dealer committed to: of a survivor the self-mask's."""
         lost = (~np.isin(self._sharers, self._survivors)).tolist()
-        commit, size = batch_label(self._members, self.opening.head).commit_shares(), shamir.SECRET_BYTES
-        made, known = [], []
-        for row, (sender, which) in enumerate(zip(self._sharers.tolist(), lost, strict=True)):
-            made.append(commit(sender, holder, which, shares[row * size : (row + 1) * size]))
-            at = PAIR_BYTES * holder + COMMITMENT_BYTES * which
-            known.append(self._dealt[sender].commitments[at : at + COMMITMENT_BYTES])
-        return made == known
+        dealt = list(zip(self._sharers.tolist(), lost, strict=True))
+        at, size = PAIR_BYTES * holder, COMMITMENT_BYTES
+        known = [
+            self._dealt[sender].commitments[at + size * which : at + size * (which + 1)]
+            for sender, which in dealt
+        ]
+        commit = batch_label(self._members, self.opening.head).commit_shares()
+        return commit.all(dealt, holder, shares) == b"".join(known)
 
     def _position(self, reply: BatchReply) -> int:
         """The sender's position, once the reply is known to be its own, of this batch and of this step."""

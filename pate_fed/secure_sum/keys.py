@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -127,7 +127,8 @@ def _sized(part: bytes) -> bytes:
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16
-COMMITMENT_BYTES = 16
+COMMITMENT_BYTES = _HALF = 16
+SHARE_BYTES = 34
 _PROTOCOL = "pate_fed/secure_sum/v2"
 _SEALING = f"{_PROTOCOL}/sealing key".encode()
 _NONCE = bytes(12)  # of keys that seal once
@@ -442,8 +443,17 @@ class ShareCommitter:
 
     def __call__(self, sender: int, receiver: int, which: int, share: bytes) -> bytes:
         """Of one of the `sender`'s secrets (`which`: 0 or 1) the share for the `receiver`."""
-        named = _SHARE.pack(self._head, sender, receiver, which)
-        return hashlib.sha256(named + share).digest()[:COMMITMENT_BYTES]
+        return self.all(((sender, which),), receiver, share)
+
+    def all(self, dealt: Iterable[tuple[int, int]], receiver: int, shares: bytes) -> bytes:
+        """Of many shares for one hospital, one after the other: each by its `sender` and `which`."""
+        head, pack_name, sha, size = self._head, _SHARE.pack, hashlib.sha256, SHARE_BYTES
+        return b"".join(
+            [
+                sha(pack_name(head, sender, receiver, which) + shares[at : at + size]).digest()[:_HALF]
+                for at, (sender, which) in zip(range(0, len(shares), size), dealt, strict=True)
+            ]
+        )
 
 
 class _Deriver:
