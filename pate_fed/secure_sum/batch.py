@@ -90,6 +90,7 @@ class SumBatch:
         self._proofs: list[Proof] = []
         self._doubts: dict[int, ShareDoubt] = {}
         self._view = opening.digest
+        self._revealed: list[tuple[int, bool]] = []  # each sharer, and of which of its secrets shares are
         self.opening = opening
         self.invited = invited
         self._identity, self._members, self._range = identity, members, sum_range
@@ -196,6 +197,7 @@ class SumBatch:
         self._close(_Step.MASKING, len(self._masked), "sent their masked vectors")
         self._survivors = np.array(sorted(self._masked), dtype=np.int64)
         self._view = consent_digest(self._view, self._survivors)
+        self._revealed = [(sender, sender not in self._masked) for sender in self._sharers.tolist()]
         return SurvivorNotice(**self.opening.head, survivors=self._survivors).signed(self._identity)
 
     def unmask_request(self) -> UnmaskRequest:
@@ -282,8 +284,7 @@ class SumBatch:
 
     def _fit(self, holder: int, shares: bytes) -> bool:
         """Whether each share is the one that its dealer committed to: of a survivor the self-mask's."""
-        lost = (~np.isin(self._sharers, self._survivors)).tolist()
-        dealt = list(zip(self._sharers.tolist(), lost, strict=True))
+        dealt = self._revealed
         at, size = PAIR_BYTES * holder, COMMITMENT_BYTES
         known = [
             self._dealt[sender].commitments[at + size * which : at + size * (which + 1)]
