@@ -36,7 +36,14 @@ from pate_fed.secure_sum import (
     read_request,
     threshold_for,
 )
-from pate_fed.secure_sum.messages import BatchOpening, EnrolRequest, MaskedVector, MaskRequest, Roster
+from pate_fed.secure_sum.messages import (
+    BatchOpening,
+    EnrolRequest,
+    MaskedVector,
+    MaskRequest,
+    PinRequest,
+    UnmaskShares,
+)
 from pate_fed.structure.faults import keep
 
 R = TypeVar("R", bound=Reply)
@@ -261,6 +268,8 @@ class SummingHospital(BaseHospital, ABC):
         # Only now: a claim says that a vector may have left, and this one is on the disk to be sent again.
         if isinstance(reply, MaskedVector) and not self.journal.claim(request.question):
             return self.refuse(Refusal.REPEATED)
+        if isinstance(reply, UnmaskShares):
+            self.journal.note_revealed(reply.batch_digest)
         return SumReply(party=self._party, step=reply.to_bytes())
 
     def _enrol(self, terms: Terms, request: bytes) -> bytes:
@@ -289,29 +298,42 @@ class SummingHospital(BaseHospital, ABC):
     def _step_reply(self, machine: HospitalSum, terms: Terms, request: SumRequest) -> messages.Reply:
         if request.roster:
             roster = read_request(request.roster)
-            if not isinstance(roster, Roster):
+            if not isinstance(roster, PinRequest):
                 raise RefusedError(SumRefusal.MALFORMED)
             machine.pin(roster, played=_PLAYED if self._site.simulated else None)
         step = read_request(request.step)
         if isinstance(step, BatchOpening | MaskRequest):
-            self._check(step, terms, request.question)
-        return machine.answer(step, lambda: self._vector(terms, request.question))
+            self._check(step, terms, request.question, begun=machine.begun(step.batch))
+        again = isinstance(step, MaskRequest) and step.attempt > 0
+        reply = machine.answer(step, lambda: self._vector(terms, request.question, again=again))
+        if isinstance(step, BatchOpening) and (wrong := machine.shown_wrong(step.batch)):
+            self.log.note("shown wrong", hospitals=", ".join(wrong))
+        return reply
 
-    def _check(self, step: BatchOpening | MaskRequest, terms: Terms, question: Question) -> None:
-        """Hold the batch against the question that it is said to answer."""
+    def _check(
+        self, step: BatchOpening | MaskRequest, terms: Terms, question: Question, *, begun: bool
+    ) -> None:
+        """Hold the batch against the question that it is said to answer; `begun` has secrets of its own."""
         if (step.batch, step.batch_digest) != (question.batch, question.digest):
             raise RefusedError(SumRefusal.BATCH_CHANGED)
         if isinstance(step, BatchOpening):
-            if self.journal.claimed(question.content_digest):
+            # Another attempt is one at a batch under way, of which nothing was revealed.
+            again = begun and step.attempt > 0
+            if self.journal.revealed(question.digest):
+                raise RefusedError(SumRefusal.UNMASKED)
+            if not again and self.journal.claimed(question.content_digest):
                 raise RefusedError(SumRefusal.BATCH_REPEATED)
             most = terms.bounds.largest(terms.num_clients)
             bits = (SumRange.noisy() if most is None else SumRange.votes(most)).bits
             if (step.length, step.bits) != (len(question.index) * terms.bounds.columns, bits):
                 raise RefusedError(SumRefusal.MALFORMED)
 
-    def _vector(self, terms: Terms, question: Question) -> Ints:
-        """What is masked, with this hospital's share of the noise; made once a batch, after every check."""
-        if self.journal.overlaps(question.index):
+    def _vector(self, terms: Terms, question: Question, *, again: bool = False) -> Ints:
+        """What is masked, with this hospital's share of the noise; made once an attempt, after every check.
+
+        With `again` an earlier attempt's vector may be on its way, which nobody can unmask any more.
+        """
+        if self.journal.overlaps(question.index, but=question if again else None):
             raise RefusedError(SumRefusal.BATCH_REPEATED)
         if (reason := self._over_account(terms, asked=True)) is not None:
             raise _Declined(reason)

@@ -24,6 +24,7 @@ from pate_fed.protocol.messages import Question
 Ints = NDArray[np.int64]
 
 _ANSWER = "answer.npz"
+_REVEALED = ".revealed"
 _PART = ".part"  # of a file that a crash cut short: nothing was sent for it
 
 
@@ -99,6 +100,14 @@ class Journal:
         """Remove the answer that is kept, once the study is over; the claims stay."""
         self._answered.with_name(_ANSWER).unlink(missing_ok=True)
 
+    def note_revealed(self, digest: str) -> None:
+        """Note, before it leaves, that shares for unmasking a question's sum are revealed, by its digest."""
+        write_private(self._answered / f"{digest}{_REVEALED}", b"", durable=self._durable)
+
+    def revealed(self, digest: str) -> bool:
+        """Whether shares for unmasking that question's sum were revealed: it is never masked again."""
+        return (self._answered / f"{digest}{_REVEALED}").exists()
+
     @contextmanager
     def turn(self) -> Iterator[None]:
         """One process at a time, as two may play this hospital at once."""
@@ -113,9 +122,9 @@ class Journal:
         """Whether the very batch was claimed before, by whatever question."""
         return any(path.name.startswith(content_digest) for path in self._claims())
 
-    def overlaps(self, index: Ints) -> bool:
-        """Whether any of these queries, int64 (queries,), was claimed before."""
-        return bool(np.isin(index, self._claimed_queries()).any())
+    def overlaps(self, index: Ints, *, but: Question | None = None) -> bool:
+        """Whether any of these queries, int64 (queries,), was claimed before by another question."""
+        return bool(np.isin(index, self._claimed_queries(but)).any())
 
     def answered(self, *, since: float = 0.0) -> int:
         """Queries of all batches that were answered at or after a time (seconds since 1970)."""
@@ -139,11 +148,12 @@ class Journal:
         return self._claim_path(question).exists()
 
     def _claims(self) -> list[Path]:
-        return [path for path in self._answered.iterdir() if path.suffix != _PART]
+        return [path for path in self._answered.iterdir() if path.suffix not in (_PART, _REVEALED)]
 
-    def _claimed_queries(self) -> Ints:
+    def _claimed_queries(self, but: Question | None = None) -> Ints:
+        own = None if but is None else self._claim_path(but)
         # A claim that a crash cut short counts as far as it goes: earlier releases wrote them in place.
-        parts = [path.read_bytes() for path in self._claims()]
+        parts = [path.read_bytes() for path in self._claims() if path != own]
         return np.concatenate(
             [
                 np.empty(0, dtype=np.int64),

@@ -170,7 +170,12 @@ class Federation:
         self._masked: MaskedRounds | None = None
         if terms.secure_sum:
             expected = None if keys is None else keys.sum_identities
-            self._masked = MaskedRounds(terms, state, expected=expected)
+            self._masked = MaskedRounds(
+                terms,
+                state,
+                expected=expected,
+                wrong=lambda party, reason: left_out(LeftOut(party=party, phase="vote", reason=reason)),
+            )
         self._presence = Presence(channel.grid, admitted=None if keys is None else keys.names.__contains__)
         self.participants: dict[int, str] = {}
         self._names: set[str] = set()

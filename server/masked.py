@@ -4,7 +4,8 @@ The coordinator gets masked vectors and, where enough parties go along with all 
 falls silent on the way is out of the sum or, later, recovered from. Each step is on the disk before its first
 message, and each reply before the step is closed: a coordinator that died, or had too few hospitals, goes on
 with the very same batch, over the same hospitals, to the same sum. Only a batch that can never come to one is
-void, and never asked again.
+void, and never asked again. Where a complaint shows who sealed wrong shares, or complained of right ones,
+that one is left out of the study, and the batch begins again before anything is unmasked of it or charged.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ from pate_fed.protocol.messages import (
     SumRequest,
 )
 from pate_fed.secure_sum import CoordinatorSum, SumBatch, SumRange, SumRefusal, read_reply
-from pate_fed.secure_sum.batch import BatchReply, BatchRequest
 from pate_fed.secure_sum.messages import (
     BatchOpening,
+    BatchReply,
+    BatchRequest,
     BatchShares,
+    Complaint,
     Enrolment,
     MaskedVector,
     MaskRequest,
-    Roster,
+    ShareDoubt,
     SumRefused,
     SurvivorConsent,
     UnmaskShares,
@@ -60,7 +63,8 @@ class MaskedRounds:
     """One study's secure summation at the coordinator.
 
     `expected` are the hospitals' public keys by name, where they were admitted with one; no others join, and
-    who is not in it any more is left out of a sum of which the survivors are not named yet.
+    who is not in it any more is left out of a sum of which the survivors are not named yet. `wrong` is told
+    who has broken the protocol, and how.
     Another process goes on with the keys and the roster in `state`.
     """
 
@@ -70,15 +74,22 @@ class MaskedRounds:
         state: CoordinatorState,
         *,
         expected: Mapping[str, bytes] | None = None,
+        wrong: Callable[[str, str], None] = lambda party, reason: None,
     ) -> None:
+        self._wrong = wrong
         self._expected = expected
         self._terms, self._state = terms, state
         self._row = terms.bounds.row  # the fewest and the most votes that a party has in each row
         identity, self._roster = state.identity(), state.roster
         if self._roster:
-            self._sum = CoordinatorSum.resume(identity, Roster.from_bytes(self._roster))
+            self._sum = CoordinatorSum.resume(identity, self._roster)
+            self._sum.leave_out(state.shown_wrong)
+            for party in state.shown_wrong:
+                wrong(party, "broke the protocol of secure summation before")
         else:
-            self._sum = CoordinatorSum(identity, study=terms.digest, expected=expected)
+            self._sum = CoordinatorSum(
+                identity, study=terms.digest, expected=expected, places=terms.num_clients
+            )
         self._pinned: set[str] = set()
         self._vectors: dict[str, MaskedVector] = {}  # of this step, so that one can be taken out again
         self._never: set[str] = set()  # whose answer to this batch can never fit
@@ -119,7 +130,8 @@ class MaskedRounds:
             QuorumError: fewer have enrolled than a sum needs.
         """
         if not self._roster:
-            self._roster = self._sum.close_roster(threshold=self._terms.least_clients).to_bytes()
+            self._sum.close_roster(threshold=self._terms.least_clients)
+            self._roster = self._sum.to_bytes()
             self._state.keep_roster(self._roster)
 
     def collect(self, participants: Mapping[int, str], question: Question, ask: Ask) -> Totals:
@@ -131,13 +143,17 @@ class MaskedRounds:
         charged if it is spent, and is never asked again.
 
         Raises:
-            QuorumError: too few parties are left at some step.
+            QuorumError: too few parties are left at some step, or without those who broke the protocol.
             IntegrityError: what was revealed does not fit, or the rows are none of honest votes.
         """
-        asked = set[str]()
+        asked, begun = set[str](), self._begun(question)
         self._never.clear()
         try:
-            return self._collect(participants, question, ask, asked)
+            while True:
+                came_to = self._collect(participants, question, ask, asked, begun)
+                if isinstance(came_to, Totals):
+                    return came_to
+                begun = came_to
         except QuorumError:
             able = asked - self._never
             if self._expected is not None:
@@ -149,13 +165,22 @@ class MaskedRounds:
             raise
 
     def _collect(
-        self, participants: Mapping[int, str], question: Question, ask: Ask, asked: set[str]
-    ) -> Totals:
-        """`collect`; `asked` becomes who may answer at the step that it came to."""
-        bounds, begun = self._terms.bounds, self._begun(question)
+        self,
+        participants: Mapping[int, str],
+        question: Question,
+        ask: Ask,
+        asked: set[str],
+        begun: OpenBatch | None,
+    ) -> Totals | OpenBatch:
+        """One attempt of `collect`, or the next one, where it was given up; nothing of it is ever unmasked.
+
+        `asked` becomes who may answer at the step that it came to.
+        """
+        bounds = self._terms.bounds
         shape, each = (len(question.index), bounds.columns), self._row
         most = bounds.largest(self._terms.num_clients)
         self.open, self.spent = begun is not None, begun is not None and begun.asked
+        attempt = 0 if begun is None else begun.attempt
         self._vectors.clear()
         sum_range = SumRange.noisy() if most is None else SumRange.votes(most)
         batch = self._sum.open_batch(
@@ -164,7 +189,11 @@ class MaskedRounds:
             length=shape[0] * shape[1],
             sum_range=sum_range,
             roster_rides=True,
+            attempt=attempt,
+            proof=b"" if begun is None else begun.proof,
         )
+        if attempt:  # also where a process died between the note of this attempt and the list of names
+            self._state.keep_wrong(self._sum.wrong)
         nodes = {party: node for node, party in participants.items()}
         # The rounds fix who is in the sum, and have each of them sign it, before anything is unmasked.
         for step, requests in enumerate(batch.rounds()):
@@ -173,7 +202,8 @@ class MaskedRounds:
             if begun is None or step > begun.step:
                 # On the disk before the first message: from masking on votes may be on their way.
                 self.spent = step >= _MASKING
-                self._state.begin_batch(question, asked=self.spent, step=step)
+                proof = batch.opening.proof
+                self._state.begin_batch(question, asked=self.spent, step=step, attempt=attempt, proof=proof)
                 self.open = True
             came = self._take_kept(batch, step)
             if begun is not None and step < begun.step:
@@ -185,6 +215,10 @@ class MaskedRounds:
                 if party in nodes and party not in came  # after a restart some of the roster may be gone
             }
             ask(SUM, sent, partial(self._take, batch, step, participants))
+            if step == _MASKING:
+                self._hear_doubts(batch, participants, question, ask)
+                if batch.verdicts:
+                    return self._next_attempt(batch, question)
             self._withdraw_revoked(batch, step)
         totals = batch.total().reshape(shape)
         voters = len(batch.survivors)
@@ -194,6 +228,34 @@ class MaskedRounds:
         self.open = self.spent = False
         return Totals(question.index, totals, voters)
 
+    def _hear_doubts(
+        self, batch: SumBatch, participants: Mapping[int, str], question: Question, ask: Ask
+    ) -> None:
+        """Show who cannot use what another one sealed what that one signed, and take their complaints."""
+        nodes = {party: node for node, party in participants.items()}
+        evidence = {
+            nodes[party]: self._record(question, party, request)
+            for party, request in batch.evidence().items()
+            if party in nodes
+        }
+        if evidence:
+            ask(SUM, evidence, partial(self._take, batch, None, participants))
+
+    def _next_attempt(self, batch: SumBatch, question: Question) -> OpenBatch:
+        """Leave out who broke the protocol, for good, and begin the next attempt: on the disk, then told.
+
+        No share was revealed, and none will be: what was masked of this attempt is charged to nobody.
+        """
+        attempt, wrong = batch.opening.attempt + 1, batch.verdicts
+        self._state.begin_batch(question, asked=False, attempt=attempt, proof=batch.proof)
+        self._sum.leave_out(wrong)
+        self._state.keep_wrong(self._sum.wrong)
+        self._never.update(wrong)
+        self.spent = False
+        for party, verdict in wrong.items():
+            self._wrong(party, verdict.reason)
+        return OpenBatch(question, question.digest, asked=False, attempt=attempt, proof=batch.proof)
+
     def _begun(self, question: Question) -> OpenBatch | None:
         """How far another process came with this very batch; None where it is new."""
         last = self._state.last_batch
@@ -201,7 +263,8 @@ class MaskedRounds:
 
     def _take_kept(self, batch: SumBatch, step: int) -> set[str]:
         """Take the replies that another process got to a step; who sent them."""
-        replies = [_batch_reply(packed) for packed in self._state.sum_replies(step)]
+        kept = self._state.sum_replies(step, attempt=batch.opening.attempt)
+        replies = [_batch_reply(packed) for packed in kept]
         for reply in replies:
             self._take_reply(batch, reply)
         return {reply.party for reply in replies}
@@ -216,7 +279,10 @@ class MaskedRounds:
         for party, vector in self._vectors.items():
             if self._expected is not None and party not in self._expected:
                 batch.withdraw(vector)
-                self._state.forget_sum_reply(step, party)  # before the step is closed without it
+                attempt = batch.opening.attempt
+                self._state.forget_sum_reply(
+                    step, party, attempt=attempt
+                )  # before the step is closed without it
         self._vectors.clear()
 
     def _record(self, question: Question, party: str, step: BatchRequest) -> Record:
@@ -227,11 +293,14 @@ class MaskedRounds:
             index=question.index if asks else _NO_INDEX,
             measured=question.measured if asks else 0,
             given=question.given if asks else b"",
-            roster=b"" if party in self._pinned else self._roster,
+            roster=b"" if party in self._pinned else self._sum.pin_request(party).to_bytes(),
             step=step.to_bytes(),
         ).to_record()
 
-    def _take(self, batch: SumBatch, step: int, participants: Mapping[int, str], answer: Answer) -> None:
+    def _take(
+        self, batch: SumBatch, step: int | None, participants: Mapping[int, str], answer: Answer
+    ) -> None:
+        """Take one answer; without a `step` it is not kept, as it is asked for again after a crash."""
         sender, said = participants[answer.node], answer.reply
         if isinstance(said, RefusalReply) and said.refusal is Refusal.REPEATED:
             self._never.add(sender)
@@ -247,15 +316,20 @@ class MaskedRounds:
         try:
             self._take_reply(batch, _batch_reply(packed))
         except IntegrityError:
-            self._never.add(sender)
+            if isinstance(
+                reply, UnmaskShares
+            ):  # before that nothing is revealed: it may yet say what is right
+                self._never.add(sender)
             raise
-        self._state.keep_sum_reply(step, sender, packed)
+        if step is not None:
+            self._state.keep_sum_reply(step, sender, packed, attempt=batch.opening.attempt)
         self._pinned.add(sender)
 
 
 def _batch_reply(packed: bytes) -> BatchReply:
     reply = read_reply(packed)
-    if not isinstance(reply, BatchShares | MaskedVector | SurvivorConsent | UnmaskShares):
+    kinds = BatchShares | MaskedVector | ShareDoubt | Complaint | SurvivorConsent | UnmaskShares
+    if not isinstance(reply, kinds):
         raise IntegrityError("sent a reply to another request")
     return reply
 

@@ -13,6 +13,7 @@ import io
 import json
 import shutil
 from base64 import b64decode, b64encode
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from pate_fed.structure import setting, to_plain
 Ints = NDArray[np.int64]
 
 _IDENTITY, _ROSTER, _BATCH = "identity.key", "roster", "batch.json"
-_SANITISED = "sanitised.json"
+_SANITISED, _WRONG = "sanitised.json", "shown-wrong"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -56,13 +57,15 @@ class OpenBatch:
     """The question that was begun last, released or not. `asked`: hospitals may have answered it.
 
     `question` names no terms. `step` is the step of its secure summation that was begun last, from 0; those
-    before are closed.
+    before are closed. `proof` shows why the attempts before this `attempt` at it were given up.
     """
 
     question: Question
     digest: str
     asked: bool
     step: int = 0
+    attempt: int = 0
+    proof: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,8 @@ class _BatchNote:
     measured: int = setting(low=0)
     given: str
     step: int = setting(low=0)
+    attempt: int = setting(low=0)
+    proof: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,14 +159,27 @@ class CoordinatorState:
             measured=note.measured,
             given=b64decode(note.given),
         )
-        return OpenBatch(question, note.digest, note.asked, step=note.step)
+        proof = b64decode(note.proof)
+        return OpenBatch(question, note.digest, note.asked, step=note.step, attempt=note.attempt, proof=proof)
 
-    def begin_batch(self, question: Question, *, asked: bool, step: int = 0) -> None:
+    def begin_batch(
+        self, question: Question, *, asked: bool, step: int = 0, attempt: int = 0, proof: bytes = b""
+    ) -> None:
         """Note a batch before its first message, and each step of its secure summation before the step's."""
         last = self.last_batch
         if last is not None and last.digest != question.digest:
             self.forget_answers()  # before the note: they must never count as another batch's
-        self._note(OpenBatch(question, question.digest, asked, step=step))
+        self._note(OpenBatch(question, question.digest, asked, step=step, attempt=attempt, proof=proof))
+
+    @property
+    def shown_wrong(self) -> tuple[str, ...]:
+        """Hospitals that broke the protocol of secure summation, by name: they are in no batch any more."""
+        path = self._existing(_WRONG)
+        return () if path is None else tuple(path.read_text(encoding="utf-8").split())
+
+    def keep_wrong(self, parties: Iterable[str]) -> None:
+        """Keep who was shown to have broken the protocol, before it is left out of anything."""
+        self._write(_WRONG, "\n".join(sorted({*self.shown_wrong, *parties})).encode())
 
     def _note(self, batch: OpenBatch) -> None:
         note = _BatchNote(
@@ -172,6 +190,8 @@ class CoordinatorState:
             measured=batch.question.measured,
             given=b64encode(batch.question.given).decode(),
             step=batch.step,
+            attempt=batch.attempt,
+            proof=b64encode(batch.proof).decode(),
         )
         self._write(_BATCH, json.dumps(to_plain(note)).encode())
 
@@ -191,17 +211,17 @@ class CoordinatorState:
         """Keep one hospital's answer to the last question, so that nobody asks it again."""
         self._write_arrays(f"answer-{party}.npz", answer=answer)
 
-    def sum_replies(self, step: int) -> list[bytes]:
-        """Packed replies that came to a step of the last batch's secure summation."""
-        return [path.read_bytes() for path in self._sum_files(step)]
+    def sum_replies(self, step: int, *, attempt: int = 0) -> list[bytes]:
+        """Packed replies that came to a step of an attempt at the last batch's secure summation."""
+        return [path.read_bytes() for path in self._sum_files(f"{attempt}.{step}")]
 
-    def keep_sum_reply(self, step: int, party: str, reply: bytes) -> None:
+    def keep_sum_reply(self, step: int, party: str, reply: bytes, *, attempt: int = 0) -> None:
         """Keep one hospital's reply to a step before that is closed, so that it is closed the same again."""
-        self._write(f"sum-{step}-{party}.msg", reply)
+        self._write(f"sum-{attempt}.{step}-{party}.msg", reply)
 
-    def forget_sum_reply(self, step: int, party: str) -> None:
+    def forget_sum_reply(self, step: int, party: str, *, attempt: int = 0) -> None:
         """Remove one hospital's reply to a step that is not closed yet."""
-        path = self._existing(f"sum-{step}-{party}.msg")
+        path = self._existing(f"sum-{attempt}.{step}-{party}.msg")
         if path is not None:
             path.unlink()
 
@@ -298,8 +318,8 @@ class CoordinatorState:
     def _answer_files(self) -> list[Path]:
         return [] if self._private is None else sorted(self._private.glob("answer-*.npz"))
 
-    def _sum_files(self, step: int | None = None) -> list[Path]:
-        name = f"sum-{'*' if step is None else step}-*.msg"
+    def _sum_files(self, step: str = "*") -> list[Path]:
+        name = f"sum-{step}-*.msg"
         return [] if self._private is None else sorted(self._private.glob(name))
 
     def _write(self, name: str, content: bytes) -> None:

@@ -45,8 +45,7 @@ from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import AnswerReply, Question, Record, SumReply
 from pate_fed.runtime.signals import hangup_interrupts
 from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
-from pate_fed.secure_sum.batch import BatchReply
-from pate_fed.secure_sum.messages import MaskedVector
+from pate_fed.secure_sum.messages import BatchReply, MaskedVector
 
 # The bytes that would leave a hospital with its votes on a few questions, and what is in them, as text.
 
@@ -99,9 +98,9 @@ def mask_once(terms: Terms, party: str, question: Question, counts: Ints) -> tup
     }
     for each in parties.values():
         coordinator.admit(each.enrolment)
-    roster = coordinator.close_roster()
-    for each in parties.values():
-        coordinator.note_pinned(each.pin(roster))
+    coordinator.close_roster()
+    for name, each in parties.items():
+        coordinator.note_pinned(each.pin(coordinator.pin_request(name)))
     largest = terms.bounds.largest(terms.num_clients)
     batch = coordinator.open_batch(
         batch=question.batch,

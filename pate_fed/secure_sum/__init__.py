@@ -7,12 +7,13 @@ from `cryptography` only.
 
 What is guaranteed: with at most `threshold` - 1 hospitals in league with a coordinator that follows the
 protocol, and fewer than 2 `threshold` - n with one that does not, the coordinator learns one sum a batch over
-at least
-`threshold` hospitals (and can subtract what those in league tell it of their own). What is not: that a
-hospital's vector is honest, and that a batch succeeds when someone breaks the protocol.
+at least `threshold` hospitals (and can subtract what those in league tell it of their own). Who seals wrong
+shares, or complains of right ones, is named by all alike, and the batch begins again without it. What is not:
+that a hospital's vector is honest, and that a batch succeeds where somebody dealt shares of no one secret.
 
-Begin with `hospital.py` and `coordinator.py`; `messages.py` has what they send, `masks.py` and `shamir.py`
-the arithmetic, `state.py` what lies on a disk between two messages.
+Begin with `hospital.py` and `coordinator.py`; `messages.py` has what they send, `blame.py` who is wrong where
+they do not agree, `masks.py` and `shamir.py` the arithmetic, `state.py` what lies on a disk between two
+messages.
 """
 
 from pate_fed.secure_sum.batch import SumBatch
@@ -21,7 +22,8 @@ from pate_fed.secure_sum.dealing import PlayedSeats
 from pate_fed.secure_sum.hospital import HospitalSum
 from pate_fed.secure_sum.keys import Identity, fingerprint, read_fingerprint
 from pate_fed.secure_sum.masks import SumRange, add_noise_share
-from pate_fed.secure_sum.messages import RefusedError, SumRefusal, read_reply, read_request
+from pate_fed.secure_sum.messages import read_reply, read_request
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Demands, threshold_for
 from pate_fed.secure_sum.store import PlayedStore, SumStore
 

@@ -1,12 +1,13 @@
 """The coordinator's side of one batch: four steps, each closed once, and a sum at the end or none.
 
-Guarantee: below the threshold at any step there is no output (QuorumError), and the batch is void. A batch is
-never tried again on a smaller set; whatever was asked of it stays charged.
+Guarantee: below the threshold at any step there is no output (QuorumError), and the batch is void. It is
+tried again on a smaller set only before any share is revealed, with new masks and without those whom a
+complaint has shown to be wrong; the hospitals see to that too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 
 import numpy as np
@@ -15,26 +16,33 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.secure_sum import shamir
+from pate_fed.secure_sum.blame import Proof, SignedKey, Verdict, judge, pack_proofs, read_proofs
 from pate_fed.secure_sum.dealing import SEEDS, SELF_MASK, batch_label
-from pate_fed.secure_sum.keys import KEY_BYTES, TAG_BYTES, Identity, unseal, verify
+from pate_fed.secure_sum.keys import COMMITMENT_BYTES, KEY_BYTES, TAG_BYTES, Identity, unseal, verify
 from pate_fed.secure_sum.masks import Masker, SumRange, Vector
 from pate_fed.secure_sum.messages import (
+    PAIR_BYTES,
     SEALED_BYTES,
     BatchOpening,
+    BatchReply,
+    BatchRequest,
     BatchShares,
+    Complaint,
+    Head,
     MaskedVector,
     MaskRequest,
     Positions,
+    ShareDoubt,
+    ShareEvidence,
     SurvivorConsent,
     SurvivorNotice,
     UnmaskRequest,
     UnmaskShares,
     consent_digest,
+    head_of,
+    sharing_view,
 )
 from pate_fed.secure_sum.roster import Members
-
-BatchReply = BatchShares | MaskedVector | SurvivorConsent | UnmaskShares
-BatchRequest = BatchOpening | MaskRequest | SurvivorNotice | UnmaskRequest
 
 
 class _Step(IntEnum):
@@ -49,6 +57,8 @@ class _Step(IntEnum):
 _STEPS: dict[type[BatchReply], _Step] = {
     BatchShares: _Step.SHARING,
     MaskedVector: _Step.MASKING,
+    ShareDoubt: _Step.MASKING,
+    Complaint: _Step.MASKING,
     SurvivorConsent: _Step.CONSENTING,
     UnmaskShares: _Step.UNMASKING,
 }
@@ -60,6 +70,9 @@ class SumBatch:
     Who does not reply within a round has dropped out. `rounds` goes through what may also be called one by
     one: `opening`, `mask_requests`, `survivor_notice`, `unmask_request`. Each closes the step before it:
     QuorumError where too few have replied, IntegrityError where it is not the next.
+
+    After masking, send the `evidence` to who doubts and take what they say. Where there are `verdicts` then,
+    the attempt is over; `proof` opens the next one. `sealing_key` is `CoordinatorSum.sealing_key`.
     """
 
     def __init__(
@@ -69,7 +82,15 @@ class SumBatch:
         opening: BatchOpening,
         sum_range: SumRange,
         invited: frozenset[str],
+        *,
+        sealing_key: Callable[[int, int], SignedKey],
     ) -> None:
+        self._sealing_key = sealing_key
+        self.verdicts: dict[str, Verdict] = {}
+        self._proofs: list[Proof] = []
+        self._doubts: dict[int, ShareDoubt] = {}
+        self._view = opening.digest
+        self._revealed: list[tuple[int, bool]] = []  # each sharer, and of which of its secrets shares are
         self.opening = opening
         self.invited = invited
         self._identity, self._members, self._range = identity, members, sum_range
@@ -82,7 +103,6 @@ class SumBatch:
         self._consents: dict[int, bytes] = {}
         self._shares: dict[int, bytes] = {}
         self._sharers = self._survivors = np.empty(0, dtype=np.int64)
-        self._text = b""
 
     @property
     def survivors(self) -> tuple[str, ...]:
@@ -110,6 +130,10 @@ class SumBatch:
                 self._take_shares(position, reply)
             case MaskedVector():
                 self._take_vector(position, reply)
+            case ShareDoubt():
+                self._take_doubt(position, reply)
+            case Complaint():
+                self._take_complaint(position, reply)
             case SurvivorConsent():
                 self._take_consent(position, reply)
             case UnmaskShares():
@@ -133,24 +157,47 @@ class SumBatch:
         """Close the sharing: for each hospital that shared, what to send it."""
         self._close(_Step.SHARING, len(self._dealt), "shared their secrets")
         self._sharers = np.array(sorted(self._dealt), dtype=np.int64)
-        columns = [self._dealt[sender].sealed for sender in self._sharers.tolist()]
-        requests = {}
+        messages = [self._dealt[sender] for sender in self._sharers.tolist()]
+        dealt, requests = b"".join(message.digest for message in messages), {}
+        self._view = sharing_view(self.opening, self._sharers, dealt)
         for receiver in self._sharers.tolist():
-            at = receiver * SEALED_BYTES  # each sharer sealed one part a member, in the roster's order
+            parts = [message.part(receiver) for message in messages]
             request = MaskRequest(
                 **self.opening.head,
                 party=self._members.names[receiver],
                 sharers=self._sharers,
-                sealed=b"".join(column[at : at + SEALED_BYTES] for column in columns),
+                dealt=dealt,
+                commitments=b"".join(commitments for _, commitments in parts),
+                sealed=b"".join(sealed for sealed, _ in parts),
             )
             requests[request.party] = request.signed(self._identity)
         return requests
 
+    def evidence(self) -> dict[str, ShareEvidence]:
+        """For each hospital that doubts another one's shares what that one signed."""
+        return {
+            doubt.party: ShareEvidence(
+                **self.opening.head, party=doubt.party, message=self._dealt[doubt.doubted].to_bytes()
+            ).signed(self._identity)
+            for _, doubt in sorted(self._doubts.items())
+        }
+
+    @property
+    def proof(self) -> bytes:
+        """What shows to all who broke the protocol in this attempt and those before."""
+        return pack_proofs([*read_proofs(self.opening.proof), *self._proofs])
+
     def survivor_notice(self) -> SurvivorNotice:
         """Close the masking: the set of those whose vectors came, for each of them."""
+        if self.verdicts:
+            self._step = _Step.VOID
+            raise IntegrityError(
+                f"{', '.join(sorted(self.verdicts))} broke the protocol: the attempt is over"
+            )
         self._close(_Step.MASKING, len(self._masked), "sent their masked vectors")
         self._survivors = np.array(sorted(self._masked), dtype=np.int64)
-        self._text = consent_digest(self.opening, self._sharers, self._survivors)
+        self._view = consent_digest(self._view, self._survivors)
+        self._revealed = [(sender, sender not in self._masked) for sender in self._sharers.tolist()]
         return SurvivorNotice(**self.opening.head, survivors=self._survivors).signed(self._identity)
 
     def unmask_request(self) -> UnmaskRequest:
@@ -187,6 +234,8 @@ class SumBatch:
     def _take_shares(self, position: int, reply: BatchShares) -> None:
         count = len(self._members)
         self._expect(reply, len(reply.sealed) == SEALED_BYTES * count, "shares of another number")
+        fits = len(reply.commitments) == PAIR_BYTES * count
+        self._expect(reply, fits, "commitments of another number")
         self._expect(reply, len(reply.seeds) == KEY_BYTES * count + TAG_BYTES, "seeds of another number")
         self._once(reply, position in self._dealt)
         self._dealt[position] = reply
@@ -196,9 +245,29 @@ class SumBatch:
         fits = len(vector) == self._masker.length and vector.dtype == self._masker.dtype
         self._expect(reply, position in self._dealt, "a vector without having shared its secrets")
         self._expect(reply, fits, "a vector of another length or type")
-        self._once(reply, position in self._masked)
+        self._once(reply, position in self._masked or position in self._doubts)
         np.add(self._sum, vector, out=self._sum)  # mod 2^bits: unsigned addition wraps
         self._masked.add(position)
+
+    def _take_doubt(self, position: int, reply: ShareDoubt) -> None:
+        shared = position in self._dealt and reply.doubted in self._dealt and reply.doubted != position
+        self._expect(reply, shared, "a doubt about nobody who has shared with it")
+        self._once(reply, position in self._masked or position in self._doubts)
+        self._doubts[position] = reply
+
+    def _take_complaint(self, position: int, reply: Complaint) -> None:
+        doubt = self._doubts.get(position)
+        self._expect(reply, doubt is not None, "a complaint without having doubted")
+        assert doubt is not None
+        shares = self._dealt[doubt.doubted]
+        fits = (reply.accused, reply.about) == (shares.party, shares.digest)
+        self._expect(reply, fits, "a complaint about another message than the one it doubted")
+        keys = self._sealing_key(position, doubt.doubted), self._sealing_key(doubt.doubted, position)
+        proof = Proof(reply, shares, *keys)
+        verdict = judge(self._members, proof)
+        del self._doubts[position]
+        self._proofs.append(proof)
+        self.verdicts.setdefault(self._members.names[verdict.liar], verdict)
 
     def _take_consent(self, position: int, reply: SurvivorConsent) -> None:
         self._expect(reply, position in self._masked, "a signature without being a survivor")
@@ -210,7 +279,19 @@ class SumBatch:
         self._expect(reply, position in self._consents, "shares without having signed the set of survivors")
         self._expect(reply, fits, "shares of another number")
         self._once(reply, position in self._shares)
+        self._expect(reply, self._fit(position, reply.shares), "shares that are not those it was dealt")
         self._shares[position] = reply.shares
+
+    def _fit(self, holder: int, shares: bytes) -> bool:
+        """Whether each share is the one that its dealer committed to: of a survivor the self-mask's."""
+        dealt = self._revealed
+        at, size = PAIR_BYTES * holder, COMMITMENT_BYTES
+        known = [
+            self._dealt[sender].commitments[at + size * which : at + size * (which + 1)]
+            for sender, which in dealt
+        ]
+        commit = batch_label(self._members, self.opening.head).commit_shares()
+        return commit.all(dealt, holder, shares) == b"".join(known)
 
     def _position(self, reply: BatchReply) -> int:
         """The sender's position, once the reply is known to be its own, of this batch and of this step."""
@@ -219,16 +300,18 @@ class SumBatch:
             raise IntegrityError(f"{reply.party} is not in the roster")
         if reply.roster != self.opening.roster:
             raise IntegrityError(f"{reply.party} answered under another roster")
-        if (reply.batch, reply.batch_digest) != (self.opening.batch, self.opening.batch_digest):
+        if _batch_of(head_of(reply)) != _batch_of(self.opening.head):
             raise IntegrityError(f"{reply.party} answered another batch")
         step = _STEPS[type(reply)]
         if self._step != step:
             when = "after that step was closed" if self._step > step else "before that step was opened"
             raise IntegrityError(f"{reply.party} sent a message {reply.kind!r} {when}")
+        if reply.view != self._view:
+            raise IntegrityError(f"{reply.party} answered something else than what it was shown")
         public = self._members.identities[position]
         # A consent's signature is on the set itself, so that it convinces the other hospitals too.
         consent = isinstance(reply, SurvivorConsent)
-        if not (verify(public, reply.signature, self._text) if consent else reply.signed_by(public)):
+        if not (verify(public, reply.signature, self._view) if consent else reply.signed_by(public)):
             raise IntegrityError(f"{reply.party} did not sign its message {reply.kind!r}")
         return position
 
@@ -259,6 +342,10 @@ class SumBatch:
         return tuple(self._members.names[position] for position in positions.tolist())
 
 
+def _batch_of(head: Head) -> tuple[int, str, int]:
+    return head["batch"], head["batch_digest"], head["attempt"]
+
+
 class _Unmasking:
     """Takes the masks off a sum, with the shares that the survivors revealed.
 
@@ -278,7 +365,7 @@ class _Unmasking:
         shares: Mapping[int, bytes],
     ) -> None:
         self._members, self._dealt, self._survivors = members, dealt, survivors
-        self._label = batch_label(members, opening)
+        self._label = batch_label(members, opening.head)
         self._secrets = self._combine(sharers, shares)
 
     def remove_masks(self, total: Vector, masker: Masker) -> None:
@@ -326,6 +413,6 @@ class _Unmasking:
 
     def _misfit(self, position: int, what: str) -> IntegrityError:
         return IntegrityError(
-            f"the shares revealed of {self._members.names[position]}'s {what} do not fit what it committed "
-            "to: a hospital sent wrong shares, and nothing is unmasked"
+            f"{self._members.names[position]} dealt shares of its {what} that give another secret than it "
+            "committed to, and nothing is unmasked"
         )

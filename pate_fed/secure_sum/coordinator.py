@@ -1,27 +1,29 @@
 """The coordinator's side of a secure summation: who takes part, and the batches that are opened.
 
-What the coordinator learns: names, public keys, who dropped out when, and of each batch one sum over its
-survivors. This machine asks for nothing more, and the hospitals do not rely on that.
+What the coordinator learns: names, public keys, who dropped out when, who broke the protocol, and of each
+batch one sum over its survivors. This machine asks for nothing more, and the hospitals do not rely on that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.secure_sum.batch import SumBatch
-from pate_fed.secure_sum.keys import Identity
+from pate_fed.secure_sum.blame import SignedKey, judged
+from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey, HashTree, Identity, pack, unpack
 from pate_fed.secure_sum.masks import SumRange
 from pate_fed.secure_sum.messages import (
     CHECKS,
     BatchOpening,
     Enrolment,
     EnrolRequest,
+    PinRequest,
     Roster,
     RosterPinned,
-    SumRefusal,
     SumRefused,
 )
+from pate_fed.secure_sum.refusals import SumRefusal
 from pate_fed.secure_sum.roster import Members, read_roster, threshold_for
 from pate_fed.structure import fit
 
@@ -32,45 +34,67 @@ class CoordinatorSum:
     """One study's secure summation: enrol, close the roster once, then open batch after batch.
 
     `expected` are the hospitals' identities by name, where the coordinator knows them; no others are
-    admitted.
+    admitted. The roster has room for `places` hospitals.
     """
 
     def __init__(
-        self, identity: Identity, *, study: str, expected: Mapping[str, bytes] | None = None
+        self,
+        identity: Identity,
+        *,
+        study: str,
+        expected: Mapping[str, bytes] | None = None,
+        places: int = 64,
     ) -> None:
         _check("study", study)
-        self._identity, self._study, self._expected = identity, study, expected
+        self._identity, self._study, self._expected, self._places = identity, study, expected, places
+        self._roster = b""
+        self._sealing: list[bytes] = []  # by position: each member's sealing keys
+        self._trees: dict[int, HashTree] = {}
+        self.wrong: set[str] = set()  # who broke the protocol
         self._enrolments: dict[str, Enrolment] = {}
         self._members: Members | None = None
         self._pinned: set[str] = set()
         self._used: set[int | str] = set()
 
     @classmethod
-    def resume(cls, identity: Identity, roster: Roster) -> CoordinatorSum:
+    def resume(cls, identity: Identity, saved: bytes) -> CoordinatorSum:
         """The coordinator of a study whose roster is closed, in a new process. Hospitals pin the same roster.
+
+        `saved` is what `to_bytes` gave.
 
         Which batches there were is the hospitals' to know: they refuse a number or a digest of before.
 
         Raises:
-            IntegrityError: the roster is not signed by this identity.
+            IntegrityError: damaged, or the roster is not signed by this identity.
         """
+        record = unpack(saved)
+        packed, keys = record.get("roster"), record.get("sealing")
+        if not isinstance(packed, bytes) or not isinstance(keys, bytes):
+            raise IntegrityError("the saved roster of secure summation is damaged")
+        roster = Roster.from_bytes(packed)
         if roster.coordinator != identity.public or not roster.signed_by(identity.public):
             raise IntegrityError("the roster is not the one of this coordinator")
         coordinator = cls(identity, study=roster.study)
-        coordinator._members = read_roster(roster)
+        coordinator._members, coordinator._roster = read_roster(roster), packed
+        size = len(keys) // len(coordinator._members)
+        coordinator._sealing = [keys[at : at + size] for at in range(0, len(keys), size)]
         return coordinator
+
+    def to_bytes(self) -> bytes:
+        """The closed roster with all sealing keys, for `resume`. All public."""
+        return pack({"roster": self._roster, "sealing": b"".join(self._sealing)})
 
     def enrol_request(self) -> EnrolRequest:
         """The request that every hospital gets first."""
-        request = EnrolRequest(study=self._study, coordinator=self._identity.public)
+        request = EnrolRequest(study=self._study, coordinator=self._identity.public, places=self._places)
         return request.signed(self._identity)
 
     def admit(self, enrolment: Enrolment) -> None:
         """Take a hospital in.
 
         Raises:
-            IntegrityError: the roster is closed, the name, identity or key is taken, the identity is not the
-                expected one, or the enrolment is not signed by it.
+            IntegrityError: the roster is closed, the name, identity or key is taken or of no use, the
+                identity is not the expected one, or the enrolment is not signed by it.
         """
         party = enrolment.party
         if self._members is not None:
@@ -81,6 +105,9 @@ class CoordinatorSum:
             raise IntegrityError(f"{party} is not expected under this identity")
         if not enrolment.signed_by(enrolment.identity):
             raise IntegrityError(f"{party} did not sign its enrolment")
+        if len(enrolment.sealing_keys) != KEY_BYTES * self._places:
+            raise IntegrityError(f"{party} enrols with sealing keys of another number")
+        _check_usable(party, enrolment.exchange_key)  # or all who pin the roster would refuse it
         for other in self._enrolments.values():
             if (
                 party == other.party
@@ -113,11 +140,35 @@ class CoordinatorSum:
             parties="\n".join(names),
             identities=b"".join(entry.identity for entry in enrolments),
             exchange_keys=b"".join(entry.exchange_key for entry in enrolments),
+            sealings=b"".join(HashTree(entry.sealing_keys).root for entry in enrolments),
             enrolments=b"".join(entry.signature for entry in enrolments),
             threshold=needed,
         ).signed(self._identity)
-        self._members = read_roster(roster)
+        self._members, self._roster = read_roster(roster), roster.to_bytes()
+        self._sealing = [entry.sealing_keys for entry in enrolments]
         return roster
+
+    def pin_request(self, party: str) -> PinRequest:
+        """The roster for one of its members, with the sealing keys that all have for it."""
+        place = self.members.positions[party]
+        column = [self.sealing_key(owner, place) for owner in range(len(self.members))]
+        return PinRequest(
+            party=party,
+            listed=self._roster,
+            sealing_keys=b"".join(signed.key for signed in column),
+            paths=b"".join(signed.path for signed in column),
+        ).signed(self._identity)
+
+    def sealing_key(self, owner: int, place: int) -> SignedKey:
+        """The key under which the hospital at `place` seals for the `owner`, by position, and its path."""
+        if owner not in self._trees:
+            self._trees[owner] = HashTree(self._sealing[owner])
+        key = self._sealing[owner][KEY_BYTES * place : KEY_BYTES * (place + 1)]
+        return SignedKey(key, self._trees[owner].path(place))
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """From now on these are in no batch: they broke the protocol."""
+        self.wrong |= set(names)
 
     @property
     def members(self) -> Members:
@@ -154,37 +205,45 @@ class CoordinatorSum:
         length: int,
         sum_range: SumRange,
         roster_rides: bool = False,
+        attempt: int = 0,
+        proof: bytes = b"",
     ) -> SumBatch:
         """A new batch of `length` entries, each of whose sums lies in `sum_range`.
+
+        A later `attempt` at one that was given up needs `proof`, as `SumBatch.proof` has it of all before.
 
         With `roster_rides` the caller sends the roster together with the opening, and so saves a round trip:
         everyone in it is invited, and whoever then shares has pinned it.
 
         Raises:
-            QuorumError: fewer hospitals than the threshold have pinned the roster.
+            QuorumError: fewer hospitals than the threshold have pinned the roster, or did not break the
+                protocol.
             IntegrityError: the number or the digest was used before.
             InputError: a number, digest or length that no message can carry.
         """
         members = self.members
         for name, value in (("batch", batch), ("batch_digest", batch_digest), ("length", length)):
             _check(name, value)
-        invited = frozenset(members.names if roster_rides else self._pinned)
-        if len(invited) < members.threshold:
-            raise QuorumError(
-                f"{len(invited)} of {len(members)} hospitals have pinned the roster; the threshold is "
-                f"{members.threshold}"
-            )
-        if batch in self._used or batch_digest in self._used:
-            raise IntegrityError(f"batch {batch} was opened before; a batch is never summed twice")
-        self._used |= {batch, batch_digest}  # before anything is sent
         opening = BatchOpening(
             roster=members.digest,
             batch=batch,
             batch_digest=batch_digest,
             length=length,
             bits=sum_range.bits,
+            attempt=attempt,
+            proof=proof,
         ).signed(self._identity)
-        return SumBatch(self._identity, members, opening, sum_range, invited)
+        self.leave_out(members.names[position] for position in judged(members, opening))
+        invited = frozenset(members.names if roster_rides else self._pinned) - self.wrong
+        if len(invited) < members.threshold:
+            what = f"are left without {_listed(self.wrong)}" if self.wrong else "have pinned the roster"
+            raise QuorumError(
+                f"{len(invited)} of {len(members)} hospitals {what}; the threshold is {members.threshold}"
+            )
+        if not attempt and (batch in self._used or batch_digest in self._used):
+            raise IntegrityError(f"batch {batch} was opened before; a batch is never summed twice")
+        self._used |= {batch, batch_digest}  # before anything is sent
+        return SumBatch(self._identity, members, opening, sum_range, invited, sealing_key=self.sealing_key)
 
     def read_refusal(self, message: SumRefused) -> SumRefusal:
         """Why a hospital that has enrolled refuses what came after.
@@ -201,6 +260,17 @@ class CoordinatorSum:
         if message.study != self._study or not message.signed_by(identity):
             raise IntegrityError(f"a refusal under the name of {message.party} is not signed by it")
         return message.refusal
+
+
+def _check_usable(party: str, key: bytes) -> None:
+    try:
+        ExchangeKey.generate().agree(key, salt=b"", label=b"")
+    except IntegrityError as error:
+        raise IntegrityError(f"{party} enrols with an exchange key that is not usable") from error
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _check(name: str, value: int | str) -> None:

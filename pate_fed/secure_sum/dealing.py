@@ -5,7 +5,8 @@ Pure functions; what may be asked and when is decided in `hospital.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,15 +14,37 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import shamir
-from pate_fed.secure_sum.keys import KEY_BYTES, BatchLabel, ExchangeKey, extract, pair_label, seal, unseal
+from pate_fed.secure_sum.keys import (
+    KEY_BYTES,
+    BatchLabel,
+    ExchangeKey,
+    HashTree,
+    SealingKeys,
+    ShareCommitter,
+    extract,
+    pair_label,
+    seal,
+    unseal,
+)
 from pate_fed.secure_sum.masks import Masker, Vector
-from pate_fed.secure_sum.messages import SEALED_BYTES, BatchOpening, Positions, RefusedError, SumRefusal
+from pate_fed.secure_sum.messages import (
+    PAIR_BYTES,
+    SEALED_BYTES,
+    BatchOpening,
+    Head,
+    MaskRequest,
+    PinRequest,
+    Positions,
+    head_of,
+)
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Members
 
 PAIR_MASK = "pair mask"
 SELF_MASK = "self mask"
 SEEDS = "pair seeds"
 _SHARE = "share"
+_PAIR, _SEAL = "pair", "seal"
 _MOST_PLAYED = 1024  # hospitals of a roster whose secrets one process keeps: some 40 MB
 
 Limbs = shamir.Limbs
@@ -29,14 +52,16 @@ Limbs = shamir.Limbs
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Seat:
-    """A hospital's place in a pinned roster, with its secret for each other one (its own slot is zeros).
+    """A hospital's place in a pinned roster, with two secrets for each other one (its own slots are zeros).
 
-    The secrets are as `agree` gives them: extracted, so that each batch only expands them.
+    From `secrets` follow the masks of pairs, from `seals` the keys that shares are sealed under. Both
+    are as `agree` gives them: extracted, so that each batch only expands them.
     """
 
     members: Members
     position: int
     secrets: tuple[bytes, ...]
+    seals: tuple[bytes, ...]
 
     @property
     def others(self) -> list[int]:
@@ -56,6 +81,7 @@ class Deal:
     own: Limbs
     commitment: bytes
     seeds: bytes
+    commitments: bytes
     sealed: bytes
 
 
@@ -90,9 +116,14 @@ class PlayedSeats:
 
 
 def take_seat(
-    members: Members, position: int, exchange: ExchangeKey, played: PlayedSeats | None = None
+    members: Members,
+    position: int,
+    exchange: ExchangeKey,
+    sealing: SealingKeys,
+    column: Sequence[bytes],
+    played: PlayedSeats | None = None,
 ) -> Seat:
-    """Agree on a secret with every member, once for the study.
+    """Agree on two secrets with every member, once for the study; `column` as `sealing_column` gives it.
 
     With those whom the same process has `played` already, nothing is computed a second time.
 
@@ -100,13 +131,15 @@ def take_seat(
         RefusedError: a member's exchange key is not usable.
     """
     taken = {} if played is None else played.of(members)
-    secrets = [bytes(KEY_BYTES)] * len(members)
+    secrets, seals = ([bytes(KEY_BYTES)] * len(members) for _ in range(2))
     for other in range(len(members)):
         if other in taken:
-            secrets[other] = taken[other].secrets[position]
+            secrets[other], seals[other] = taken[other].secrets[position], taken[other].seals[position]
         elif other != position:
             secrets[other] = agree(members, position, other, exchange)
-    seat = Seat(members, position, tuple(secrets))
+            with suppress(IntegrityError):  # of no use: what it seals will not open, and it is named for it
+                seals[other] = agree_seal(members, position, other, sealing.key(other), column[other])
+    seat = Seat(members, position, tuple(secrets), tuple(seals))
     if played is not None:
         played.keep(seat)
     return seat
@@ -114,66 +147,137 @@ def take_seat(
 
 def agree(members: Members, position: int, other: int, exchange: ExchangeKey) -> bytes:
     """The secret of one pair for this roster, extracted under the roster's digest."""
-    salt, label = bytes.fromhex(members.digest), pair_label(members.study, *sorted((position, other)))
     try:
-        return extract(exchange.agree(members.exchange_keys[other], salt=salt, label=label), salt)
+        return _agreed(members, _PAIR, (position, other), exchange, members.exchange_keys[other])
     except IntegrityError as error:
         detail = f"{members.names[other]}'s exchange key is not usable"
         raise RefusedError(SumRefusal.ROSTER_MEMBER, detail) from error
 
 
-def batch_label(members: Members, opening: BatchOpening) -> BatchLabel:
-    """The labels of a batch's keys."""
-    return BatchLabel(members.study, members.digest, opening.batch, opening.batch_digest)
+def agree_seal(members: Members, position: int, other: int, key: ExchangeKey, public: bytes) -> bytes:
+    """The secret under which two members seal for each other, alike.
+
+    Raises:
+        IntegrityError: `public` is no usable key.
+    """
+    return _agreed(members, _SEAL, (position, other), key, public)
+
+
+def _agreed(members: Members, use: str, pair: tuple[int, int], key: ExchangeKey, public: bytes) -> bytes:
+    salt, label = bytes.fromhex(members.digest), pair_label(members.study, use, *sorted(pair))
+    return extract(key.agree(public, salt=salt, label=label), salt)
+
+
+def sealing_column(members: Members, position: int, request: PinRequest) -> list[bytes]:
+    """The sealing keys that the members have for a hospital, each held against what that member signed.
+
+    Raises:
+        RefusedError: another number of them, or one that its member has not signed.
+    """
+    count, keys = len(members), request.sealing_keys
+    if len(keys) != KEY_BYTES * count or len(request.paths) % (KEY_BYTES * count):
+        raise RefusedError(SumRefusal.MALFORMED, "sealing keys of another number")
+    size, column = len(request.paths) // count, list[bytes]()
+    for other, name in enumerate(members.names):
+        key = keys[KEY_BYTES * other : KEY_BYTES * (other + 1)]
+        path = request.paths[size * other : size * (other + 1)]
+        if not HashTree.shows(members.sealings[other], position, key, path):
+            raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{name} did not sign its sealing key")
+        column.append(key)
+    return column
+
+
+def batch_label(members: Members, head: Head) -> BatchLabel:
+    """The labels of the keys of one attempt at a batch."""
+    return BatchLabel(members.study, members.digest, head["batch"], head["batch_digest"], head["attempt"])
 
 
 def deal(seat: Seat, opening: BatchOpening) -> Deal:
     """Draw the batch's two secrets and seal everyone's shares of them."""
-    members, label = seat.members, batch_label(seat.members, opening)
+    members, label = seat.members, batch_label(seat.members, opening.head)
     secrets = shamir.fresh_secrets(2)  # fresh in each batch: opening one opens no other
     shares = shamir.split(secrets, shares=len(members), threshold=members.threshold)
-    share_key, plain = label.keys(_SHARE), shamir.to_bytes(shares)
+    share_key, plain, commit = label.keys(_SHARE), shamir.to_bytes(shares), label.commit_shares()
     # the own slot stays zeros: nothing is sent to oneself
     sealed, size = [bytes(SEALED_BYTES)] * len(members), len(plain) // len(members)
+    parts = [plain[at : at + size] for at in range(0, len(plain), size)]
     for other in seat.others:
-        key = share_key(seat.secrets[other], seat.position, other)
-        sealed[other] = seal(key, plain[size * other : size * (other + 1)])
+        sealed[other] = seal(share_key(seat.seals[other], seat.position, other), parts[other])
     self_mask, under = (shamir.to_bytes(secret) for secret in secrets)
     return Deal(
         secrets=secrets,
         own=shares[seat.position],
         commitment=label.commit(self_mask, seat.position),
         seeds=seal(label.key(under, SEEDS, seat.position, seat.position), b"".join(_seeds(seat, label))),
+        commitments=b"".join(
+            _commitments(commit, seat.position, other, part) for other, part in enumerate(parts)
+        ),
         sealed=b"".join(sealed),
     )
 
 
-def open_shares(seat: Seat, opening: BatchOpening, sharers: Positions, sealed: bytes, own: Limbs) -> Limbs:
+class UnusableShareError(Exception):
+    """What one hospital sealed for another is of no use; at which position in the roster it is."""
+
+    def __init__(self, sender: int) -> None:
+        super().__init__("a share that cannot be used")
+        self.sender = sender
+
+
+class ShareOpener:
+    """Opens what is sealed for one hospital in one attempt, and holds it against the commitments."""
+
+    __slots__ = ("_commit", "_key", "_receiver")
+
+    def __init__(self, members: Members, head: Head, receiver: int) -> None:
+        label = batch_label(members, head)
+        self._key, self._commit, self._receiver = label.keys(_SHARE), label.commit_shares(), receiver
+
+    def open(self, secret: bytes, sender: int, sealed: bytes, commitments: bytes) -> bytes:
+        """Both shares, 34 bytes each, from under the pair's `seals` secret.
+
+        Raises:
+            UnusableShareError: not sealed under it, not in the field, or not what was committed to.
+        """
+        try:
+            shares = unseal(self._key(secret, sender, self._receiver), sealed)
+        except IntegrityError:
+            raise UnusableShareError(sender) from None
+        self.check(sender, shares, commitments)
+        return shares
+
+    def check(self, sender: int, shares: bytes, commitments: bytes) -> None:
+        """Hold shares against their commitments.
+
+        Raises:
+            UnusableShareError: not in the field, or not what was committed to.
+        """
+        fits = len(shares) == 2 * shamir.SECRET_BYTES and shamir.in_field(shares)
+        if not fits or _commitments(self._commit, sender, self._receiver, shares) != commitments:
+            raise UnusableShareError(sender)
+
+
+def _commitments(commit: ShareCommitter, sender: int, receiver: int, shares: bytes) -> bytes:
+    first, second = shares[: shamir.SECRET_BYTES], shares[shamir.SECRET_BYTES :]
+    return commit(sender, receiver, 0, first) + commit(sender, receiver, 1, second)
+
+
+def open_shares(seat: Seat, request: MaskRequest, own: Limbs) -> Limbs:
     """The shares that the sharers sealed for this hospital: int64 (sharers, 2, 17).
 
     Raises:
-        RefusedError: a share that its sender did not seal for this batch.
+        UnusableShareError: the first that is of no use.
     """
-    share_key = batch_label(seat.members, opening).keys(_SHARE)
+    opener = ShareOpener(seat.members, head_of(request), seat.position)
     shares = []
-    for row, sender in enumerate(sharers.tolist()):
+    for row, sender in enumerate(request.sharers.tolist()):
         if sender == seat.position:
             shares.append(shamir.to_bytes(own))
             continue
-        key = share_key(seat.secrets[sender], sender, seat.position)
-        try:
-            shares.append(unseal(key, sealed[row * SEALED_BYTES : (row + 1) * SEALED_BYTES]))
-        except IntegrityError as error:
-            raise _bad_share(seat, sender) from error
-    try:
-        return shamir.from_bytes(b"".join(shares)).reshape(-1, 2, shamir.LIMBS)
-    except IntegrityError as error:
-        fits = [shamir.in_field(share) for share in shares]
-        raise _bad_share(seat, int(sharers[fits.index(False)])) from error
-
-
-def _bad_share(seat: Seat, sender: int) -> RefusedError:
-    return RefusedError(SumRefusal.SHARE, f"from {seat.members.names[sender]}")
+        sealed = request.sealed[row * SEALED_BYTES : (row + 1) * SEALED_BYTES]
+        commitments = request.commitments[row * PAIR_BYTES : (row + 1) * PAIR_BYTES]
+        shares.append(opener.open(seat.seals[sender], sender, sealed, commitments))
+    return shamir.from_bytes(b"".join(shares)).reshape(-1, 2, shamir.LIMBS)
 
 
 def check_vector(values: NDArray[np.int64], opening: BatchOpening) -> None:
@@ -195,7 +299,7 @@ def mask(
 
     Of each pair the hospital with the higher position adds the mask, the other takes it away.
     """
-    masker, label = Masker(opening.length, opening.bits), batch_label(seat.members, opening)
+    masker, label = Masker(opening.length, opening.bits), batch_label(seat.members, opening.head)
     total = masker.residues(values)
     # Pair masks alone would bare a vector that comes after its sender was counted as lost (Bonawitz 2017).
     masker.add(total, label.key(shamir.to_bytes(secret), SELF_MASK, seat.position, seat.position))

@@ -21,22 +21,35 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.secure_sum import dealing
-from pate_fed.secure_sum.keys import SIGNATURE_BYTES, ExchangeKey, Identity, fingerprint, verify
+from pate_fed.secure_sum.blame import judged
+from pate_fed.secure_sum.keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    ExchangeKey,
+    Identity,
+    SealingKeys,
+    fingerprint,
+    verify,
+)
 from pate_fed.secure_sum.messages import (
+    PAIR_BYTES,
     SEALED_BYTES,
     BatchOpening,
+    BatchRequest,
     BatchShares,
+    Complaint,
     Enrolment,
     EnrolRequest,
     MaskedVector,
     MaskRequest,
+    PinRequest,
     Positions,
-    RefusedError,
     Reply,
     Request,
     Roster,
     RosterPinned,
-    SumRefusal,
+    ShareDoubt,
+    ShareEvidence,
     SumRefused,
     SurvivorConsent,
     SurvivorNotice,
@@ -44,7 +57,9 @@ from pate_fed.secure_sum.messages import (
     UnmaskShares,
     consent_digest,
     read_reply,
+    sharing_view,
 )
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Demands, check_demands, check_roster
 from pate_fed.secure_sum.state import (
     BatchProgress,
@@ -58,7 +73,7 @@ from pate_fed.secure_sum.state import (
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 
 Votes = Callable[[], NDArray[np.int64]]
-BatchRequest = BatchOpening | MaskRequest | SurvivorNotice | UnmaskRequest
+_DOUBTING = (Stage.DOUBTED, Stage.COMPLAINED)
 
 
 class HospitalSum:
@@ -99,11 +114,15 @@ class HospitalSum:
             raise RefusedError(SumRefusal.COORDINATOR)
         if request.study != study:
             raise RefusedError(SumRefusal.STUDY)
-        exchange = ExchangeKey.generate()
+        exchange, sealing = ExchangeKey.generate(), SealingKeys.generate()
         enrolment = Enrolment(
-            study=study, party=party, identity=identity.public, exchange_key=exchange.public
+            study=study,
+            party=party,
+            identity=identity.public,
+            exchange_key=exchange.public,
+            sealing_keys=sealing.public(request.places),
         ).signed(identity)
-        state = StudyState(coordinator=known, enrolment=enrolment, exchange=exchange)
+        state = StudyState(coordinator=known, enrolment=enrolment, sealing=sealing, exchange=exchange)
         return cls(identity, demands or Demands(), state, {})
 
     @classmethod
@@ -153,6 +172,17 @@ class HospitalSum:
         """The reply to the coordinator's first request; the same however often it asks."""
         return self._state.enrolment
 
+    def begun(self, batch: int) -> bool:
+        """Whether this hospital has shared secrets for the batch of this number."""
+        return batch in self._batches
+
+    def shown_wrong(self, batch: int) -> tuple[str, ...]:
+        """Who was shown to have broken the protocol in the attempts at a batch, by name."""
+        progress, seat = self._batches.get(batch), self._state.seat
+        if progress is None or seat is None:
+            return ()
+        return tuple(seat.members.names[position] for position in progress.out.tolist())
+
     def refuse(self, reason: SumRefusal) -> SumRefused:
         """A signed refusal from the fixed list."""
         own = self.enrolment
@@ -170,7 +200,7 @@ class HospitalSum:
         match request:
             case EnrolRequest():
                 return self._enrol_again(request)
-            case Roster():
+            case PinRequest():
                 return self.pin(request)
         kept = self._kept_reply(request)
         if kept is not None:
@@ -198,13 +228,15 @@ class HospitalSum:
                 return self.share(request)
             case MaskRequest():
                 return self.mask(request, votes)
+            case ShareEvidence():
+                return self.complain(request)
             case SurvivorNotice():
                 return self.consent(request)
             case UnmaskRequest():
                 return self.unmask(request)
 
-    def pin(self, roster: Roster, *, played: dealing.PlayedSeats | None = None) -> RosterPinned:
-        """Check the roster and keep it for the whole study; agree on a secret with every member.
+    def pin(self, request: PinRequest, *, played: dealing.PlayedSeats | None = None) -> RosterPinned:
+        """Check the roster and keep it for the whole study; agree on secrets with every member.
 
         `played` are hospitals that the same process plays, in a simulation.
 
@@ -212,10 +244,17 @@ class HospitalSum:
             RefusedError: the roster fails a check or a demand, or another one is pinned.
         """
         own = self.enrolment
+        if not request.signed_by(self._state.coordinator):
+            raise RefusedError(SumRefusal.COORDINATOR)
+        if request.party != own.party:
+            raise RefusedError(SumRefusal.ROSTER_SELF, "the request is for another hospital")
+        roster = Roster.from_bytes(request.listed)
         if self._state.roster is None:
             members = check_roster(roster, own, self._state.coordinator, self._demands)
             position = members.positions[own.party]
-            seat = dealing.take_seat(members, position, self._state.exchange_key, played)
+            column = dealing.sealing_column(members, position, request)
+            exchange, sealing = self._state.exchange_key, self._state.sealing
+            seat = dealing.take_seat(members, position, exchange, sealing, column, played)
             self._state = self._state.pinned(roster, seat)
         elif not roster.signed_by(self._state.coordinator):
             raise RefusedError(SumRefusal.COORDINATOR)
@@ -224,26 +263,63 @@ class HospitalSum:
         return RosterPinned(roster=roster.digest.hex(), party=own.party).signed(self._identity)
 
     def share(self, opening: BatchOpening) -> BatchShares:
-        """Open a batch: draw its two secrets, and share both with every member under seal."""
+        """Open a batch: draw its two secrets, and share both with every member under seal.
+
+        Another attempt at the batch needs proof of who broke the one before, and that this hospital has
+        revealed nothing of any: from then on it never reveals anything of the earlier ones.
+        """
         seat = self._authentic(opening)
-        used = {progress.opening.batch_digest for progress in self._batches.values()}
-        if opening.batch in self._batches or opening.batch_digest in used:
-            raise RefusedError(SumRefusal.BATCH_REPEATED)
+        self._check_new(opening)
+        out = judged(seat.members, opening)
+        if seat.position in out:
+            raise RefusedError(SumRefusal.PROOF, "it is about this hospital")
         self.forget_replies()  # a coordinator that opens the next batch has the sum of the one before
         dealt = dealing.deal(seat, opening)
-        held = np.stack([dealt.secrets, dealt.own])
-        # Kept before the reply exists: a number that was opened is never opened again, whatever dies here.
-        self._batches[opening.batch] = BatchProgress(opening=opening, held=held, handled=[opening.digest])
-        return BatchShares(
+        reply = BatchShares(
             **opening.head,
             party=self.enrolment.party,
+            view=opening.digest,
             commitment=dealt.commitment,
             seeds=dealt.seeds,
+            commitments=dealt.commitments,
             sealed=dealt.sealed,
         ).signed(self._identity)
+        # Kept before the reply exists: a number that was opened is never opened again, whatever dies here.
+        self._batches[opening.batch] = BatchProgress(
+            opening=opening,
+            held=np.stack([dealt.secrets, dealt.own]),
+            own=reply.digest,
+            view=opening.digest,
+            out=np.array(sorted(out), dtype=np.int64),
+            handled=[opening.digest],
+        )
+        return reply
 
-    def mask(self, request: MaskRequest, votes: Votes) -> MaskedVector:
-        """Mask this hospital's vector, once a batch. `votes` is called only when every check has passed.
+    def _check_new(self, opening: BatchOpening) -> None:
+        """Refuse a batch that was opened before, but for another attempt of which nothing was revealed."""
+        before = self._batches.get(opening.batch)
+        others = (batch for number, batch in self._batches.items() if number != opening.batch)
+        if opening.batch_digest in {progress.opening.batch_digest for progress in others}:
+            raise RefusedError(SumRefusal.BATCH_REPEATED)
+        if before is None:
+            return
+        last = before.opening
+        if opening.attempt == 0:
+            raise RefusedError(SumRefusal.BATCH_REPEATED)
+        if before.stage == Stage.VOID:
+            raise RefusedError(SumRefusal.BATCH_VOID)
+        if before.stage == Stage.UNMASKED:
+            raise RefusedError(SumRefusal.UNMASKED)
+        same = (last.batch_digest, last.length, last.bits)
+        if same != (opening.batch_digest, opening.length, opening.bits):
+            raise self._void(before, SumRefusal.BATCH_CHANGED)
+        if opening.attempt <= last.attempt:
+            raise RefusedError(SumRefusal.ATTEMPT)
+
+    def mask(self, request: MaskRequest, votes: Votes) -> MaskedVector | ShareDoubt:
+        """Mask this hospital's vector, once an attempt. `votes` is called only when every check has passed.
+
+        Where a share cannot be used, no vector is made: the reply is a doubt about its sender.
 
         Shapes: `votes` gives int64 values of any shape with the batch's length as size, noise included.
 
@@ -256,21 +332,63 @@ class HospitalSum:
             raise RefusedError(SumRefusal.SHARERS, "the request is for another hospital")
         progress = self._expect(request, Stage.SHARED)
         sharers, opening = request.sharers, progress.opening
-        fits = len(request.sealed) == SEALED_BYTES * len(sharers)
-        if not fits or not self._is_quorum(seat, sharers, among=np.arange(len(seat.members))):
+        among = np.setdiff1d(np.arange(len(seat.members)), progress.out)
+        if not self._fits(request) or not self._is_quorum(seat, sharers, among=among):
             raise self._void(progress, SumRefusal.SHARERS)
+        if _digest_of(request, seat.position) != progress.own:
+            raise self._void(progress, SumRefusal.DEALT)
         secrets, own = progress.held
+        view = sharing_view(opening, sharers, request.dealt)
         try:
-            held = dealing.open_shares(seat, opening, sharers, request.sealed, own)
-        except RefusedError as error:
-            raise self._void(progress, error.reason, str(error)) from error
+            held = dealing.open_shares(seat, request, own)
+        except dealing.UnusableShareError as error:
+            return self._doubt(progress, request, view, error.sender)
         values = votes()  # last of all: votes are read and noise is drawn when every check has passed
         dealing.check_vector(values, opening)
         vector = dealing.mask(seat, opening, sharers, secrets[0], values)
-        progress.stage, progress.held, progress.sharers = Stage.MASKED, held, sharers
+        progress.stage, progress.held, progress.sharers, progress.view = Stage.MASKED, held, sharers, view
         progress.handled.append(request.digest)
-        head = opening.head
-        return MaskedVector(**head, party=self.enrolment.party, vector=vector).signed(self._identity)
+        own_name = self.enrolment.party
+        return MaskedVector(**opening.head, party=own_name, view=view, vector=vector).signed(self._identity)
+
+    def _doubt(self, progress: BatchProgress, request: MaskRequest, view: bytes, sender: int) -> ShareDoubt:
+        progress.finish(Stage.DOUBTED)  # it never masks in this attempt
+        progress.doubted, progress.doubt, progress.view = sender, _digest_of(request, sender), view
+        progress.handled.append(request.digest)
+        head = progress.opening.head
+        doubt = ShareDoubt(**head, party=self.enrolment.party, view=view, doubted=sender)
+        return doubt.signed(self._identity)
+
+    def complain(self, evidence: ShareEvidence) -> Complaint:
+        """Hold what the doubted hospital signed against what came of it, and show to all that it is wrong.
+
+        Raises:
+            RefusedError: it signed something else than what the coordinator passed on.
+        """
+        seat = self._authentic(evidence)
+        if evidence.party != self.enrolment.party:
+            raise RefusedError(SumRefusal.DEALT, "the request is for another hospital")
+        progress = self._expect(evidence, Stage.DOUBTED)
+        accused, place = progress.doubted, seat.position
+        name, public = seat.members.names[accused], seat.members.identities[accused]
+        shares = BatchShares.from_bytes(evidence.message)
+        if shares.digest != progress.doubt or shares.party != name or not shares.signed_by(public):
+            raise self._void(progress, SumRefusal.DEALT)
+        opener = dealing.ShareOpener(seat.members, progress.opening.head, place)
+        try:
+            opener.open(seat.seals[accused], accused, *shares.part(place))
+        except dealing.UnusableShareError:
+            progress.stage = Stage.COMPLAINED
+            progress.handled.append(evidence.digest)
+            return Complaint(
+                **progress.opening.head,
+                party=self.enrolment.party,
+                view=progress.view,
+                accused=name,
+                about=progress.doubt,
+                key=self._state.sealing.key(accused).to_bytes(),
+            ).signed(self._identity)
+        raise self._void(progress, SumRefusal.DEALT)
 
     def consent(self, notice: SurvivorNotice) -> SurvivorConsent:
         """Sign the one set of survivors that this hospital will help to unmask."""
@@ -280,9 +398,9 @@ class HospitalSum:
             raise self._void(progress, SumRefusal.SURVIVORS)
         progress.stage, progress.survivors = Stage.CONSENTED, notice.survivors
         progress.handled.append(notice.digest)
-        text = consent_digest(progress.opening, progress.sharers, notice.survivors)
-        head = progress.opening.head
-        return SurvivorConsent(**head, party=self.enrolment.party, signature=self._identity.sign(text))
+        text = progress.view = consent_digest(progress.view, notice.survivors)
+        head, party = progress.opening.head, self.enrolment.party
+        return SurvivorConsent(**head, party=party, view=text, signature=self._identity.sign(text))
 
     def unmask(self, request: UnmaskRequest) -> UnmaskShares:
         """Reveal one share a sharer, once a batch, and forget the batch's secrets.
@@ -297,8 +415,8 @@ class HospitalSum:
         shares = dealing.reveal(progress.sharers, progress.survivors, progress.held)
         progress.finish(Stage.UNMASKED)  # what was not sent is forgotten: this batch is never opened again
         progress.handled.append(request.digest)
-        head = progress.opening.head
-        return UnmaskShares(**head, party=self.enrolment.party, shares=shares).signed(self._identity)
+        head, party = progress.opening.head, self.enrolment.party
+        return UnmaskShares(**head, party=party, view=progress.view, shares=shares).signed(self._identity)
 
     def _enrol_again(self, request: EnrolRequest) -> Enrolment:
         if request.coordinator != self._state.coordinator or not request.signed_by(request.coordinator):
@@ -321,7 +439,9 @@ class HospitalSum:
         check_demands(seat.members, self.enrolment.party, self._demands)
         return seat
 
-    def _expect(self, request: MaskRequest | SurvivorNotice | UnmaskRequest, stage: Stage) -> BatchProgress:
+    def _expect(
+        self, request: MaskRequest | ShareEvidence | SurvivorNotice | UnmaskRequest, stage: Stage
+    ) -> BatchProgress:
         """The batch, where this request is the next step of it.
 
         A request that only comes late, early or twice leaves the batch as it is: networks do that. One that
@@ -336,9 +456,12 @@ class HospitalSum:
             raise RefusedError(SumRefusal.BATCH_VOID)
         if request.batch_digest != progress.opening.batch_digest:
             raise self._void(progress, SumRefusal.BATCH_CHANGED)
+        if request.attempt < progress.opening.attempt:
+            raise RefusedError(SumRefusal.ATTEMPT)
         if progress.stage == Stage.UNMASKED:
             raise RefusedError(SumRefusal.UNMASKED)
-        if progress.stage < stage:
+        aside = stage != Stage.SHARED and progress.stage in _DOUBTING and progress.stage != stage
+        if request.attempt > progress.opening.attempt or progress.stage < stage or aside:
             raise RefusedError(SumRefusal.OUT_OF_ORDER)
         if progress.stage > stage:
             raise self._void(progress, SumRefusal.EQUIVOCATION)
@@ -349,6 +472,13 @@ class HospitalSum:
         if progress.stage != Stage.UNMASKED:
             progress.finish(Stage.VOID)
         return RefusedError(reason, detail)
+
+    @staticmethod
+    def _fits(request: MaskRequest) -> bool:
+        """Whether there is as much of everything as there are sharers."""
+        count = len(request.sharers)
+        sizes = len(request.sealed), len(request.commitments), len(request.dealt)
+        return sizes == (SEALED_BYTES * count, PAIR_BYTES * count, KEY_BYTES * count)
 
     @staticmethod
     def _is_quorum(seat: dealing.Seat, chosen: Positions, *, among: Positions) -> bool:
@@ -362,12 +492,17 @@ class HospitalSum:
             return False
         if len(request.consents) != SIGNATURE_BYTES * len(signers):
             return False
-        text = consent_digest(progress.opening, progress.sharers, progress.survivors)
         return all(
             verify(
                 seat.members.identities[signer],
                 request.consents[row * SIGNATURE_BYTES : (row + 1) * SIGNATURE_BYTES],
-                text,
+                progress.view,
             )
             for row, signer in enumerate(signers.tolist())
         )
+
+
+def _digest_of(request: MaskRequest, sharer: int) -> bytes:
+    """The digest that is passed on of a sharer's message."""
+    row = int(np.searchsorted(request.sharers, sharer))
+    return request.dealt[row * KEY_BYTES : (row + 1) * KEY_BYTES]

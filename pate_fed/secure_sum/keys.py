@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -127,10 +127,14 @@ def _sized(part: bytes) -> bytes:
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16
-_PROTOCOL = "pate_fed/secure_sum/v1"
+COMMITMENT_BYTES = _HALF = 16
+SHARE_BYTES = 34
+_PROTOCOL = "pate_fed/secure_sum/v2"
+_SEALING = f"{_PROTOCOL}/sealing key".encode()
 _NONCE = bytes(12)  # of keys that seal once
 _SHA256 = hashes.SHA256()
 _POSITIONS = struct.Struct(">II")
+_SHARE = struct.Struct(">32sIIB")
 
 
 _system = secrets.token_bytes
@@ -225,6 +229,84 @@ class ExchangeKey(_Secret):
         return HKDF(_SHA256, KEY_BYTES, salt, label).derive(shared)
 
 
+class SealingKeys(_Secret):
+    """A hospital's X25519 keys of a study under which others seal for it: one for each place in the roster.
+
+    To reveal one opens what that one other hospital and this one sealed for each other, and nothing else.
+    """
+
+    __slots__ = ("_seed",)
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+
+    @classmethod
+    def generate(cls) -> SealingKeys:
+        """New keys from the system's CSPRNG."""
+        return cls(random_bytes(KEY_BYTES))
+
+    def to_bytes(self) -> bytes:
+        """What all of them are derived from, 32 bytes."""
+        return self._seed
+
+    def key(self, place: int) -> ExchangeKey:
+        """The key for the hospital at this place."""
+        info = _SEALING + place.to_bytes(4, "big")
+        return ExchangeKey(HKDFExpand(_SHA256, KEY_BYTES, info).derive(self._seed))
+
+    def public(self, count: int) -> bytes:
+        """The public keys for the first `count` places, 32 bytes each."""
+        return b"".join(self.key(place).public for place in range(count))
+
+
+class HashTree:
+    """A Merkle tree over keys of 32 bytes each: its root stands for all, a path shows that one is among them.
+
+    Leaves and inner nodes are hashed apart (RFC 9162, 2.1), so that neither passes for the other.
+    """
+
+    __slots__ = ("_levels",)
+
+    def __init__(self, keys: bytes) -> None:
+        rows = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
+        rows += [bytes(KEY_BYTES)] * ((1 << (len(rows) - 1).bit_length()) - len(rows))
+        self._levels = [b"".join(map(_leaf, rows))]
+        while len(self._levels[-1]) > KEY_BYTES:
+            below, pair = self._levels[-1], 2 * KEY_BYTES
+            self._levels.append(b"".join(_node(below[at : at + pair]) for at in range(0, len(below), pair)))
+
+    @property
+    def root(self) -> bytes:
+        """32 bytes."""
+        return self._levels[-1]
+
+    def path(self, place: int) -> bytes:
+        """What `shows` needs beside the key at this place: 32 bytes a level."""
+        at = [(place >> depth) ^ 1 for depth in range(len(self._levels) - 1)]
+        return b"".join(
+            level[KEY_BYTES * sibling : KEY_BYTES * (sibling + 1)]
+            for level, sibling in zip(self._levels, at, strict=False)
+        )
+
+    @staticmethod
+    def shows(root: bytes, place: int, key: bytes, path: bytes) -> bool:
+        """Whether the tree of this root has the key at that place."""
+        node = _leaf(key)
+        for at in range(0, len(path), KEY_BYTES):
+            sibling = path[at : at + KEY_BYTES]
+            node = _node(sibling + node if place & 1 else node + sibling)
+            place >>= 1
+        return place == 0 and node == root
+
+
+def _leaf(key: bytes) -> bytes:
+    return hashlib.sha256(b"\0" + key).digest()
+
+
+def _node(below: bytes) -> bytes:
+    return hashlib.sha256(b"\1" + below).digest()
+
+
 @lru_cache(maxsize=8192)
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:
     """Whether `signature` is that of `public` on `message` (a digest of 32 bytes).
@@ -284,29 +366,31 @@ def extract(secret: bytes, salt: bytes) -> bytes:
     return state.finalize()
 
 
-def pair_label(study: str, low: int, high: int) -> bytes:
-    """The label of a pair's secret: protocol, study and the two positions in the roster."""
+def pair_label(study: str, use: str, low: int, high: int) -> bytes:
+    """The label of a pair's secret of one use: protocol, study and the two positions in the roster."""
     # Names are sorted, so the part that all pairs share is packed once and stands at the end.
-    return pack({"low": low, "high": high}) + _pairs_of(study)
+    return pack({"low": low, "high": high}) + _pairs_of(study, use)
 
 
-@lru_cache(maxsize=4)
-def _pairs_of(study: str) -> bytes:
-    return pack({"protocol": _PROTOCOL, "use": "pair", "study": study})
+@lru_cache(maxsize=8)
+def _pairs_of(study: str, use: str) -> bytes:
+    return pack({"protocol": _PROTOCOL, "use": use, "study": study})
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLabel:
-    """Derives keys that hold for one roster and one batch only.
+    """Derives keys that hold for one roster and one attempt at one batch only.
 
-    Each key's label names protocol, study, roster, batch, the batch's digest, use, and two positions: for a
-    pair the lower and the higher, for a share sender and receiver, for a hospital's own secrets itself twice.
+    Each key's label names protocol, study, roster, batch, the batch's digest, attempt, use, and two
+    positions: for a pair the lower and the higher, for a share sender and receiver, for a hospital's own
+    secrets itself twice.
     """
 
     study: str
     roster: str
     batch: int
     batch_digest: str
+    attempt: int
 
     def key(self, secret: bytes, use: str, first: int, second: int) -> bytes:
         """A 32-byte key from a secret, by HKDF-SHA256 with the roster's digest as salt."""
@@ -322,6 +406,7 @@ class BatchLabel:
                     "study": self.study,
                     "batch": self.batch,
                     "digest": self.batch_digest,
+                    "attempt": self.attempt,
                 }
             ),
         )
@@ -330,7 +415,44 @@ class BatchLabel:
         """A commitment to a hospital's self-mask secret, 32 bytes: it hides 272 random bits."""
         return digest(
             f"{_PROTOCOL}/commitment",
-            {"roster": self.roster, "batch": self.batch, "position": position, "secret": secret},
+            {
+                "roster": self.roster,
+                "batch": self.batch,
+                "attempt": self.attempt,
+                "position": position,
+                "secret": secret,
+            },
+        )
+
+    def commit_shares(self) -> ShareCommitter:
+        """Commits to shares, for whoever deals or holds them."""
+        names: Record = {"roster": self.roster, "batch": self.batch, "attempt": self.attempt}
+        return ShareCommitter(pack({"protocol": f"{_PROTOCOL}/share", "digest": self.batch_digest, **names}))
+
+
+class ShareCommitter:
+    """Commitments to single shares, 16 bytes each: each hides 272 random bits.
+
+    Half of SHA-256: who holds a share finds no other one that fits, and who dealt it may deal what it likes.
+    """
+
+    __slots__ = ("_head",)
+
+    def __init__(self, head: bytes) -> None:
+        self._head = hashlib.sha256(head).digest()
+
+    def __call__(self, sender: int, receiver: int, which: int, share: bytes) -> bytes:
+        """Of one of the `sender`'s secrets (`which`: 0 or 1) the share for the `receiver`."""
+        return self.all(((sender, which),), receiver, share)
+
+    def all(self, dealt: Iterable[tuple[int, int]], receiver: int, shares: bytes) -> bytes:
+        """Of many shares for one hospital, one after the other: each by its `sender` and `which`."""
+        head, pack_name, sha, size = self._head, _SHARE.pack, hashlib.sha256, SHARE_BYTES
+        return b"".join(
+            [
+                sha(pack_name(head, sender, receiver, which) + shares[at : at + size]).digest()[:_HALF]
+                for at, (sender, which) in zip(range(0, len(shares), size), dealt, strict=True)
+            ]
         )
 
 

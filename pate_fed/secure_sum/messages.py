@@ -4,10 +4,10 @@ Every message is a frozen value, signed by its sender. It lowers to a flat recor
 text, bytes, flat arrays) and is rebuilt from one with every field checked (`from_record`). Its `repr` shows
 no bytes and no arrays.
 
-What leaves a hospital, in this order: two public keys; sealed shares that only their receivers can open; one
+What leaves a hospital, in this order: public keys; sealed shares that only their receivers can open; one
 masked vector, uniform to whoever lacks a mask; a signature on the set of survivors; its shares of *one* of
 two secrets of each other hospital: the self-mask of one that survived, or the batch's pair seeds of one that
-did not.
+did not. In place of the vector, a complaint with the one key that opens what another sealed for it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import ClassVar, TypedDict, TypeVar, dataclass_transform, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum.keys import (
+    COMMITMENT_BYTES,
     KEY_BYTES,
     SIGNATURE_BYTES,
     TAG_BYTES,
+    HashTree,
     Identity,
     Record,
     Value,
@@ -35,6 +35,7 @@ from pate_fed.secure_sum.keys import (
     verify,
 )
 from pate_fed.secure_sum.masks import Vector
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.shamir import MAX_SHARES, SECRET_BYTES
 from pate_fed.structure import (
     PARTY_NAME,
@@ -52,43 +53,10 @@ T = TypeVar("T")
 Positions = NDArray[np.int64]
 
 
-class SumRefusal(Enum):
-    """The reasons, each with the sentence that the coordinator and the user read."""
+VERSION = 2
 
-    VERSION = "the message is of another version of secure summation than this hospital's program"
-    MALFORMED = "the message is malformed"
-    COORDINATOR = "the message is not signed by the coordinator that this hospital knows"
-    STUDY = "the message is about another study"
-    ROSTER_SMALL = "the roster has fewer hospitals than this hospital demands"
-    ROSTER_SELF = "the roster does not hold this hospital with its own keys"
-    ROSTER_MEMBER = "a member of the roster is not confirmed, not signed by itself, or listed twice"
-    ROSTER_CHANGED = "another roster is pinned for this study"
-    ROSTER_STALE = "the message names a roster that is not the pinned one"
-    THRESHOLD = "the roster's threshold is lower than this hospital demands"
-    BATCH_REPEATED = "a batch with this number or this digest was opened before"
-    BATCH_UNKNOWN = "the batch was never opened"
-    BATCH_CHANGED = "the batch was opened under another digest"
-    BATCH_VOID = "the batch is void since the coordinator broke the protocol in it"
-    REPEATED = "the same message was answered before"
-    OUT_OF_ORDER = "a step of the batch is missing before this one"
-    EQUIVOCATION = "another request for this step of the batch was answered before"
-    SHARERS = "the sharing hospitals are too few, unknown, or without this hospital"
-    SHARE = "a share was not sealed by the hospital that it is said to be from"
-    SURVIVORS = "the survivors are too few, no sharing hospitals, or without this hospital"
-    CONSENT = "too few survivors have signed the set of survivors, or a signature is not theirs"
-    UNMASKED = "the batch was unmasked before"
-    FAULT = "a fault at the hospital; its own log has the details"
-
-
-class RefusedError(IntegrityError):
-    """A message was refused; `reason` is what the other side may be told, the text is for one's own log."""
-
-    def __init__(self, reason: SumRefusal, detail: str = "") -> None:
-        super().__init__(f"{reason.value} ({detail})" if detail else reason.value)
-        self.reason = reason
-
-
-VERSION = 1
+PAIR_BYTES = 2 * COMMITMENT_BYTES
+"""The commitments to such a share."""
 
 SEALED_BYTES = 2 * SECRET_BYTES + TAG_BYTES
 """One sealed share: of the self-mask's secret and of the pair seeds' secret."""
@@ -121,6 +89,8 @@ def _is_roll(value: str) -> bool:
 
 _DIGEST_CHECK = Setting(pattern=_DIGEST, allowed="64 hexadecimal digits")
 _KEY_CHECK = _bytes(KEY_BYTES)
+_MOST_BYTES = 2**28  # of messages that others carry
+_PACKED = Setting(holds=lambda value: 0 < len(value) < _MOST_BYTES, allowed="a packed message")
 _POSITIONS = Setting(holds=_is_positions, allowed="an increasing int64 array of positions in the roster")
 
 # One field has one meaning and one check in all messages; sizes that depend on the number of hospitals are
@@ -136,13 +106,28 @@ CHECKS: dict[str, Setting] = {
     "identities": _rows(KEY_BYTES),
     "exchange_keys": _rows(KEY_BYTES),
     "enrolments": _rows(SIGNATURE_BYTES),
+    "places": Setting(low=1, high=MAX_SHARES),
+    "sealing_keys": _rows(KEY_BYTES),
+    "sealings": _rows(KEY_BYTES),
+    "paths": Setting(holds=lambda value: len(value) % KEY_BYTES == 0, allowed="paths of hashes"),
+    "listed": _PACKED,
     "threshold": Setting(low=1, high=MAX_SHARES),
     "roster": _DIGEST_CHECK,
     "batch": Setting(low=0, high=2**31 - 1),
     "batch_digest": _DIGEST_CHECK,
     "length": Setting(low=1, high=2**31 - 1),
+    "attempt": Setting(low=0, high=MAX_SHARES),
+    "proof": Setting(holds=lambda value: len(value) < _MOST_BYTES, allowed="packed proofs"),
     "bits": Setting(holds=lambda value: value in (16, 32), allowed="16 or 32"),
+    "view": _KEY_CHECK,
     "commitment": _KEY_CHECK,
+    "commitments": _rows(PAIR_BYTES),
+    "dealt": _rows(KEY_BYTES),
+    "doubted": Setting(low=0, high=MAX_SHARES - 1),
+    "message": _PACKED,
+    "accused": Setting(pattern=PARTY_NAME, allowed=PARTY_NAME_IS),
+    "about": _KEY_CHECK,
+    "key": _KEY_CHECK,
     "seeds": Setting(holds=lambda value: len(value) % KEY_BYTES == TAG_BYTES, allowed="sealed seeds"),
     "sealed": _rows(SEALED_BYTES),
     "shares": _rows(SECRET_BYTES),
@@ -155,7 +140,7 @@ CHECKS: dict[str, Setting] = {
     "signature": _bytes(SIGNATURE_BYTES),
 }
 
-_LABEL = "pate_fed/secure_sum/v1/"
+_LABEL = "pate_fed/secure_sum/v2/"
 _UNSIGNED = bytes(64)
 
 
@@ -178,6 +163,7 @@ class Head(TypedDict):
     roster: str
     batch: int
     batch_digest: str
+    attempt: int
 
 
 class _Digested:
@@ -238,10 +224,12 @@ class Message(_Digested):
         try:
             return self._digest
         except AttributeError:
-            record = to_record(self)
-            values = {name: value for name, value in record.items() if name not in ("kind", "signature")}
+            values = self._signed_values()
             object.__setattr__(self, "_digest", digest(_LABEL + self.kind, values))
             return self._digest
+
+    def _signed_values(self) -> Record:
+        return {name: value for name, value in to_record(self).items() if name not in ("kind", "signature")}
 
     def __repr__(self) -> str:
         values = {entry.name: getattr(self, entry.name) for entry in entries(type(self))}
@@ -251,27 +239,40 @@ class Message(_Digested):
 
 @_message("sum.enrol")
 class EnrolRequest(Message):
-    """Coordinator to hospital: join a study's secure summation, under this coordinator's key."""
+    """Coordinator to hospital: join a study's secure summation, under this coordinator's key.
+
+    The roster will have at most `places` hospitals.
+    """
 
     study: str
     coordinator: bytes
+    places: int
 
 
 @_message("sum.enrolment")
 class Enrolment(Message):
-    """Hospital to coordinator: its name, its identity, and its exchange key for this study."""
+    """Hospital to coordinator: its name, its identity, and its exchange key for this study.
+
+    `sealing_keys` are one more for each place in the roster, under which the hospital there seals for it.
+    """
 
     study: str
     party: str
     identity: bytes
     exchange_key: bytes
+    sealing_keys: bytes
+
+    def _signed_values(self) -> Record:
+        root = HashTree(self.sealing_keys).root
+        return enrolment_values(self.version, self.study, self.party, self.identity, self.exchange_key, root)
 
 
 @_message("sum.roster")
 class Roster(Message):
     """Coordinator to hospital: everyone who takes part, in one order, and how many must survive.
 
-    `parties` holds the names, one a line; the three byte strings hold one entry a party. `threshold`
+    `parties` holds the names, one a line; the byte strings hold one entry a party, `sealings` the root of the
+    `HashTree` over its sealing keys, by which `enrolments` have signed them. `threshold`
     hospitals must survive each step; as many shares open a secret, and as many survivors must sign the set of
     survivors.
     """
@@ -281,8 +282,22 @@ class Roster(Message):
     parties: str
     identities: bytes
     exchange_keys: bytes
+    sealings: bytes
     enrolments: bytes
     threshold: int
+
+
+@_message("sum.pin")
+class PinRequest(Message):
+    """Coordinator to one hospital: the packed roster, and the sealing keys that each member has for it.
+
+    `paths` show, one member after the other, that the keys are those which the members have signed.
+    """
+
+    party: str
+    listed: bytes
+    sealing_keys: bytes
+    paths: bytes
 
 
 @_message("sum.pinned")
@@ -298,49 +313,102 @@ class _BatchMessage(Message):
     roster: str
     batch: int
     batch_digest: str
+    attempt: int
+
+
+@_message()
+class _Reply(_BatchMessage):
+    """`view` is a digest of all that the hospital was shown about the batch when it made this reply."""
+
+    party: str
+    view: bytes
 
 
 @_message("sum.open")
 class BatchOpening(_BatchMessage):
-    """Coordinator to hospital: a new batch of `length` entries, summed mod 2^`bits`."""
+    """Coordinator to hospital: a new batch of `length` entries, summed mod 2^`bits`.
+
+    After the first attempt `proof` shows who broke the protocol in those before (`blame.pack_proofs`).
+    """
 
     length: int
     bits: int
+    proof: bytes = b""
 
     @property
     def head(self) -> Head:
         """The fields by which every later message names this batch."""
-        return Head(roster=self.roster, batch=self.batch, batch_digest=self.batch_digest)
+        return head_of(self)
 
 
 @_message("sum.shares")
-class BatchShares(_BatchMessage):
+class BatchShares(_Reply):
     """Hospital to coordinator: sealed shares of its two fresh secrets, one pair of shares a hospital.
 
     The coordinator learns a commitment to the self-mask's secret; the pair seeds are sealed under the other.
+    `commitments` are to each of the shares.
     """
 
-    party: str
     commitment: bytes
     seeds: bytes
+    commitments: bytes
     sealed: bytes
+
+    def part(self, place: int) -> tuple[bytes, bytes]:
+        """What is sealed for one hospital, and the commitments to it."""
+        return (
+            self.sealed[place * SEALED_BYTES : (place + 1) * SEALED_BYTES],
+            self.commitments[place * PAIR_BYTES : (place + 1) * PAIR_BYTES],
+        )
 
 
 @_message("sum.mask")
 class MaskRequest(_BatchMessage):
-    """Coordinator to one hospital: who has shared, and the shares that are sealed for it."""
+    """Coordinator to one hospital: who has shared, and the shares that are sealed for it.
+
+    `dealt` are the digests of the sharers' messages, the same for all hospitals.
+    """
 
     party: str
     sharers: Positions
+    dealt: bytes
+    commitments: bytes
     sealed: bytes
 
 
 @_message("sum.masked")
-class MaskedVector(_BatchMessage):
+class MaskedVector(_Reply):
     """Hospital to coordinator: its vector plus all masks, uniform to whoever lacks one of them."""
 
-    party: str
     vector: Vector
+
+
+@_message("sum.doubt")
+class ShareDoubt(_Reply):
+    """Hospital to coordinator, in place of its vector: it cannot use what is sealed for it by `doubted`."""
+
+    doubted: int
+
+
+@_message("sum.evidence")
+class ShareEvidence(_BatchMessage):
+    """Coordinator to one hospital that doubts: the message that the doubted one signed."""
+
+    party: str
+    message: bytes
+
+
+@_message("sum.complaint")
+class Complaint(_Reply):
+    """Hospital to coordinator: `accused` signed shares that do not open, in its message of digest `about`.
+
+    `key` is the private key that opens what these two have sealed for each other, and nothing else. Anyone
+    can see with it who of the two is wrong (`blame.judge`).
+    """
+
+    accused: str
+    about: bytes
+    key: bytes
 
 
 @_message("sum.survivors")
@@ -351,13 +419,11 @@ class SurvivorNotice(_BatchMessage):
 
 
 @_message("sum.consent")
-class SurvivorConsent(_BatchMessage):
+class SurvivorConsent(_Reply):
     """Hospital to coordinator: its signature on the one set of survivors that it will help to unmask.
 
-    The signature is that of `consent_digest`, the same text for all, so that it convinces other hospitals.
+    The signature is on `view`, a `consent_digest`, the same text for all, so that it convinces the others.
     """
-
-    party: str
 
 
 @_message("sum.unmask")
@@ -369,10 +435,9 @@ class UnmaskRequest(_BatchMessage):
 
 
 @_message("sum.unmasked")
-class UnmaskShares(_BatchMessage):
+class UnmaskShares(_Reply):
     """Hospital to coordinator: one share a sharing hospital, of one of its two secrets and never of both."""
 
-    party: str
     shares: bytes
 
 
@@ -390,8 +455,10 @@ class SumRefused(Message):
         return SumRefusal.__members__.get(self.code, SumRefusal.FAULT)
 
 
-Request = EnrolRequest | Roster | BatchOpening | MaskRequest | SurvivorNotice | UnmaskRequest
-Reply = Enrolment | RosterPinned | BatchShares | MaskedVector | SurvivorConsent | UnmaskShares | SumRefused
+BatchRequest = BatchOpening | MaskRequest | ShareEvidence | SurvivorNotice | UnmaskRequest
+BatchReply = BatchShares | MaskedVector | ShareDoubt | Complaint | SurvivorConsent | UnmaskShares
+Request = EnrolRequest | PinRequest | BatchRequest
+Reply = Enrolment | RosterPinned | BatchReply | SumRefused
 
 _REQUESTS: dict[Value, type[Request]] = {kind.kind: kind for kind in get_args(Request)}
 _REPLIES: dict[Value, type[Reply]] = {kind.kind: kind for kind in get_args(Reply)}
@@ -417,9 +484,47 @@ def _parse(record: Record, kinds: Mapping[Value, type[M]]) -> M:
     return kinds[kind].from_record(record)
 
 
-def consent_digest(opening: BatchOpening, sharers: Positions, survivors: Positions) -> bytes:
-    """What every survivor signs: roster, batch, digest, modulus, who shared and whose vectors are summed."""
-    return digest(_LABEL + "consent", {"opening": opening.digest, "sharers": sharers, "survivors": survivors})
+def head_of(message: _BatchMessage) -> Head:
+    """The fields by which a message names its batch and attempt."""
+    return Head(
+        roster=message.roster,
+        batch=message.batch,
+        batch_digest=message.batch_digest,
+        attempt=message.attempt,
+    )
+
+
+def enrolment_values(
+    version: int, study: str, party: str, identity: bytes, exchange_key: bytes, sealing: bytes
+) -> Record:
+    """What a hospital signs when it enrols: of its sealing keys the root of their `HashTree`."""
+    return {
+        "version": version,
+        "study": study,
+        "party": party,
+        "identity": identity,
+        "exchange_key": exchange_key,
+        "sealing": sealing,
+    }
+
+
+def enrolment_digest(study: str, party: str, identity: bytes, exchange_key: bytes, sealing: bytes) -> bytes:
+    """`Enrolment.digest`, for whoever has the root alone."""
+    values = enrolment_values(VERSION, study, party, identity, exchange_key, sealing)
+    return digest(_LABEL + Enrolment.kind, values)
+
+
+def sharing_view(opening: BatchOpening, sharers: Positions, dealt: bytes) -> bytes:
+    """All that is shown before vectors are masked: the opening with its proofs, who shared, and what."""
+    return digest(_LABEL + "sharing", {"opening": opening.digest, "sharers": sharers, "dealt": dealt})
+
+
+def consent_digest(view: bytes, survivors: Positions) -> bytes:
+    """What every survivor signs: all that it was shown before (`sharing_view`), and whose vectors are summed.
+
+    Hospitals that were shown different rosters, shares or proofs do not accept each other's signature on it.
+    """
+    return digest(_LABEL + "consent", {"view": view, "survivors": survivors})
 
 
 def _check_version(record: Record) -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pate_fed.errors import InputError
-from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, fingerprint
-from pate_fed.secure_sum.messages import Enrolment, RefusedError, Roster, SumRefusal
+from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, HashTree, fingerprint, verify
+from pate_fed.secure_sum.messages import Enrolment, Roster, enrolment_digest
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class Demands:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A checked roster: names, identities and exchange keys by position, and the threshold."""
+    """A checked roster: by position names, identities, exchange keys and roots of sealing keys."""
 
     study: str
     digest: str
@@ -59,6 +60,7 @@ class Members:
     names: tuple[str, ...]
     identities: tuple[bytes, ...]
     exchange_keys: tuple[bytes, ...]
+    sealings: tuple[bytes, ...]
     threshold: int
     positions: Mapping[str, int] = field(repr=False)
 
@@ -80,7 +82,8 @@ def read_roster(roster: Roster) -> Members:
     names = tuple(roster.parties.split("\n"))  # a name holds no line break (PARTY_NAME)
     identities = _rows(roster.identities, KEY_BYTES)
     exchange_keys = _rows(roster.exchange_keys, KEY_BYTES)
-    if not len(names) == len(identities) == len(exchange_keys) == len(roster.enrolments) // SIGNATURE_BYTES:
+    sealings, signed = _rows(roster.sealings, KEY_BYTES), len(roster.enrolments) // SIGNATURE_BYTES
+    if not len(names) == len(identities) == len(exchange_keys) == len(sealings) == signed:
         raise RefusedError(SumRefusal.MALFORMED, "the roster's lists differ in length")
     if not len(names) // 2 < roster.threshold <= len(names):
         raise RefusedError(
@@ -94,6 +97,7 @@ def read_roster(roster: Roster) -> Members:
         names=names,
         identities=identities,
         exchange_keys=exchange_keys,
+        sealings=sealings,
         threshold=roster.threshold,
         positions={name: position for position, name in enumerate(names)},
     )
@@ -139,7 +143,8 @@ def _check_own(members: Members, own: Enrolment) -> None:
     position = members.positions.get(own.party)
     if position is None:
         raise RefusedError(SumRefusal.ROSTER_SELF, "its name is missing")
-    if (members.identities[position], members.exchange_keys[position]) != (own.identity, own.exchange_key):
+    keys = members.identities[position], members.exchange_keys[position], members.sealings[position]
+    if keys != (own.identity, own.exchange_key, HashTree(own.sealing_keys).root):
         raise RefusedError(SumRefusal.ROSTER_SELF, "its keys were changed")
 
 
@@ -152,7 +157,12 @@ def _check_members(members: Members, signatures: tuple[bytes, ...]) -> None:
         if len(set(values)) != len(members):
             raise RefusedError(SumRefusal.ROSTER_MEMBER, f"two hospitals have the same {what}")
     unsigned = _first_unsigned(
-        members.study, members.names, members.identities, members.exchange_keys, signatures
+        members.study,
+        members.names,
+        members.identities,
+        members.exchange_keys,
+        members.sealings,
+        signatures,
     )
     if unsigned is not None:
         raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{unsigned} did not sign its keys")
@@ -164,14 +174,13 @@ def _first_unsigned(
     names: tuple[str, ...],
     identities: tuple[bytes, ...],
     exchange_keys: tuple[bytes, ...],
+    sealings: tuple[bytes, ...],
     signatures: tuple[bytes, ...],
 ) -> str | None:
     """The first member whose enrolment is not signed by it. Remembered, like `verify`, for simulations."""
-    for name, identity, key, signature in zip(names, identities, exchange_keys, signatures, strict=True):
-        enrolment = Enrolment(
-            study=study, party=name, identity=identity, exchange_key=key, signature=signature
-        )
-        if not enrolment.signed_by(identity):
+    rows = zip(names, identities, exchange_keys, sealings, signatures, strict=True)
+    for name, identity, key, sealing, signature in rows:
+        if not verify(identity, signature, enrolment_digest(study, name, identity, key, sealing)):
             return name
     return None
 

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
-from pate_fed.secure_sum.keys import random_below
+from pate_fed.secure_sum.keys import SHARE_BYTES, random_below
 
 PRIME = 65521  # the largest prime below 2^16
 LIMBS = 17
-SECRET_BYTES = 2 * LIMBS
+SECRET_BYTES = SHARE_BYTES  # 2 * LIMBS
 MAX_SHARES = PRIME - 1
 
 _ONE_THREAD = 2**18  # multiplications: for more OpenBLAS wakes its threads, which then wait on all cores

@@ -19,7 +19,7 @@ import numpy as np
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum import shamir
 from pate_fed.secure_sum.dealing import Seat
-from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey, Record, Value, pack, unpack
+from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey, Record, SealingKeys, Value, pack, unpack
 from pate_fed.secure_sum.messages import BatchOpening, Enrolment, Positions, Roster
 from pate_fed.secure_sum.roster import Members, read_roster
 
@@ -38,12 +38,16 @@ class Stage(IntEnum):
     CONSENTED = 3
     UNMASKED = 4
     VOID = 5
+    DOUBTED = 6
+    COMPLAINED = 7
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class BatchProgress:
-    """One batch: its stage, the digests of the requests that were answered, and the secrets still needed.
+    """The last attempt at one batch: its stage, the requests that were answered, the secrets still needed.
 
+    `view` is a digest of all that was shown about it so far, `own` that of the own message of shares, `doubt`
+    that of the message of whoever is `doubted`, by position. `out` are those who may not be in the sum.
     `reply` is the packed reply to the last of these requests, empty where it is not kept. Shapes: `held`
     int64 (rows, 2, 17). While SHARED: the hospital's two secrets, then its own share of them. Later: the
     shares of every sharer, in the order of `sharers`.
@@ -51,6 +55,11 @@ class BatchProgress:
 
     opening: BatchOpening
     held: shamir.Limbs
+    own: bytes
+    view: bytes
+    out: Positions = field(default_factory=lambda: _NOBODY)
+    doubted: int = 0
+    doubt: bytes = b""
     stage: Stage = Stage.SHARED
     handled: list[bytes] = field(default_factory=list)
     sharers: Positions = field(default_factory=lambda: _NOBODY)
@@ -108,6 +117,11 @@ def _pack(progress: BatchProgress) -> bytes:
             "sharers": progress.sharers,
             "survivors": progress.survivors,
             "held": shamir.to_bytes(progress.held),
+            "own": progress.own,
+            "view": progress.view,
+            "out": progress.out,
+            "doubted": progress.doubted,
+            "doubt": progress.doubt,
             "reply": progress.reply,
         }
     )
@@ -125,6 +139,11 @@ def _unpack(value: Value) -> BatchProgress:
             sharers=_expect(record["sharers"], np.ndarray),
             survivors=_expect(record["survivors"], np.ndarray),
             reply=_expect(record["reply"], bytes),
+            own=_expect(record["own"], bytes),
+            view=_expect(record["view"], bytes),
+            out=_expect(record["out"], np.ndarray),
+            doubted=_expect(record["doubted"], int),
+            doubt=_expect(record["doubt"], bytes),
         )
     except (KeyError, ValueError) as error:
         raise IntegrityError("a saved batch of secure summation is damaged") from error
@@ -147,6 +166,7 @@ class StudyState:
 
     coordinator: bytes
     enrolment: Enrolment
+    sealing: SealingKeys
     exchange: ExchangeKey | None = None
     roster: Roster | None = None
     seat: Seat | None = None
@@ -165,12 +185,17 @@ class StudyState:
 
 def save_study(state: StudyState) -> bytes:
     """The state as bytes, with secrets."""
-    record: Record = {"coordinator": state.coordinator, "enrolment": state.enrolment.to_bytes()}
+    record: Record = {
+        "coordinator": state.coordinator,
+        "enrolment": state.enrolment.to_bytes(),
+        "sealing": state.sealing.to_bytes(),
+    }
     if state.exchange is not None:
         record["exchange"] = state.exchange.to_bytes()
     if state.roster is not None and state.seat is not None:
         record["roster"] = state.roster.to_bytes()
         record["extracted"] = b"".join(state.seat.secrets)
+        record["seals"] = b"".join(state.seat.seals)
     return seal_state("study", record)
 
 
@@ -180,16 +205,26 @@ def load_study(data: bytes, identity: bytes) -> StudyState:
     enrolment = Enrolment.from_bytes(_expect(record.get("enrolment"), bytes))
     if enrolment.identity != identity:
         raise IntegrityError("the saved state of secure summation (study) belongs to another identity")
-    state = StudyState(coordinator=_expect(record.get("coordinator"), bytes), enrolment=enrolment)
+    state = StudyState(
+        coordinator=_expect(record.get("coordinator"), bytes),
+        enrolment=enrolment,
+        sealing=SealingKeys(_expect(record.get("sealing"), bytes)),
+    )
     if "roster" not in record:
         return replace(state, exchange=ExchangeKey(_expect(record.get("exchange"), bytes)))
     roster, members = _pinned(_expect(record.get("roster"), bytes))
     position = members.positions.get(enrolment.party)
-    secrets = _expect(record.get("extracted"), bytes)
-    if position is None or len(secrets) != KEY_BYTES * len(members):
+    secrets, seals = (_secrets(record.get(name), len(members)) for name in ("extracted", "seals"))
+    if position is None:
         raise IntegrityError(_damaged("study"))
-    rows = tuple(secrets[at : at + KEY_BYTES] for at in range(0, len(secrets), KEY_BYTES))
-    return state.pinned(roster, Seat(members, position, rows))
+    return state.pinned(roster, Seat(members, position, secrets, seals))
+
+
+def _secrets(value: object, count: int) -> tuple[bytes, ...]:
+    joined = _expect(value, bytes)
+    if len(joined) != KEY_BYTES * count:
+        raise IntegrityError(_damaged("study"))
+    return tuple(joined[at : at + KEY_BYTES] for at in range(0, len(joined), KEY_BYTES))
 
 
 @lru_cache(maxsize=4)

@@ -86,3 +86,16 @@ def test_an_answer_without_its_claim_was_never_given(tmp_path: Path, monkeypatch
 
 def _die(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_what_was_revealed_is_noted_and_counts_as_no_claim(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    question = _asked(1, 3)
+    assert not journal.revealed(question.digest)
+    journal.note_revealed(question.digest)
+    again = Journal(tmp_path)
+    assert again.revealed(question.digest) and not again.revealed("ab" * 32)
+    assert not again.claimed(question.content_digest) and not again.overlaps(question.index)
+    assert again.claim(question)
+    assert again.overlaps(question.index) and not again.overlaps(question.index, but=question)
+    assert again.overlaps(question.index, but=_asked(1, 4))

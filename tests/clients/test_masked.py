@@ -48,7 +48,7 @@ from pate_fed.secure_sum import (
     fingerprint,
     read_reply,
 )
-from pate_fed.secure_sum.messages import Enrolment, SumRefused
+from pate_fed.secure_sum.messages import SEALED_BYTES, Enrolment, SumRefused
 
 PARTIES, CLASSES = 4, 3
 PLAIN = Study(
@@ -58,6 +58,7 @@ PLAIN = Study(
     engine=Engine(device="cpu"),
 ).resolve()
 MASKED = replace(PLAIN, secrecy=TrustModel(secure_sum=True))
+THREE_OF_FOUR = replace(MASKED, seed=5, parties=replace(MASKED.parties, quorum=0.75))
 NOISY = replace(
     PLAIN,
     aggregation=Aggregation(),
@@ -89,7 +90,7 @@ class Federation:
         for reply in self.taught:
             assert isinstance(reply, JoinReply)
             self.sum.admit(Enrolment.from_bytes(reply.enrolment))
-        self.roster = self.sum.close_roster(threshold=threshold or self.terms.least_clients).to_bytes()
+        self.sum.close_roster(threshold=threshold or self.terms.least_clients)
 
     def question(self, index: list[int], batch: int = 0, measured: int = 0) -> Question:
         places = np.array(index, dtype=np.int64)
@@ -111,7 +112,7 @@ class Federation:
             "batch": question.batch,
             "index": question.index,
             "measured": question.measured,
-            "roster": self.roster,
+            "roster": self.sum.pin_request(f"p{number}").to_bytes() if self.terms.secure_sum else b"",
             "step": message.to_bytes(),
         }
         reply = self.hospitals[number].sum_step(SumRequest(**{**values, **changes}))
@@ -202,7 +203,6 @@ def test_masks_are_refused_where_the_terms_know_none(tmp_path: Path, federation:
     plain = Federation(PLAIN, tmp_path / "plain")
     assert all(reply.enrolment == b"" for reply in plain.taught)  # type: ignore[union-attr]
     question = plain.question([0])
-    plain.roster = b""
     assert _code(plain.send(0, question, federation.open(federation.question([0])).opening)) == "TERMS"
     assert _code(plain.join(0, enrol=federation.sum.enrol_request().to_bytes())) == "MALFORMED"
 
@@ -401,3 +401,60 @@ def test_masks_over_too_few_are_refused_without_noise_too(tmp_path: Path) -> Non
 def test_plain_terms_are_sound(tmp_path: Path) -> None:
     assert is_sound(_terms(PLAIN, tmp_path))
     assert is_sound(_terms(MASKED, tmp_path))
+
+
+def _wrong_shares(federation: Federation, question: Question, victim: int) -> SumBatch:
+    """A batch in which p3 seals wrongly for one hospital, with the complaint about it."""
+    batch = federation.open(question)
+    for number in range(PARTIES):
+        reply = federation.send(number, question, batch.opening)
+        if number == 3:
+            sealed = bytearray(reply.sealed)
+            sealed[SEALED_BYTES * victim] ^= 1
+            with federation.hospitals[3]._store(federation.terms).machine() as machine:
+                reply = replace(reply, sealed=bytes(sealed)).signed(machine._identity)
+                machine._batches[question.batch].own = reply.digest
+        batch.take(reply)
+    for party, request in batch.mask_requests().items():
+        batch.take(federation.send(int(party[1:]), question, request))
+    for party, request in batch.evidence().items():
+        batch.take(federation.send(int(party[1:]), question, request))
+    return batch
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_a_batch_that_a_liar_broke_is_answered_again_and_by_nobody_who_revealed(
+    simulated: bool, tmp_path: Path
+) -> None:
+    federation = Federation(THREE_OF_FOUR, tmp_path)
+    federation.hospitals = [Hospital(replace(site, simulated=simulated)) for site in federation.sites]
+    federation.close()
+    question = federation.question([0, 1])
+    first = _wrong_shares(federation, question, 0)
+    assert set(first.verdicts) == {"p3"}
+    assert federation.hospitals[1].journal.claimed(question.content_digest)  # its vector was on its way
+    again = federation.open(question, attempt=1, proof=first.proof)
+    for requests in again.rounds():
+        for party, step in requests.items():
+            again.take(federation.send(int(party[1:]), question, step))
+    totals = again.total().reshape(-1, CLASSES)
+    assert (totals.sum(axis=1) == 3 * 2).all()
+    for number in range(3):
+        hospital = federation.hospitals[number]
+        assert hospital.journal.revealed(question.digest)
+        text = (federation.sites[number].state_dir / "log.jsonl").read_text(encoding="utf-8")
+        assert '"event": "shown wrong"' in text and '"hospitals": "p3"' in text
+        # Also where its machine is put back to what it was before, it never masks that batch again.
+        opening = replace(again.opening, attempt=2).signed(federation.sum._identity)
+        assert _code(federation.send(number, question, opening)) == "UNMASKED"
+
+
+def test_another_attempt_without_its_own_state_is_refused(tmp_path: Path) -> None:
+    federation = Federation(THREE_OF_FOUR, tmp_path)
+    federation.close()
+    question = federation.question([0, 1])
+    first = _wrong_shares(federation, question, 0)
+    again = federation.open(question, attempt=1, proof=first.proof)
+    with federation.hospitals[1]._store(federation.terms).machine() as machine:
+        del machine._batches[question.batch]
+    assert _code(federation.send(1, question, again.opening)) == "BATCH_REPEATED"

@@ -38,7 +38,7 @@ def test_votes_in_the_plain_stay_below() -> None:
 
 @pytest.mark.parametrize("hospitals", [4, 50])
 def test_votes_under_masks_stay_below(hospitals: int) -> None:
-    coordinator = CoordinatorSum(Identity.generate(), study=STUDY)
+    coordinator = CoordinatorSum(Identity.generate(), study=STUDY, places=hospitals)
     machines = {}
     for number in range(hospitals):
         name = f"h{number}"
@@ -46,9 +46,9 @@ def test_votes_under_masks_stay_below(hospitals: int) -> None:
             Identity.generate(), coordinator.enrol_request(), party=name, study=STUDY
         )
         coordinator.admit(machines[name].enrolment)
-    roster = coordinator.close_roster()
-    for machine in machines.values():
-        coordinator.note_pinned(machine.pin(roster))
+    coordinator.close_roster()
+    for name, machine in machines.items():
+        coordinator.note_pinned(machine.pin(coordinator.pin_request(name)))
     votes = np.random.default_rng(1).integers(0, 250, (QUERIES, CLASSES))
     batch = coordinator.open_batch(
         batch=0,

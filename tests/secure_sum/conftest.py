@@ -20,7 +20,7 @@ from pate_fed.secure_sum import (
     read_reply,
     read_request,
 )
-from pate_fed.secure_sum.messages import RefusedError, SumRefusal
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 
 STUDY = "ab" * 32
 STEPS = ("share", "mask", "consent", "unmask")
@@ -46,7 +46,7 @@ class Federation:
         self.restart = restart
         self.identities = {name: Identity.generate() for name in self.names}
         self.coordinator_identity = Identity.generate()
-        self.coordinator = CoordinatorSum(self.coordinator_identity, study=STUDY)
+        self.coordinator = CoordinatorSum(self.coordinator_identity, study=STUDY, places=n)
         request = read_request(self.coordinator.enrol_request().to_bytes())
         self.hospitals: dict[str, HospitalSum] = {}
         for name in self.names:
@@ -59,7 +59,15 @@ class Federation:
         self.batches = 0
         if pin:
             for name in self.names:
-                self.coordinator.note_pinned(self.ask(name, self.roster))
+                self.coordinator.note_pinned(self.ask(name, self.pin(name)))
+
+    def pin(self, name: str, **changes: Any) -> Any:
+        """What a hospital gets to pin the roster, or one with changes that the coordinator signed."""
+        request = self.coordinator.pin_request(name)
+        if not changes:
+            return request
+        listed = self.signed(self.roster, **changes).to_bytes()
+        return self.signed(request, listed=listed)
 
     def ask(self, name: str, request: Any, vector: Any = None) -> Any:
         """One hospital's reply; both messages cross as bytes."""
@@ -91,6 +99,13 @@ class Federation:
         """The message with changes, signed by the coordinator itself: it is the one who cheats."""
         return replace(message, **changes).signed(self.coordinator_identity)
 
+    def lie(self, reply: Any, /, **changes: Any) -> Any:
+        """A hospital's reply with changes that it signed itself: it is the one who cheats."""
+        changed = replace(reply, **changes)
+        if reply.kind == "sum.consent":  # what it signs is no digest of the message
+            return changed
+        return changed.signed(self.identities[reply.party])
+
     def rebuild(self, name: str) -> None:
         """A new process: nothing but the identity and the two saved states."""
         machine = self.hospitals[name]
@@ -121,6 +136,10 @@ class Federation:
             requests = self.requests(batch, current, present)
             for name in present:
                 batch.take(self.ask(name, requests[name], vectors[self.names.index(name)]))
+            for name, request in batch.evidence().items():
+                batch.take(self.ask(name, request))
+            if batch.verdicts:
+                break
         return batch
 
     def requests(self, batch: SumBatch, step: str, present: list[str]) -> dict[str, Any]:
@@ -160,10 +179,10 @@ def vectors() -> Callable[..., Any]:
 def outside_a_batch(federation: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Four hospitals, and the first one's requests and replies outside a batch, by kind."""
     parties = federation(4)
-    requests = {"sum.enrol": parties.coordinator.enrol_request(), "sum.roster": parties.roster}
+    requests = {"sum.enrol": parties.coordinator.enrol_request(), "sum.pin": parties.pin("hospital-0")}
     replies = {
         "sum.enrolment": parties.hospitals["hospital-0"].enrolment,
-        "sum.pinned": parties.ask("hospital-0", parties.roster),
+        "sum.pinned": parties.ask("hospital-0", parties.pin("hospital-0")),
         "sum.refused": parties.hospitals["hospital-0"].refuse(SumRefusal.FAULT),
     }
     return parties, requests, replies

@@ -10,7 +10,7 @@ import pytest
 
 from pate_fed.errors import InputError, IntegrityError, QuorumError
 from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange, SumRefusal
-from pate_fed.secure_sum.messages import Enrolment, Roster
+from pate_fed.secure_sum.messages import Enrolment
 
 VALUES = np.arange(20, dtype=np.int64).reshape(4, 5)
 
@@ -96,10 +96,10 @@ def test_a_roster_is_closed_once_and_needs_enough(federation: Any) -> None:
 def test_a_batch_needs_enough_pinned_rosters(federation: Any) -> None:
     parties = federation(4, pin=False)
     for name in parties.names[:2]:
-        parties.coordinator.note_pinned(parties.ask(name, parties.roster))
+        parties.coordinator.note_pinned(parties.ask(name, parties.pin(name)))
     with pytest.raises(QuorumError, match="2 of 4 hospitals have pinned"):
         parties.open(5)
-    foreign = parties.ask("hospital-2", parties.roster)
+    foreign = parties.ask("hospital-2", parties.pin("hospital-2"))
     for bad, why in (
         (replace(foreign, party="nobody"), "not in the roster"),
         (replace(foreign, roster="cd" * 32), "another roster"),
@@ -136,12 +136,12 @@ def test_values_that_no_message_carries_are_refused(federation: Any) -> None:
 def test_a_study_goes_on_with_a_new_process_of_the_coordinator(federation: Any) -> None:
     parties = federation(4, restart=True)
     np.testing.assert_array_equal(parties.total(VALUES), VALUES.sum(axis=0))
-    roster = Roster.from_bytes(parties.roster.to_bytes())
-    parties.coordinator = CoordinatorSum.resume(parties.coordinator_identity, roster)
+    saved = parties.coordinator.to_bytes()
+    parties.coordinator = CoordinatorSum.resume(parties.coordinator_identity, saved)
     for name in parties.names:
-        parties.coordinator.note_pinned(parties.ask(name, roster))
+        parties.coordinator.note_pinned(parties.ask(name, parties.pin(name)))
     again = parties.open(5, batch=0).opening
     parties.refused("hospital-0", again, SumRefusal.BATCH_REPEATED)
     np.testing.assert_array_equal(parties.total(VALUES), VALUES.sum(axis=0))
     with pytest.raises(IntegrityError, match="not the one of this coordinator"):
-        CoordinatorSum.resume(Identity.generate(), roster)
+        CoordinatorSum.resume(Identity.generate(), saved)

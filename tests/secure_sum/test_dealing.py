@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pate_fed.secure_sum import RefusedError, SumRefusal, dealing
-from pate_fed.secure_sum.keys import ExchangeKey, seal
+from pate_fed.secure_sum import SumRefusal, dealing
+from pate_fed.secure_sum.keys import ExchangeKey
 
 
 def test_sealed_shares_and_commitments_differ_between_batches_and_runs(federation: Any) -> None:
@@ -32,43 +32,50 @@ VALUES = np.arange(35, dtype=np.int64).reshape(7, 5)
 def test_sharers_must_be_enough_and_members(sharers: Any, seven: Any) -> None:
     batch = seven.until("share", VALUES)
     good = batch.mask_requests()["hospital-0"]
-    sealed = good.sealed[: len(good.sealed) // 7 * len(sharers)]
-    request = seven.signed(good, sharers=np.array(sharers, dtype=np.int64), sealed=sealed)
+    cut = {
+        name: getattr(good, name)[: len(getattr(good, name)) // 7 * len(sharers)]
+        for name in ("sealed", "commitments", "dealt")
+    }
+    request = seven.signed(good, sharers=np.array(sharers, dtype=np.int64), **cut)
     seven.refused("hospital-0", request, SumRefusal.SHARERS, VALUES[0])
     seven.refused("hospital-0", good, SumRefusal.BATCH_VOID, VALUES[0])
 
 
-def test_a_forged_share_names_its_sender(seven: Any) -> None:
+def test_a_share_that_the_coordinator_forged_names_nobody(seven: Any) -> None:
+    """Its sender has signed another one, which opens: the coordinator broke the protocol, and is left."""
     batch = seven.until("share", VALUES)
     good = batch.mask_requests()["hospital-0"]
     size = len(good.sealed) // 7
     changed = bytearray(good.sealed)
     changed[3 * size] ^= 1
-    with pytest.raises(RefusedError, match="from hospital-3") as caught:
-        seven.ask("hospital-0", seven.signed(good, sealed=bytes(changed)), VALUES[0])
-    assert caught.value.reason is SumRefusal.SHARE
+    doubt = seven.ask("hospital-0", seven.signed(good, sealed=bytes(changed)))
+    assert (doubt.kind, doubt.doubted) == ("sum.doubt", 3)
+    batch.take(doubt)
+    evidence = batch.evidence()["hospital-0"]
+    seven.refused("hospital-0", evidence, SumRefusal.DEALT)
+    seven.refused("hospital-0", good, SumRefusal.BATCH_VOID, VALUES[0])
+    assert not batch.verdicts
 
 
-def test_a_share_outside_the_field_names_its_sender(seven: Any) -> None:
-    batch = seven.until("share", VALUES)
-    good = batch.mask_requests()["hospital-0"]
+def test_a_share_outside_the_field_is_of_no_use(seven: Any) -> None:
     seat = seven.hospitals["hospital-3"]._state.seat
-    key = dealing.batch_label(seat.members, batch.opening).keys("share")(seat.secrets[0], 3, 0)
-    share = seal(key, bytes(66) + b"\xff\xff")  # 34 bytes each of both secrets; the last limb is 65535
-    size = len(share)
-    sealed = good.sealed[: 3 * size] + share + good.sealed[4 * size :]
-    with pytest.raises(RefusedError, match="from hospital-3") as caught:
-        seven.ask("hospital-0", seven.signed(good, sealed=sealed), VALUES[0])
-    assert caught.value.reason is SumRefusal.SHARE
+    head = seven.open(5).opening.head
+    opener = dealing.ShareOpener(seat.members, head, 0)
+    shares = bytes(66) + b"\xff\xff"  # 34 bytes each of both secrets; the last limb is 65535
+    commit = dealing.batch_label(seat.members, head).commit_shares()
+    pair = commit(3, 0, 0, shares[:34]) + commit(3, 0, 1, shares[34:])
+    with pytest.raises(dealing.UnusableShareError):
+        opener.check(3, shares, pair)
+    opener.check(3, bytes(68), commit(3, 0, 0, bytes(34)) + commit(3, 0, 1, bytes(34)))
 
 
-def test_shares_of_another_batch_or_for_another_hospital_are_refused(seven: Any) -> None:
+def test_shares_of_another_batch_or_for_another_hospital_are_not_used(seven: Any) -> None:
     first, second = seven.until("share", VALUES), seven.until("share", VALUES)
     one, two = first.mask_requests(), second.mask_requests()
     stale = seven.signed(one["hospital-0"], sealed=two["hospital-0"].sealed)
     swapped = seven.signed(two["hospital-0"], sealed=two["hospital-1"].sealed)
-    seven.refused("hospital-0", stale, SumRefusal.SHARE, VALUES[0])
-    seven.refused("hospital-0", swapped, SumRefusal.SHARE, VALUES[0])
+    for request in (stale, swapped):
+        assert seven.ask("hospital-0", request).kind == "sum.doubt"
     seven.refused("hospital-0", one["hospital-1"], SumRefusal.SHARERS, VALUES[0])
 
 
@@ -78,10 +85,12 @@ def _sit(parties: Any, names: list[str], played: dealing.PlayedSeats) -> list[de
     for name in names:
         machine = parties.hospitals[name]
         members, own = parties.coordinator.members, machine._state.exchange_key
-        place = members.positions[name]
-        machine.pin(parties.roster, played=played)
-        assert machine._state.seat.secrets == dealing.take_seat(members, place, own).secrets
-        seats.append(machine._state.seat)
+        place, sealing, request = members.positions[name], machine._state.sealing, parties.pin(name)
+        machine.pin(request, played=played)
+        column = dealing.sealing_column(members, place, request)
+        alone, seat = dealing.take_seat(members, place, own, sealing, column), machine._state.seat
+        assert (seat.secrets, seat.seals) == (alone.secrets, alone.seals)
+        seats.append(seat)
     return seats
 
 
@@ -94,7 +103,7 @@ def test_hospitals_of_one_process_agree_once_and_on_the_same(
         ExchangeKey, "agree", lambda key, other, **named: count.append(other) or agree(key, other, **named)
     )
     _sit(parties, parties.names[::-1], played)
-    assert len(count) == 5 * 4 + 5 * 4 // 2  # by themselves, for the comparison; and together
+    assert len(count) == 2 * (5 * 4 + 5 * 4 // 2)  # by themselves, for the comparison; and together
     assert not played.of(parties.coordinator.members)  # all sit: nothing is kept
 
 

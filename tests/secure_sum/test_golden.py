@@ -18,32 +18,32 @@ VALUES = np.arange(20, dtype=np.int64).reshape(4, 5)
 
 GOLDEN: dict[int, dict[str, str]] = {
     16: {
-        "sum.enrol": "583bfc839584b1b1",
-        "sum.roster": "47137358cd88e634",
-        "sum.enrolment": "e5b220e6640e4fbd",
-        "sum.pinned": "79a5e26569631c11",
-        "sum.open": "f8207bb379c58dc3",
-        "sum.shares": "ed1d8e9257d64ac5",
-        "sum.mask": "8ca40c00036346b2",
-        "sum.masked": "f32fddf26e7e778c",
-        "sum.survivors": "01415459514dfab7",
-        "sum.consent": "0527a987a1774aea",
-        "sum.unmask": "9a23ea580792ead3",
-        "sum.unmasked": "495de455fe9a45c3",
+        "sum.enrol": "a26629837de71881",
+        "sum.enrolment": "2297fb9135e5a70a",
+        "sum.pin": "5030144e1bb582fb",
+        "sum.pinned": "b6ff75b74235cfe5",
+        "sum.open": "47db42fb50cccb35",
+        "sum.shares": "7d362c49bfe45600",
+        "sum.mask": "f861671628b449ec",
+        "sum.masked": "7fd1777110e3056a",
+        "sum.survivors": "53b4c746e71f2321",
+        "sum.consent": "c5263809c4c3db68",
+        "sum.unmask": "7edfcee2e4f0f9d8",
+        "sum.unmasked": "44d8e07b55f19e0d",
     },
     32: {
-        "sum.enrol": "583bfc839584b1b1",
-        "sum.roster": "47137358cd88e634",
-        "sum.enrolment": "e5b220e6640e4fbd",
-        "sum.pinned": "79a5e26569631c11",
-        "sum.open": "7ff9a5f5df5da8f6",
-        "sum.shares": "ed1d8e9257d64ac5",
-        "sum.mask": "8ca40c00036346b2",
-        "sum.masked": "1a2876086304b0cc",
-        "sum.survivors": "01415459514dfab7",
-        "sum.consent": "7ed1faa22d66bc20",
-        "sum.unmask": "94636173d5cb5ce8",
-        "sum.unmasked": "495de455fe9a45c3",
+        "sum.enrol": "a26629837de71881",
+        "sum.enrolment": "2297fb9135e5a70a",
+        "sum.pin": "5030144e1bb582fb",
+        "sum.pinned": "b6ff75b74235cfe5",
+        "sum.open": "58860bc5e246a05b",
+        "sum.shares": "3731629b1de48f32",
+        "sum.mask": "b71547153e88e1fa",
+        "sum.masked": "4a5a6ac8f0cf5867",
+        "sum.survivors": "53b4c746e71f2321",
+        "sum.consent": "28f5cc5089a7dd1b",
+        "sum.unmask": "26e7d477fdac9ac8",
+        "sum.unmasked": "a2c1d5524062ed2e",
     },
 }
 
@@ -72,10 +72,9 @@ def _transcript(federation: Any, sum_range: SumRange) -> dict[str, str]:
         return message
 
     note(parties.coordinator.enrol_request())
-    note(parties.roster)
     for name in parties.names:
         note(parties.hospitals[name].enrolment)
-        note(parties.ask(name, parties.roster))
+        note(parties.ask(name, note(parties.pin(name))))
     batch, present = parties.open(5, sum_range), list(parties.names)
     for step in ("share", "mask", "consent", "unmask"):
         if step == "mask":

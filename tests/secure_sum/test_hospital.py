@@ -23,7 +23,7 @@ def test_only_the_known_coordinator_is_heard(seven: Any) -> None:
     for request in requests:
         seven.refused("hospital-0", request.signed(stranger), SumRefusal.COORDINATOR)
         seven.refused("hospital-0", request.signed(seven.identities["hospital-1"]), SumRefusal.COORDINATOR)
-    own = EnrolRequest(study=seven.roster.study, coordinator=stranger.public).signed(stranger)
+    own = EnrolRequest(study=seven.roster.study, coordinator=stranger.public, places=7).signed(stranger)
     seven.refused("hospital-0", own, SumRefusal.COORDINATOR)
     with pytest.raises(RefusedError) as caught:
         HospitalSum.enrol(

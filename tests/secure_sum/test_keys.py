@@ -48,9 +48,21 @@ def test_a_fingerprint_that_was_typed_is_64_digits() -> None:
 
 
 def test_a_label_changes_with_everything_in_it() -> None:
-    base: dict[str, Any] = {"study": "s", "roster": "ab" * 32, "batch": 0, "batch_digest": "cd" * 32}
+    base: dict[str, Any] = {
+        "study": "s",
+        "roster": "ab" * 32,
+        "batch": 0,
+        "batch_digest": "cd" * 32,
+        "attempt": 0,
+    }
     labels = [BatchLabel(**base)]
-    changes = ({"study": "t"}, {"roster": "ac" * 32}, {"batch": 1}, {"batch_digest": "ce" * 32})
+    changes = (
+        {"study": "t"},
+        {"roster": "ac" * 32},
+        {"batch": 1},
+        {"batch_digest": "ce" * 32},
+        {"attempt": 1},
+    )
     labels += [BatchLabel(**{**base, **change}) for change in changes]
     keys = {label.key(bytes(32), use, *pair) for label in labels for use in "ab" for pair in _PAIRS}
     assert len(keys) == len(labels) * 2 * len(_PAIRS)
@@ -58,8 +70,9 @@ def test_a_label_changes_with_everything_in_it() -> None:
 
 def test_a_key_in_two_halves_is_that_of_the_librarys_whole_derivation() -> None:
     roster, secret = bytes(range(32)), bytes(range(100, 132))
-    label = BatchLabel("s", roster.hex(), 7, "cd" * 32)
-    named = {"protocol": "pate_fed/secure_sum/v1", "use": "u", "study": "s", "batch": 7, "digest": "cd" * 32}
+    label = BatchLabel("s", roster.hex(), 7, "cd" * 32, 2)
+    named = {"protocol": "pate_fed/secure_sum/v2", "use": "u", "study": "s", "batch": 7, "digest": "cd" * 32}
+    named["attempt"] = 2
     whole = HKDF(hashes.SHA256(), 32, roster, pack(named) + struct.pack(">II", 3, 5)).derive(secret)
     assert label.key(secret, "u", 3, 5) == label.keys("u")(extract(secret, roster), 3, 5) == whole
 

@@ -84,7 +84,7 @@ def _ours(key: bytes) -> bytes:
 
 
 def _derived(secret: bytes) -> bytes:
-    return _ours(BatchLabel("s", "ab" * 32, 0, "cd" * 32).key(secret, "pair mask", 0, 1))
+    return _ours(BatchLabel("s", "ab" * 32, 0, "cd" * 32, 0).key(secret, "pair mask", 0, 1))
 
 
 def _seeded(seed: int) -> bytes:

@@ -10,6 +10,7 @@ import pytest
 
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum import RefusedError, SumRefusal, read_reply, read_request
+from pate_fed.secure_sum.blame import Proof, judge
 from pate_fed.secure_sum.keys import pack
 from pate_fed.secure_sum.messages import (
     CHECKS,
@@ -18,6 +19,8 @@ from pate_fed.secure_sum.messages import (
     MaskRequest,
     Reply,
     Request,
+    ShareEvidence,
+    head_of,
 )
 
 
@@ -27,12 +30,12 @@ def test_messages_of_a_newer_version_are_refused_with_a_sentence(outside_a_batch
         for message in messages.values():
             newer = {**message.to_record(), "version": VERSION + 1, "a field of the future": b""}
             with pytest.raises(
-                RefusedError, match=r"version 2 .*this program version 1: update this"
+                RefusedError, match=r"version 3 .*this program version 2: update this"
             ) as caught:
                 read(pack(newer))
             assert caught.value.reason is SumRefusal.VERSION
     with pytest.raises(RefusedError, match="update the other side's program"):
-        read_request(pack({**requests["sum.roster"].to_record(), "version": 0}))
+        read_request(pack({**requests["sum.pin"].to_record(), "version": 0}))
 
 
 @pytest.mark.parametrize("wrong", [[1, 0, 2], [0, 0, 1], [-1, 0, 1], [0, 1, 2**40], []])
@@ -71,8 +74,8 @@ VALUES = np.arange(35, dtype=np.int64).reshape(7, 5)
 
 
 def test_a_second_roster_is_refused_and_the_first_may_come_again(seven: Any) -> None:
-    seven.ask("hospital-0", seven.roster)
-    seven.refused("hospital-0", seven.signed(seven.roster, threshold=6), SumRefusal.ROSTER_CHANGED)
+    seven.ask("hospital-0", seven.pin("hospital-0"))
+    seven.refused("hospital-0", seven.pin("hospital-0", threshold=6), SumRefusal.ROSTER_CHANGED)
 
 
 def test_two_rosters_for_two_hospitals_let_no_share_through(federation: Any) -> None:
@@ -81,18 +84,29 @@ def test_two_rosters_for_two_hospitals_let_no_share_through(federation: Any) -> 
     shares, opening = {}, None
     for name in parties.names:
         roster = parties.roster if name == "hospital-0" else other
-        parties.ask(name, roster)
+        parties.ask(name, parties.pin(name, **({} if name == "hospital-0" else {"threshold": 6})))
         opening = BatchOpening(
-            roster=roster.digest.hex(), batch=0, batch_digest="cd" * 32, length=5, bits=32
+            roster=roster.digest.hex(), batch=0, batch_digest="cd" * 32, attempt=0, length=5, bits=32
         ).signed(parties.coordinator_identity)
         shares[name] = parties.ask(name, opening)
     request = MaskRequest(
         **{**opening.head, "roster": parties.roster.digest.hex()},
         party="hospital-0",
         sharers=np.arange(7, dtype=np.int64),
+        dealt=b"".join(reply.digest for reply in shares.values()),
+        commitments=b"".join(reply.commitments[:32] for reply in shares.values()),
         sealed=b"".join(reply.sealed[:84] for reply in shares.values()),
     )
-    parties.refused("hospital-0", parties.signed(request), SumRefusal.SHARE, VALUES[0])
+    doubt = parties.ask("hospital-0", parties.signed(request))
+    assert doubt.kind == "sum.doubt"
+    other = next(reply for reply in shares.values() if reply.party != "hospital-0")
+    evidence = ShareEvidence(**head_of(doubt), party="hospital-0", message=other.to_bytes())
+    complaint = parties.ask("hospital-0", parties.signed(evidence))
+    # It is about another roster than the one it was made under: nobody is named for it.
+    keys = parties.coordinator.sealing_key(0, 1), parties.coordinator.sealing_key(1, 0)
+    with pytest.raises(RefusedError) as caught:
+        judge(parties.coordinator.members, Proof(complaint, other, *keys))
+    assert caught.value.reason is SumRefusal.PROOF
 
 
 def test_a_batch_before_the_roster_is_refused(federation: Any, seven: Any) -> None:

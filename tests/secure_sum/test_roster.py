@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pate_fed.errors import InputError
-from pate_fed.secure_sum import Demands, RefusedError, SumRefusal, fingerprint, threshold_for
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.secure_sum import CoordinatorSum, Demands, RefusedError, SumRefusal, fingerprint, threshold_for
 
 
 def test_a_roster_of_three_needs_a_flag(federation: Any) -> None:
@@ -39,14 +39,14 @@ def test_unconfirmed_members_are_refused(federation: Any) -> None:
     trusted = {name: fingerprint(identity.public) for name, identity in parties.identities.items()}
     parties.demands = Demands(trusted=dict(list(trusted.items())[:4]))
     parties.rebuild("hospital-0")
-    parties.refused("hospital-0", parties.roster, SumRefusal.ROSTER_MEMBER)
+    parties.refused("hospital-0", parties.pin("hospital-0"), SumRefusal.ROSTER_MEMBER)
     parties.demands = Demands(trusted={**trusted, "hospital-2": trusted["hospital-1"]})
     parties.rebuild("hospital-0")
-    parties.refused("hospital-0", parties.roster, SumRefusal.ROSTER_MEMBER)
+    parties.refused("hospital-0", parties.pin("hospital-0"), SumRefusal.ROSTER_MEMBER)
     del trusted["hospital-0"]  # itself it knows anyway
     parties.demands = Demands(trusted=trusted)
     parties.rebuild("hospital-0")
-    parties.ask("hospital-0", parties.roster)
+    parties.ask("hospital-0", parties.pin("hospital-0"))
 
 
 def _swap(data: bytes, size: int) -> bytes:
@@ -60,6 +60,8 @@ def _swap(data: bytes, size: int) -> bytes:
         (lambda r: {"parties": r.parties.replace("hospital-6", "hospital-5")}, SumRefusal.ROSTER_MEMBER),
         (lambda r: {"identities": r.identities[:-32] + r.identities[32:64]}, SumRefusal.ROSTER_MEMBER),
         (lambda r: {"exchange_keys": r.exchange_keys[:-32] + bytes(32)}, SumRefusal.ROSTER_MEMBER),
+        (lambda r: {"sealings": r.sealings[:-32] + bytes(32)}, SumRefusal.ROSTER_MEMBER),
+        (lambda r: {"sealings": _swap(r.sealings, 32)}, SumRefusal.ROSTER_SELF),
         (lambda r: {"enrolments": r.enrolments[:-64] + bytes(64)}, SumRefusal.ROSTER_MEMBER),
         (lambda r: {"identities": _swap(r.identities, 32)}, SumRefusal.ROSTER_SELF),
         (lambda r: {"exchange_keys": _swap(r.exchange_keys, 32)}, SumRefusal.ROSTER_SELF),
@@ -73,7 +75,7 @@ def test_a_changed_roster_is_refused_though_the_coordinator_signed_it(
     change: Any, reason: SumRefusal, federation: Any
 ) -> None:
     parties = federation(7, pin=False)
-    parties.refused("hospital-0", parties.signed(parties.roster, **change(parties.roster)), reason)
+    parties.refused("hospital-0", parties.pin("hospital-0", **change(parties.roster)), reason)
 
 
 def test_an_exchange_key_that_gives_everyone_the_same_secret_is_refused(federation: Any) -> None:
@@ -81,12 +83,15 @@ def test_an_exchange_key_that_gives_everyone_the_same_secret_is_refused(federati
     parties = federation(5, pin=False)
     victim = parties.hospitals["hospital-4"].enrolment
     weak = replace(victim, exchange_key=bytes(32)).signed(parties.identities["hospital-4"])
-    roster = parties.signed(
-        parties.roster,
+    roster = parties.pin(
+        "hospital-0",
         exchange_keys=parties.roster.exchange_keys[:-32] + weak.exchange_key,
         enrolments=parties.roster.enrolments[:-64] + weak.signature,
     )
     parties.refused("hospital-0", roster, SumRefusal.ROSTER_MEMBER)
+    fresh = CoordinatorSum(parties.coordinator_identity, study=parties.roster.study, places=5)
+    with pytest.raises(IntegrityError, match="hospital-4 enrols with an exchange key that is not usable"):
+        fresh.admit(weak)
 
 
 @pytest.mark.parametrize(("n", "least"), [(3, 2), (4, 3), (5, 4), (6, 4), (9, 6), (250, 167), (1000, 667)])

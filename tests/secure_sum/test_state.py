@@ -72,6 +72,6 @@ def test_the_exchange_key_is_forgotten_once_the_roster_is_pinned(federation: Any
     machine = parties.hospitals["hospital-0"]
     key = machine._state.exchange_key.to_bytes()
     assert key in machine.study_state()
-    parties.ask("hospital-0", parties.roster)
+    parties.ask("hospital-0", parties.pin("hospital-0"))
     assert key not in machine.study_state()
     assert parties.identities["hospital-0"].to_bytes() not in machine.study_state()

@@ -56,10 +56,10 @@ def stores(coordinator: CoordinatorSum, tmp_path: Path) -> list[SumStore]:
 
 def _open_batch(coordinator: CoordinatorSum, stores: Sequence[SumStore | PlayedStore]) -> SumBatch:
     """The first batch of a roster that every store has pinned."""
-    roster = coordinator.close_roster()
+    coordinator.close_roster()
     for store in stores:
         with store.machine() as machine:
-            coordinator.note_pinned(machine.pin(roster))
+            coordinator.note_pinned(machine.pin(coordinator.pin_request(machine.enrolment.party)))
     return coordinator.open_batch(
         batch=0, batch_digest="cd" * 32, length=4, sum_range=SumRange(smallest=0, largest=100)
     )
@@ -96,10 +96,10 @@ def test_a_pinned_roster_is_held_to_the_demands_of_now(
 ) -> None:
     # Who is in a sum is known once the roster is pinned: whoever then telephones, finds that nobody knows p4
     # and writes the others into the policy, is not summed with p4 any more, not even in a batch under way.
-    roster = coordinator.close_roster()
+    coordinator.close_roster()
     for store in stores:
         with store.machine() as machine:
-            coordinator.note_pinned(machine.pin(roster))
+            coordinator.note_pinned(machine.pin(coordinator.pin_request(machine.enrolment.party)))
             names = {name: shown for name, shown in machine.roster.items() if name != "(coordinator)"}
     batch = coordinator.open_batch(batch=0, batch_digest="cd" * 32, length=1, sum_range=SumRange.votes(9))
     doubtful = SumStore(tmp_path / "p0", demands(names))
@@ -120,7 +120,7 @@ def test_a_pinned_roster_is_held_to_the_demands_of_now(
 def test_a_reply_that_was_not_sent_is_sent_by_the_next_process(
     coordinator: CoordinatorSum, stores: list[SumStore]
 ) -> None:
-    roster = coordinator.close_roster()
+    coordinator.close_roster()
     batch = coordinator.open_batch(
         batch=0, batch_digest="cd" * 32, length=1, sum_range=SumRange.votes(9), roster_rides=True
     )
@@ -128,7 +128,7 @@ def test_a_reply_that_was_not_sent_is_sent_by_the_next_process(
         for party, request in requests.items():
             store = stores[int(party[1:])]
             with store.machine() as machine:
-                machine.pin(roster)
+                machine.pin(coordinator.pin_request(machine.enrolment.party))
                 unsent = machine.answer(request, lambda: np.ones(1, dtype=np.int64))
             with store.machine() as machine:
                 reply = machine.answer(request, _no_votes)
@@ -214,9 +214,9 @@ def test_the_identity_outlives_a_study(coordinator: CoordinatorSum, tmp_path: Pa
 
 
 def test_a_newer_version_is_refused_with_a_sentence(coordinator: CoordinatorSum) -> None:
-    record = {**coordinator.enrol_request().to_record(), "version": 2}
+    record = {**coordinator.enrol_request().to_record(), "version": 3}
     with pytest.raises(
-        RefusedError, match="version 2 of secure summation and this program version 1: update"
+        RefusedError, match="version 3 of secure summation and this program version 2: update"
     ):
         EnrolRequest.from_record(record)
 
@@ -242,15 +242,15 @@ def test_a_refused_message_is_remembered_too(coordinator: CoordinatorSum, stores
         with store.machine() as machine:
             batch.take(machine.answer(batch.opening, _no_votes))
     request = batch.mask_requests()["p0"]
-    for reason in (SumRefusal.SHARE, SumRefusal.BATCH_VOID):
+    for reason in (SumRefusal.DEALT, SumRefusal.BATCH_VOID):
         forged = type(request)(
             **{
                 **{name: value for name, value in request.to_record().items() if name != "kind"},
-                "sealed": bytes(len(request.sealed)),
+                "dealt": bytes(len(request.dealt)),
                 "signature": bytes(64),
             }
         ).signed(coordinator._identity)
-        sent = forged if reason is SumRefusal.SHARE else request
+        sent = forged if reason is SumRefusal.DEALT else request
         with pytest.raises(RefusedError) as caught, stores[0].machine() as machine:
             machine.answer(sent, _no_votes)
         assert caught.value.reason is reason
@@ -296,10 +296,10 @@ def test_a_killed_process_leaves_no_lock_and_no_torn_state(stores: list[SumStore
 
 
 def test_demands_are_the_hospitals_own(coordinator: CoordinatorSum, stores: list[SumStore]) -> None:
-    roster = coordinator.close_roster()
+    coordinator.close_roster()
     strict = SumStore(stores[0]._folder, Demands(least_parties=10))
     with pytest.raises(RefusedError) as caught, strict.machine() as machine:
-        machine.pin(roster)
+        machine.pin(coordinator.pin_request(machine.enrolment.party))
     assert caught.value.reason is SumRefusal.ROSTER_SMALL
 
 

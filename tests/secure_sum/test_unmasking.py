@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,28 +12,51 @@ from pate_fed.secure_sum import Demands, Identity, RefusedError, SumRefusal
 from pate_fed.secure_sum.messages import (
     UnmaskRequest,
     consent_digest,
+    sharing_view,
 )
 
 FOUR = np.arange(20, dtype=np.int64).reshape(4, 5)
 
 
-def test_wrong_shares_void_the_batch_and_are_said_to_be_wrong(federation: Any) -> None:
-    for lost, what in (([], "self-mask"), ([3], "pair seeds")):
-        parties = federation(4)
-        batch = parties.until("consent", FOUR, drop={"mask": lost})
+def test_wrong_shares_are_thrown_away_with_their_senders_name(federation: Any) -> None:
+    for lost in ([], [4]):
+        parties = federation(5 + bool(lost))
+        values = np.arange(5 * len(parties.names), dtype=np.int64).reshape(-1, 5)
+        batch = parties.until("consent", values, drop={"mask": lost})
         request = batch.unmask_request()
         present = [name for i, name in enumerate(parties.names) if i not in lost]
         for name in present:
             reply = parties.ask(name, request)
-            if name == "hospital-0":
-                wrong = bytearray(reply.shares)
-                wrong[-34 if lost else 0] ^= 1
-                reply = replace(reply, shares=bytes(wrong)).signed(parties.identities[name])
-            batch.take(reply)
-        with pytest.raises(IntegrityError, match=f"{what} do not fit .*nothing is unmasked"):
-            batch.total()
-        with pytest.raises(IntegrityError, match="VOID"):
-            batch.total()
+            if name != "hospital-0":
+                batch.take(reply)
+                continue
+            wrong = bytearray(reply.shares)
+            wrong[34 * 4 if lost else 0] ^= 1
+            with pytest.raises(IntegrityError, match="hospital-0 sent shares that are not those it was"):
+                batch.take(parties.lie(reply, shares=bytes(wrong)))
+        np.testing.assert_array_equal(batch.total(), values.sum(axis=0) - values[lost].sum(axis=0))
+
+
+@pytest.mark.parametrize(("lost", "field", "what"), [([], "commitment", "self-mask"), ([3], "seeds", "pair")])
+def test_who_deals_shares_of_no_one_secret_is_named_and_ends_the_batch(
+    lost: list[int], field: str, what: str, federation: Any
+) -> None:
+    parties = federation(4)
+    batch = parties.open(5)
+    for name in parties.names:
+        reply = parties.ask(name, batch.opening)
+        wrong = {field: bytes(len(getattr(reply, field)))}
+        batch.take(parties.lie(reply, **wrong) if name == "hospital-3" else reply)
+        parties.hospitals[name]._batches[0].own = batch._dealt[parties.names.index(name)].digest
+    for step in ("mask", "consent", "unmask"):
+        present = [name for i, name in enumerate(parties.names) if i not in lost]
+        requests = parties.requests(batch, step, present)
+        for name in present:
+            batch.take(parties.ask(name, requests[name], FOUR[0]))
+    with pytest.raises(IntegrityError, match=f"hospital-3 dealt shares of its {what}.*nothing is unmasked"):
+        batch.total()
+    with pytest.raises(IntegrityError, match="VOID"):
+        batch.total()
 
 
 VALUES = np.arange(35, dtype=np.int64).reshape(7, 5)
@@ -115,7 +137,8 @@ def _split(parties: Any, colluders: int) -> tuple[list[str], list[str]]:
         honest[number % 2].append(name)
     sharers = np.arange(7, dtype=np.int64)
     for side, notice in enumerate((full, smaller)):
-        text = consent_digest(batch.opening, sharers, notice.survivors)
+        dealt = b"".join(batch._dealt[n].digest for n in range(7))
+        text = consent_digest(sharing_view(batch.opening, sharers, dealt), notice.survivors)
         signed = {names.index(name): parties.ask(name, notice).signature for name in honest[side]}
         signed |= {n: parties.identities[names[n]].sign(text) for n in range(7 - colluders, 7)}
         request = UnmaskRequest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ from pate_fed.secure_sum import (
     read_reply,
     read_request,
 )
+from pate_fed.secure_sum.messages import SEALED_BYTES, BatchShares, Complaint, ShareDoubt
 from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.masked import ROUNDS
 from server.state import CoordinatorState
@@ -71,9 +73,15 @@ def _votes(number: int) -> np.ndarray:
 
 
 class _Study:
-    """Seven hospitals' machines behind a grid; `silent` fall silent at a step, `tamper` changes replies."""
+    """Seven hospitals' machines behind a grid; `silent` fall silent at a step, `tamper` changes replies.
 
-    def __init__(self, terms: Terms = TERMS, *, keyed: bool = False) -> None:
+    `lies` are changes that a hospital signs itself, by its number.
+    """
+
+    def __init__(
+        self, terms: Terms = TERMS, *, keyed: bool = False, lies: dict[int, Tamper] | None = None
+    ) -> None:
+        self.lies, self.shown, self.asked = lies or {}, b"", None
         self.terms = terms
         self.names: dict[int, str] = {}
         self.identities: dict[str, Identity] = {}
@@ -140,11 +148,22 @@ class _Study:
         try:
             if request.roster:
                 machine.pin(read_request(request.roster))
-            reply = machine.answer(step, lambda: self.vector(number))
+            reply = self._lied(number, step, machine)
         except RefusedError as error:
             reply = machine.refuse(error.reason)
         reply = self.tamper(number, step.kind, reply)
         return SumReply(party=f"p{number}", step=reply.to_bytes()).to_record()
+
+    def _lied(self, number: int, step: Any, machine: HospitalSum) -> Any:
+        self.asked = step
+        if number in self.lies and step.kind == "sum.evidence":  # it has doubted nobody, as far as it knows
+            return self.lies[number](number, step.kind, None).signed(machine._identity)
+        reply = machine.answer(step, lambda: self.vector(number))
+        if number in self.lies and reply.kind != "sum.consent":
+            reply = self.lies[number](number, step.kind, reply).signed(machine._identity)
+        if step.kind == "sum.open" and number in self.lies:
+            machine._batches[step.batch].own = reply.digest
+        return reply
 
     def _enrol(self) -> None:
         request = JoinRequest(terms=self.terms.to_json(), enrol=self.federation.enrol_request)
@@ -377,10 +396,8 @@ def test_a_refusal_is_said_in_its_own_words() -> None:
     assert study.troubles["p3"] == f"refused: {SumRefusal.VERSION.value}"
 
 
-def test_wrong_shares_void_the_batch() -> None:
+def test_wrong_shares_at_the_end_are_thrown_away_and_enough_others_do() -> None:
     study = _Study()
-    other = _Study()
-    other.collect()
 
     def wrong(number: int, step: str, reply: Any) -> Any:
         if number != 0 or step != "sum.unmask":
@@ -389,9 +406,64 @@ def test_wrong_shares_void_the_batch() -> None:
         return replace(reply, shares=shares).signed(study.machines[0]._identity)
 
     study.tamper = wrong
-    with pytest.raises(IntegrityError, match="nothing is unmasked"):
+    totals, voters = study.collect()
+    np.testing.assert_array_equal(totals, _sum_of(range(PARTIES)))
+    assert voters == PARTIES
+    assert study.troubles == {"p0": "p0 sent shares that are not those it was dealt"}
+
+
+def _seals_wrongly(*victims: int) -> Tamper:
+    """Hospital 3 seals other bytes for some."""
+
+    def tamper(number: int, step: str, reply: Any) -> Any:
+        if (number, step) != (3, "sum.open"):
+            return reply
+        sealed = bytearray(reply.sealed)
+        for victim in victims:
+            sealed[SEALED_BYTES * victim] ^= 1
+        return replace(reply, sealed=bytes(sealed))
+
+    return tamper
+
+
+def test_who_seals_wrong_shares_is_named_and_the_batch_begins_again_without_it() -> None:
+    study = _Study(lies={3: _seals_wrongly(1, 2)})
+    totals, voters = study.collect()
+    np.testing.assert_array_equal(totals, _sum_of(set(range(PARTIES)) - {3}))
+    assert (voters, study.federation.spent, study.federation.open) == (PARTIES - 1, False, False)
+    assert set(study.troubles) == {"p3"}
+    assert re.fullmatch(r"sealed shares for p[12] that do not open or do not fit", study.troubles["p3"])
+    totals, voters = study.collect(1)  # it is asked nothing more
+    assert (voters, len(study.troubles)) == (PARTIES - 1, 1)
+
+
+def test_a_false_accuser_is_named_and_not_whom_it_accuses() -> None:
+    def accuse(number: int, step: str, reply: Any) -> Any:
+        if (number, step) == (3, "sum.mask"):
+            head = {name: getattr(reply, name) for name in ("roster", "batch", "batch_digest", "attempt")}
+            study.shown = reply.view
+            return ShareDoubt(**head, party="p3", view=reply.view, doubted=2)
+        if (number, step) == (3, "sum.evidence"):
+            shares = BatchShares.from_bytes(study.asked.message)
+            head = {name: getattr(shares, name) for name in ("roster", "batch", "batch_digest", "attempt")}
+            key = study.machines[3]._state.sealing.key(2).to_bytes()
+            about = shares.digest
+            return Complaint(**head, party="p3", view=study.shown, accused="p2", about=about, key=key)
+        return reply
+
+    study = _Study(lies={3: accuse})
+    totals, voters = study.collect()
+    np.testing.assert_array_equal(totals, _sum_of(set(range(PARTIES)) - {3}))
+    assert voters == PARTIES - 1
+    assert study.troubles == {"p3": "accused p2 of wrong shares, which are right"}
+
+
+def test_below_the_quorum_the_name_is_told_and_nothing_is_charged() -> None:
+    study = _Study(vary(TERMS, least_clients=7), lies={3: _seals_wrongly(1)})
+    with pytest.raises(QuorumError, match="6 of 7 hospitals are left without p3; the threshold is 7"):
         study.collect()
-    assert study.federation.spent
+    assert set(study.troubles) == {"p3"}
+    assert not study.federation.spent and not study.federation.open
 
 
 @pytest.mark.parametrize("damage", ["empty", "another's", "new name", "cut"])

@@ -203,7 +203,7 @@ class HospitalKind(ABC):
             "batch": question.batch,
             "index": question.index,
             "measured": question.measured,
-            "roster": self.roster,
+            "roster": self.sum.pin_request(self.settings[number].hospital).to_bytes(),
             "step": message if isinstance(message, bytes) else message.to_bytes(),
         }
         reply = self.hospital(number).sum_step(SumRequest(**{**values, **changes}))

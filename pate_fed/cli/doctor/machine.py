@@ -292,7 +292,7 @@ def _is_synchronised() -> bool | None:
 def _masks() -> CheckResult:
     """Three parties in this process, sums that are known, and one party that is lost."""
     from pate_fed.secure_sum import CoordinatorSum, Demands, HospitalSum, Identity, SumRange
-    from pate_fed.secure_sum.batch import BatchReply
+    from pate_fed.secure_sum.messages import BatchReply
 
     study, names = "0" * 64, ("one", "two", "three")
     coordinator = CoordinatorSum(Identity.generate(), study=study)
@@ -305,9 +305,9 @@ def _masks() -> CheckResult:
     }
     for party in parties.values():
         coordinator.admit(party.enrolment)
-    roster = coordinator.close_roster()
-    for party in parties.values():
-        coordinator.note_pinned(party.pin(roster))
+    coordinator.close_roster()
+    for name, party in parties.items():
+        coordinator.note_pinned(party.pin(coordinator.pin_request(name)))
     votes = {name: np.arange(12) * (number + 1) for number, name in enumerate(names)}
     for number, lost in enumerate((None, "three")):
         digest = hashlib.sha256(bytes([number])).hexdigest()

@@ -217,17 +217,17 @@ def test_a_link_that_is_lost_at_any_step_changes_nothing_but_the_time(
         files = (exact.run_dir / "private").glob("*")
         states.append({path.name: path.read_bytes() for path in files if path.name != "batch.json"})
 
-    def lose(self: Any, *given: Any) -> None:
+    def lose(self: Any, *given: Any, **named: Any) -> None:
         nonlocal count
         count += kind is Enrolment or isinstance(read_reply(given[-1]), kind)
         if after:
-            whole(self, *given)
+            whole(self, *given, **named)
         if count == 3:
             count += PARTIES
             look()
             raise LinkLostError("gone")
         if not after:
-            whole(self, *given)
+            whole(self, *given, **named)
 
     def note(self: Any, digest: str, found: Any) -> None:
         totals.append(found)
