@@ -83,7 +83,11 @@ def test_killed_before_it_learns_a_run_goes_on_and_spends_nothing_more(records: 
     assert again.chain.head == charged.chain.head and again.epsilon == 2.0
     assert json.loads((run_dir / "metrics.json").read_text())["queries_answered"] == RECORDS
     names = {"study.toml", "ledger.sqlite", "labels.npz", "metrics.json", "report.html", "log.jsonl"}
-    assert {path.name for path in run_dir.iterdir()} == names | {"student.ts", "seal.json"}
+    assert {path.name for path in run_dir.iterdir()} == names | {
+        "student.ts",
+        "seal.json",
+        "verify_independent.py",
+    }
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -28,6 +28,7 @@ LEDGER = "ledger.sqlite"
 _SEALED = (
     *(LEDGER, "study.toml", "labels.npz", "metrics.json", "log.jsonl", "report.html"),
     *("student.pt", "student.ts", "student.npz", "predictions.npz", "round-*.npz", "noisy_rows.npy"),
+    (_VERIFIER := "verify_independent.py"),
 )
 _PURPOSE = b"pate_fed/v1 seal of a run"
 # SQLite's own counters and version in a file's header: a copy by `.backup` has others.
@@ -84,9 +85,12 @@ def public_hex(key: Ed25519PrivateKey) -> str:
 def seal_run(run_dir: Path, *, key: Ed25519PrivateKey, head: str, more: Mapping[str, bytes]) -> None:
     """Seal a run whose ledger ends with `head`; `more` are files that will be written now, by name.
 
+    A verifier that needs nothing of this package is laid beside.
+
     Raises:
         InputError: a file cannot be read, or the seal not be written.
     """
+    write_result(run_dir / _VERIFIER, Path(__file__).with_name(_VERIFIER).read_bytes())
     files = {name: _digest(run_dir / name) for name in _left(run_dir) - {*more}}
     files |= {name: hashlib.sha256(content).hexdigest() for name, content in more.items()}
     made = Seal(head=head, files=files, public_key=public_hex(key))
