@@ -117,8 +117,8 @@ class BaseCoordinator(BaseStudy):
         resume: bool,
         key: Ed25519PrivateKey | None = None,
     ) -> None:
-        super().__init__(setup.run_dir, stop, started=started, progress=progress, quiet=quiet)
-        self._setup, self._terms, self._resume, self._key = setup, setup.terms, resume, key
+        super().__init__(setup.run_dir, stop, started=started, progress=progress, quiet=quiet, key=key)
+        self._setup, self._terms, self._resume = setup, setup.terms, resume
         if resume:
             self._hold_run_dir()  # before anything is read that another process may be writing
         self._private = setup.private(resume=resume)
@@ -200,6 +200,7 @@ class BaseCoordinator(BaseStudy):
         if not self._resume:
             claim_run_dir(self._run_dir, self._setup.text)
             self._hold_run_dir()
+        self._unseal()
         with RunLog(self._run_dir / LOG_NAME) as self._log, watch_memory() as peak:
             try:
                 self._log.write(self._setup.record(self._ledger_terms))

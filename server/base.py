@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pate_fed.disk import DISK_ERRORS, hold
 from pate_fed.errors import InputError, IntegrityError, PateFedError
@@ -18,6 +19,7 @@ from pate_fed.flower.processes import SECRET
 from pate_fed.format import epsilon_text
 from pate_fed.privacy import Ledger
 from pate_fed.privacy.ledger.rows import Entry
+from pate_fed.privacy.ledger.seal import SEAL, new_key, public_hex, seal_run
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report.html import write_report
 from pate_fed.report.log import RunLog, read_result
@@ -31,6 +33,9 @@ from server.exchange import Stopped
 from server.kinds import Figures
 from server.release import Release, charge, releases_told
 from server.state import CoordinatorState
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 LINK_FOLDER = "flower"  # in the run directory: of the SuperLink that hospitals' processes connect to
 
@@ -88,20 +93,29 @@ class BaseStudy:
     """One study in its run directory; the user may `stop` it.
 
     `started` is the reading of `time.perf_counter` from which the total time counts. `progress` takes what
-    else is shown on the terminal; a `quiet` study shows no summary.
+    else is shown on the terminal; a `quiet` study shows no summary. `key` seals the run; without one a key
+    that is made at its end and forgotten.
     """
 
     _log: RunLog
     _ended: Outcome
 
     def __init__(
-        self, run_dir: Path, stop: threading.Event, *, started: float, progress: Progress, quiet: bool
+        self,
+        run_dir: Path,
+        stop: threading.Event,
+        *,
+        started: float,
+        progress: Progress,
+        quiet: bool,
+        key: Ed25519PrivateKey | None = None,
     ) -> None:
         self._run_dir, self._stop, self._started = run_dir, stop, started
         self._progress, self._quiet = progress, quiet
         self._error: BaseException | None = None
         self._privacy = PrivacyFigures(student=0.0)
         self._peak_mb: int | None = None
+        self._key, self._head = key, ""
         self._alone = ExitStack()
 
     @property
@@ -163,6 +177,7 @@ class BaseStudy:
 
     def _account(self, ledger: Ledger) -> None:
         """What was spent; no other figure and no full disk may hide it."""
+        self._head = ledger.head
         self._privacy = PrivacyFigures(
             student=ledger.guaranteed(),
             spent=ledger.epsilon(),
@@ -171,6 +186,8 @@ class BaseStudy:
 
     def _end(self) -> None:
         """Write in the log how it ended; where the disk is full it is printed all the same."""
+        if self._head and self._key is None:
+            self._key = new_key()
         self._ended = self._outcome()
         with suppress(OSError):
             self._log.write(self._ended)
@@ -185,6 +202,8 @@ class BaseStudy:
             seconds=replace(figures.seconds, total=time.perf_counter() - self._started),
             peak_memory_mb=self._peak_mb,
             cautions=figures.cautions,
+            ledger_head=self._head or None,
+            sealed_by=public_hex(self._key) if self._head and self._key is not None else None,
         )
 
     def _reason(self) -> str | None:
@@ -200,7 +219,8 @@ class BaseStudy:
     def finish(self) -> RunResult:
         """Write report and metrics; what the run came to.
 
-        The metrics of a success come last: until they are there another process goes on with the run. A
+        The metrics of a success come last, after the seal: until they are there another process goes on with
+        the run. A
         success whose metrics cannot be written is none: who asks the run directory would not find it.
         """
         with self._alone:
@@ -210,15 +230,32 @@ class BaseStudy:
             except InputError as error:  # `pate-fed report` writes it once there is room
                 print(f"warning: {error}", file=sys.stderr)
             try:
-                write_metrics(result, self._run_dir / "metrics.json", add=self._add_metrics)
+                path = self._run_dir / "metrics.json"
+                write_metrics(result, path, add=self._add_metrics, before=self._seal)
             except InputError as error:  # what was spent is printed all the same
                 if self._error is not None:
                     print(f"warning: {error}", file=sys.stderr)
+                self._unseal()
                 self._fail(IntegrityError(f"{error}; what was released is on the ledger"))
                 result = replace(result, outcome=self._outcome())
             else:
                 clear_finished(self._run_dir)
             return result
+
+    def _seal(self, metrics: bytes) -> None:
+        """Seal all that the run leaves, once it is as it stays; nobody can with this key again."""
+        key, self._key = self._key, None
+        if not self._head or key is None:
+            return
+        try:
+            seal_run(self._run_dir, key=key, head=self._head, more={"metrics.json": metrics})
+        except InputError as error:
+            print(f"warning: the run is not sealed: {error}", file=sys.stderr)
+
+    def _unseal(self) -> None:
+        """Remove the seal of an earlier process: the run goes on."""
+        with suppress(OSError):
+            (self._run_dir / SEAL).unlink(missing_ok=True)
 
     def _add_metrics(self, metrics: dict[str, Any], result: RunResult) -> None:
         """Put more of the kind's own into `metrics.json`."""
@@ -232,6 +269,9 @@ class BaseStudy:
         result, report = self.finish(), self._run_dir / "report.html"
         if not self._quiet:
             print_summary(result)
+            if key := result.outcome.sealed_by:
+                told = f"pate-fed ledger verify {shlex.quote(str(self._run_dir))} --public-key {key}"
+                print(f"sealed, and checked by: {told}", file=sys.stderr)
         self._print_error()
         for line in () if as_json else self._lines():
             print(line)

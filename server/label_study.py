@@ -89,6 +89,7 @@ class LabelStudy(BaseStudy, Record):
             if not (self._run_dir / "study.toml").exists():
                 claim_run_dir(self._run_dir, self._work.options.to_toml())
             self._hold_run_dir()
+            self._unseal()
             self._ledger = self._held.enter_context(open_ledger(self._run_dir, terms))
             self._log = self._held.enter_context(RunLog(self._run_dir / LOG_NAME))
             self._log.write(self._work.record(terms))

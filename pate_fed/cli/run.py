@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -216,13 +217,19 @@ def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
     verify = add_command(
         actions,
         "verify",
-        "recompute every ε, and check the hash chain, and the labels, every ε and the counts beside it",
+        "recompute every ε, and check the hash chain, what lies beside it, and the run's seal",
         description="Recompute every ε from the ledger's rows, check its hash chain, and hold against it: "
         "labels.npz, and of metrics.json every ε, δ, teachers, classes and the counts of queries. "
-        "Accuracies, the student and report.html are on no row, and not checked.",
+        "All that the run left must be what was sealed at its end: a run without a seal ends with 6.",
     )
     add_format_option(verify)
-    add_option(verify, "--public-key HEX", "the coordinator's Ed25519 key, which must have signed every row")
+    add_option(
+        verify,
+        "--public-key HEX",
+        "the Ed25519 key that a run told at its end: it must have signed the seal, and every row of a "
+        "coordinator's ledger",
+    )
+    add_option(verify, "--unsealed", "a run that was cut off, or is older than seals: its rows alone hold")
     add_option(
         verify, "--head HASH", "a row's hash noted before (verify's last line), which must be in the chain"
     )
@@ -264,18 +271,33 @@ def _ledger_verify(arguments: argparse.Namespace) -> int:
     named = arguments.aggregator
     if named is not None:
         search_folder(Path.cwd())
+    run_dir = Path(arguments.run_dir)
     report = verify_run(
-        Path(arguments.run_dir),
+        run_dir,
         public_key=arguments.public_key,
         head=arguments.head,
         aggregators=() if named is None else (full_name(named, "aggregator"),),
+        rewritten={name: partial(_page, run_dir, name) for name in (_REPORT, _PUBLISHABLE)},
     )
     if arguments.format == "json":
         print(json.dumps(report.to_dict()))
     else:
         print_lines(report.lines())
     report.require_checked()
+    if not arguments.unsealed:
+        report.require_sealed()
     return 0
+
+
+_REPORT, _PUBLISHABLE = "report.html", "report-publishable.html"
+
+
+def _page(run_dir: Path, name: str) -> bytes:
+    """The report of that name, as `pate-fed report` writes it."""
+    from pate_fed.report.html import render_report
+    from pate_fed.report.log import read_result
+
+    return render_report(read_result(run_dir), publishable=name == _PUBLISHABLE).encode()
 
 
 def _ledger_path(run_dir: str) -> Path:
@@ -286,13 +308,12 @@ def _ledger_path(run_dir: str) -> Path:
 
 
 def _report(arguments: argparse.Namespace) -> int:
+    from pate_fed.disk import write_result
     from pate_fed.report.comparison import BROKEN, NO_LEDGER, ledger_state
-    from pate_fed.report.html import write_report
-    from pate_fed.report.log import read_result
 
     run_dir = Path(arguments.run_dir)
-    path = run_dir / ("report-publishable.html" if arguments.publishable else "report.html")
-    write_report(read_result(run_dir), path, publishable=arguments.publishable)
+    path = run_dir / (_PUBLISHABLE if arguments.publishable else _REPORT)
+    write_result(path, _page(run_dir, path.name))
     print(f"wrote {path}")
     said = {
         NO_LEDGER: "holds no ledger.sqlite, so nothing proves the report's ε",

@@ -29,7 +29,7 @@ from pate_fed.identity.admission import ADMISSION_FILE, CONSENT_FILE, Consent, r
 from pate_fed.identity.certificates import spoken
 from pate_fed.kinds.make import make_terms
 from pate_fed.kinds.terms import Terms, require_meaningful, worst_epsilon
-from pate_fed.privacy.protection import PATIENT_UNIT
+from pate_fed.privacy.protection import PATIENT_UNIT, to_a_patient
 
 
 def cost_text(terms_json: str) -> str:
@@ -166,6 +166,7 @@ _NOT_LINKED = (
 def _cost(terms: Terms) -> tuple[tuple[str, str], ...]:
     protects, (public, coordinator) = terms.words.protects, worst_epsilon(terms)
     found = [
+        ("in short", _to_a_patient(terms)),
         ("protected", f"{protects[0].upper()}{protects[1:]}."),
         ("unit", f"{terms.privacy.unit.capitalize()} means {terms.words.unit}."),
         *(() if terms.privacy.unit != PATIENT_UNIT else (("hospitals", _NOT_LINKED),)),
@@ -182,6 +183,19 @@ def _cost(terms: Terms) -> tuple[tuple[str, str], ...]:
     if terms.seed is not None:
         found.append(("seeded", "NOT PRIVATE: the noise is seeded. Who knows the seed takes it away again."))
     return tuple(found)
+
+
+def _to_a_patient(terms: Terms) -> str:
+    public, coordinator = worst_epsilon(terms)
+    fixed = terms.ledger_terms(noise="as agreed", private=terms.seed is None)
+    return to_a_patient(
+        unit=terms.privacy.unit,
+        adjacency=terms.privacy.adjacency,
+        hospitals=terms.privacy.hospitals_moved,
+        epsilon=None if public is None else epsilon_text(public),
+        sees=fixed.coordinator.text() if coordinator is None else None,
+        private=terms.seed is None,
+    )
 
 
 def _bound(epsilon: float | None, delta: float, otherwise: str) -> str:
@@ -230,6 +244,7 @@ def _values(terms: Terms, *, admission: Admission | None) -> dict[str, Any]:
             "protects": words.protects,
             "unit": terms.privacy.unit,
             "unit_means": terms.words.unit,
+            "to_a_patient": _to_a_patient(terms),
             "hospitals_per_patient": terms.privacy.hospitals_moved,
             "adjacency": terms.privacy.adjacency,
             "colluders": terms.secrecy.colluders,

@@ -111,6 +111,38 @@ class Protection:
         return f"one {self.unit} {verb}{where} ({votes} of a query {effect})"
 
 
+def to_a_patient(
+    *, unit: str, adjacency: str, hospitals: int, epsilon: str | None, sees: str | None, private: bool
+) -> str:
+    """Whom ε protects, against whom, and what it does not, in one sentence that a patient understands.
+
+    `hospitals` is how many a patient was at, at most; `epsilon` that against the public, None where nothing
+    bounds it; `sees` what a coordinator sees that no ε bounds, None where one does; `private` whether the
+    noise protects anyone.
+    """
+    if not private:
+        return "Nobody is protected: who knows the seed of this study's noise can take the noise away again."
+    if epsilon is None:
+        return "Nobody is promised anything: no ε is known for what this study publishes."
+    where = "at one of these hospitals" if hospitals == 1 else f"at up to {hospitals:,} of these hospitals"
+    several = "two or more" if hospitals == 1 else f"more than {hospitals:,}"
+    treated = f"someone who knows that you were treated at {several} of these hospitals can learn more"
+    one, few = ("what it is", "whether it was used"), ("what they are", "whether they were used")
+    what, change, but = {
+        RECORD_UNIT: (
+            *("one single record of yours", one),
+            "someone who knows that several records are yours, at one hospital or more, can learn more",
+        ),
+        PATIENT_UNIT: (f"all your records {where} together", few, treated),
+        HOSPITAL_UNIT: ("all records of one hospital, yours among them", few, treated),
+        "label": ("the label of one single record of yours", one, "the rest of the record is not hidden"),
+    }[unit]
+    who = "Whoever gets what this study publishes" + (", and its coordinator," if sees is None else "")
+    told = f"{who} can learn from it no more than ε = {epsilon} allows about {what}"
+    told += f", {change[adjacency != ADJACENCIES[0]]}; but {but}"
+    return f"{told}." if sees is None else f"{told}, and the coordinator sees {sees}, which no ε covers."
+
+
 RECORD = Protection()
 LABEL = Protection(unit="label")
 

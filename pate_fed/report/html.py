@@ -262,6 +262,7 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
         "notes": [note for note in notes if note.kind != "danger"],
         "key_figures": text.key_figures(result),
         "guarantees": text.guarantees(result),
+        "patient": text.to_a_patient_of(result),
         "lead": text.protection_lead(result),
         "flow": text.flow_of(result),
         "plain": plain_answers(result) if publishable else [],

@@ -168,18 +168,20 @@ def write_metrics(
     path: Path,
     *,
     add: Callable[[dict[str, Any], RunResult], None] = lambda metrics, result: None,
+    before: Callable[[bytes], None] = lambda content: None,
 ) -> None:
     """Write `metrics.json` at once: a reader sees the old file or the new one, never half of it.
 
-    `add` puts more into it.
+    `add` puts more into it; `before` is given what will be written.
 
     Raises:
         InputError: the file cannot be written.
     """
     metrics = make_metrics(result)
     add(metrics, result)
-    text = json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_result(path, text.encode())
+    content = (json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    before(content)
+    write_result(path, content)
 
 
 def outcome_line(result: RunResult, report: Path | None = None) -> str:
@@ -235,6 +237,8 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
         "balanced_accuracy": _finite(outcome.accuracy.balanced_accuracy),
         **_claimed(result),
         **({} if result.study.terms.seed is None else {"noise": "seeded"}),
+        "ledger_head": outcome.ledger_head,
+        "sealed_by": outcome.sealed_by,
         "report": None if report is None else str(report),
     }
     return json.dumps(values, ensure_ascii=False, allow_nan=False)

@@ -294,7 +294,8 @@ class Seconds:
 class Outcome:
     """How the run ended. `reason` is a sentence where it did not succeed.
 
-    `cautions` are sentences on what released figures show; they may be published.
+    `cautions` are sentences on what released figures show; they may be published. `ledger_head` is the hash
+    of the ledger's last row, `sealed_by` the public key (Ed25519, hex) of the run's seal.
     """
 
     status: str
@@ -304,6 +305,8 @@ class Outcome:
     seconds: Seconds = field(default_factory=Seconds)
     peak_memory_mb: int | None = None
     cautions: tuple[str, ...] = ()
+    ledger_head: str | None = None
+    sealed_by: str | None = None
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

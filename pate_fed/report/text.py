@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pate_fed.config.sections import EPSILON_ALARM
 from pate_fed.format import FEW_TRIALS, counted, delta_text, epsilon_text, share_text
 from pate_fed.kinds.words import Against
+from pate_fed.privacy.protection import to_a_patient
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
 
@@ -120,6 +121,19 @@ def _factor(epsilon: float) -> str:
         return "more than a million"
     factor = math.exp(epsilon)  # shown as "at most", so rounded up
     return f"{math.ceil(factor):,}" if factor >= 10 else f"{math.ceil(10 * factor) / 10:.1f}"
+
+
+def to_a_patient_of(result: RunResult) -> str:
+    """The guarantee in one sentence that a patient understands."""
+    study, figures, privacy = result.study, result.outcome.privacy, result.study.terms.privacy
+    return to_a_patient(
+        unit=privacy.unit,
+        adjacency=privacy.adjacency,
+        hospitals=privacy.hospitals_moved,
+        epsilon=None if figures.student is None else epsilon_text(figures.student),
+        sees=study.coordinator_sees if figures.coordinator is None else None,
+        private=study.noise_private,
+    )
 
 
 def protection_lead(result: RunResult) -> str:

@@ -75,6 +75,8 @@ def nothing_spent(status: str, reason: str, *, as_json: bool, begun: bool = Fals
             "accuracy_interval": None,
             "majority": None,
             "balanced_accuracy": None,
+            "ledger_head": None,
+            "sealed_by": None,
             "report": None,
         }
         return json.dumps(values, ensure_ascii=False)

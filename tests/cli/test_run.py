@@ -53,7 +53,7 @@ def test_ledger_show_says_who_is_protected(run_dir: Path, capsys: pytest.Capture
 def test_ledger_verify_recomputes_and_names_what_was_changed(
     run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["ledger", "verify", str(run_dir), "--format", "json"]) == 0
+    assert main(["ledger", "verify", str(run_dir), "--unsealed", "--format", "json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["queries_asked"] == 12
     with sqlite3.connect(run_dir / "ledger.sqlite") as database:
@@ -68,10 +68,19 @@ def test_ledger_verify_recomputes_and_names_what_was_changed(
     assert "row 2" in capsys.readouterr().err
 
 
+def test_a_run_without_a_seal_is_verified_and_said_to_have_none(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ledger", "verify", str(run_dir)]) == 6
+    told = capsys.readouterr()
+    assert "intact, 3 rows" in told.out and f"error: {run_dir}: no seal.json: the run was cut off" in told.err
+    assert main(["ledger", "verify", str(run_dir), "--unsealed"]) == 0
+
+
 def test_a_hash_from_elsewhere_is_looked_for(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ledger", "verify", str(run_dir)]) == 0
+    assert main(["ledger", "verify", str(run_dir), "--unsealed"]) == 0
     head = capsys.readouterr().out.split()[-1]
-    assert main(["ledger", "verify", str(run_dir), "--head", head]) == 0
+    assert main(["ledger", "verify", str(run_dir), "--unsealed", "--head", head]) == 0
     assert main(["ledger", "verify", str(run_dir), "--head", "0" * 64]) == 6
     assert "no row has the hash" in capsys.readouterr().err
     assert main(["ledger", "verify", str(run_dir), "--public-key", "1" * 64]) == 6
@@ -81,9 +90,9 @@ def test_a_hash_from_elsewhere_is_looked_for(run_dir: Path, capsys: pytest.Captu
 def test_a_hash_or_key_is_read_in_capitals_and_one_that_is_none_accuses_no_ledger(
     run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["ledger", "verify", str(run_dir)]) == 0
+    assert main(["ledger", "verify", str(run_dir), "--unsealed"]) == 0
     head = capsys.readouterr().out.split()[-1]
-    assert main(["ledger", "verify", str(run_dir), "--head", head.upper()]) == 0
+    assert main(["ledger", "verify", str(run_dir), "--unsealed", "--head", head.upper()]) == 0
     for option in ("--head", "--public-key"):
         assert main(["ledger", "verify", str(run_dir), option, head[:12]]) == 2
         assert f"{head[:12]!r}: 64 hex digits are meant" in capsys.readouterr().err

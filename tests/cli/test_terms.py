@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import THEIRS, make_label_terms, make_sum_terms, own_map_terms
+from builders import THEIRS, make_label_terms, make_sum_terms, make_terms, own_map_terms, vary
 
-from pate_fed.cli.terms import cost_text, make_terms_of
+from pate_fed.cli.terms import cost_text, make_page, make_terms_of
 from pate_fed.errors import IntegrityError
 from pate_fed.kinds.terms import Terms
 
@@ -45,3 +45,24 @@ def test_private_labels_cost_what_is_spent_once() -> None:
     )
     with pytest.raises(IntegrityError):
         cost_text("{}")
+
+
+@pytest.mark.parametrize("secrecy", ["plain", "masks", "noise at hospitals"])
+@pytest.mark.parametrize("adjacency", ["replace-one", "add-or-remove-one"])
+@pytest.mark.parametrize("unit", ["record", "hospital"])
+def test_the_page_says_in_one_sentence_whom_the_study_protects(
+    unit: str, adjacency: str, secrecy: str
+) -> None:
+    terms = vary(make_terms(), unit=unit, adjacency=adjacency)
+    if secrecy != "plain":
+        terms = vary(terms, secure_sum=True)
+    if secrecy == "noise at hospitals":
+        if (unit, adjacency) == ("hospital", "add-or-remove-one"):
+            return  # refused: a hospital takes its noise along
+        terms = vary(terms, noise_at="hospitals", sigma_party=6.0, colluders=0)
+    page = make_page(terms)
+    told = page.values["epsilon"]["to_a_patient"]
+    assert told in " ".join(" ".join(page.lines()).split())
+    assert ("one single record of yours" in told) == (unit == "record")
+    assert ("used" in told) == (adjacency != "replace-one")
+    assert ("which no ε covers" in told) == (secrecy != "noise at hospitals")

@@ -10,7 +10,16 @@ import pytest
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import Protection
-from pate_fed.privacy.protection import FEATURE_MAP, MECHANISM, TEACHER, Assumption, Assumptions
+from pate_fed.privacy.protection import (
+    ADJACENCIES,
+    FEATURE_MAP,
+    MECHANISM,
+    TEACHER,
+    UNITS,
+    Assumption,
+    Assumptions,
+    to_a_patient,
+)
 from pate_fed.structure.parts import PartIdentity
 
 
@@ -114,3 +123,31 @@ def test_all_of_a_study_s_are_told_together() -> None:
 def test_another_kind_is_refused() -> None:
     with pytest.raises(InputError, match="kind"):
         Assumption(kind="student", part=PART)
+
+
+@pytest.mark.parametrize("sees", [None, "every hospital's votes"])
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("unit", [*UNITS, "label"])
+def test_a_patient_is_told_in_one_sentence_who_is_protected_and_what_is_not(
+    unit: str, adjacency: str, sees: str | None
+) -> None:
+    told = to_a_patient(unit=unit, adjacency=adjacency, hospitals=1, epsilon="2.5", sees=sees, private=True)
+    assert told.endswith(".") and ". " not in told and "ε = 2.5 allows about" in told
+    whose = {"record": "one single record of yours", "patient": "all your records at one of these hospitals"}
+    whose |= {"hospital": "all records of one hospital, yours", "label": "the label of one single record"}
+    assert whose[unit] in told
+    assert ("used" in told) == (adjacency == "add-or-remove-one")
+    treated = "someone who knows that you were treated at two or more of these hospitals can learn more"
+    assert (treated in told) == (unit in ("patient", "hospital"))
+    assert ("several records are yours" in told) == (unit == "record")
+    assert ("and its coordinator," in told) == (sees is None)
+    assert (f"the coordinator sees {sees}, which no ε covers" in told) == (sees is not None)
+
+
+def test_a_patient_is_promised_nothing_where_nothing_holds() -> None:
+    given: dict[str, Any] = {"unit": "patient", "adjacency": ADJACENCIES[0], "sees": None}
+    more = to_a_patient(**given, hospitals=3, epsilon="1", private=True)
+    assert "up to 3 of these hospitals" in more and "treated at more than 3 of these" in more
+    for epsilon, private in (("1", False), (None, True)):
+        told = to_a_patient(**given, hospitals=1, epsilon=epsilon, private=private)
+        assert told.startswith("Nobody is pro") and "can learn" not in told

@@ -15,6 +15,7 @@ from pate_fed.errors import InputError
 from pate_fed.report.html import render_report, write_report
 from pate_fed.report.log import PartyWork, RunLog, read_result
 from pate_fed.report.result import RunResult
+from pate_fed.report.text import to_a_patient_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = (
@@ -190,3 +191,15 @@ def test_importing_the_room_is_light() -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("coordinator", [None, 4.0])
+@pytest.mark.parametrize("publishable", [False, True])
+def test_the_report_says_in_one_sentence_whom_the_study_protects(
+    run_result: RunResult, coordinator: float | None, publishable: bool
+) -> None:
+    privacy = replace(run_result.outcome.privacy, coordinator=coordinator)
+    result = replace(run_result, outcome=replace(run_result.outcome, privacy=privacy))
+    told = to_a_patient_of(result)
+    assert told in Page(render_report(result, publishable=publishable)).words
+    assert ("which no ε covers" in told) == (coordinator is None)

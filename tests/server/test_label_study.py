@@ -79,10 +79,15 @@ def test_killed_before_it_learns_a_run_goes_on_and_spends_nothing_more(records: 
     assert main(command) == 0
     np.testing.assert_array_equal(np.load(run_dir / "labels.npz")["label"], _released(run_dir))
     again = verify_run(run_dir)
+    assert again.sealed_by is not None
     assert again.chain.head == charged.chain.head and again.epsilon == 2.0
     assert json.loads((run_dir / "metrics.json").read_text())["queries_answered"] == RECORDS
     names = {"study.toml", "ledger.sqlite", "labels.npz", "metrics.json", "report.html", "log.jsonl"}
-    assert {path.name for path in run_dir.iterdir()} == names | {"student.ts"}
+    assert {path.name for path in run_dir.iterdir()} == names | {
+        "student.ts",
+        "seal.json",
+        "verify_independent.py",
+    }
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -170,9 +175,11 @@ def test_a_method_that_fails_after_hospitals_were_asked_costs_nothing_once_it_is
     figures = json.loads((run_dir / "metrics.json").read_text())
     assert figures["status"] == "failed" and "the same command with --run-dir" in figures["error"]
     assert figures["privacy"]["epsilon"] == figures["hospitals"]["coordinator"]["epsilon"] == 2
-    before = _released(run_dir)
+    before, sealed_by = _released(run_dir), verify_run(run_dir).sealed_by
     monkeypatch.setattr(Hospital, "join", lambda *_: pytest.fail("asked again"))
     assert main(command) == 0
+    again = verify_run(run_dir).sealed_by
+    assert sealed_by is not None and again is not None and again != sealed_by
     np.testing.assert_array_equal(_released(run_dir), before)
     assert not (run_dir / "private").exists() and verify_run(run_dir).epsilon == 2
 

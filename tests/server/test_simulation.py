@@ -121,6 +121,7 @@ def test_an_inline_study_succeeds_and_leaves_everything(
         "labels.npz",
         "student.pt",
         "student.ts",
+        "seal.json",
         "report.html",
         "log.jsonl",
         "metrics.json",

@@ -471,10 +471,13 @@ def differences(stored: Any, found: Any, path: str = "") -> Iterator[str]:
 
 
 def observe(name: str) -> Form:
-    """Run a study in a folder of its own, and give its form."""
+    """Run a study in a folder of its own, which the second verifier confirms, and give its form."""
+    from pate_fed.privacy.ledger.verify_independent import verify
+
     study = STUDIES[name]
     with tempfile.TemporaryDirectory() as folder:
         weights = study.run(Path(folder, "run"))
+        verify(Path(folder, "run"))
         return normal_form(Path(folder, "run"), weights=weights, certain=study.certain)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text
 from pate_fed.privacy.accounting import pld_epsilon, totals_pld_epsilon
 from pate_fed.privacy.bounds.control import capped_cost_epsilon, checked_epsilon
@@ -25,6 +25,7 @@ from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon, read_chain
 from pate_fed.privacy.ledger.rows import Entry, read_only
 from pate_fed.privacy.ledger.run_files import NOT_HELD, check_labels, check_metrics
+from pate_fed.privacy.ledger.seal import Rewritten, check_seal, read_seal
 from pate_fed.privacy.ledger.terms import (
     LedgerTerms,
     checked_query,
@@ -51,7 +52,8 @@ class LedgerReport:
 
     `beside` says what else of the run was held against it, or was not, a line each. `claims` says of each
     mechanism that is none of ours how its claim was held against its code, `unchecked` why that was not done:
-    such an ε is added up right from a curve that nobody looked at.
+    such an ε is added up right from a curve that nobody looked at. `sealed_by` is the public key of the run's
+    seal; None where it has none, or the ledger alone was looked at.
     """
 
     path: Path
@@ -59,6 +61,7 @@ class LedgerReport:
     beside: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
+    sealed_by: str | None = None
 
     @property
     def asked(self) -> int:
@@ -112,6 +115,19 @@ class LedgerReport:
         if self.unchecked:
             raise InputError("; ".join(self.unchecked))
 
+    def require_sealed(self) -> None:
+        """Refuse a run whose files nothing binds to its end.
+
+        Raises:
+            IntegrityError: it has no seal; the message says what that means.
+        """
+        if self.sealed_by is None:
+            raise IntegrityError(
+                f"{self.path.parent}: no seal.json: the run was cut off, an earlier version made it, or the "
+                "seal was taken away; its rows fit together, and whoever can write them can make others that "
+                "do. --unsealed takes it as it is"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         terms = self.chain.terms
@@ -135,6 +151,7 @@ class LedgerReport:
             "beside": list(self.beside),
             "head": self.chain.head,
             "public_key": self.chain.public_key,
+            "sealed_by": self.sealed_by,
         }
 
     def releases(self) -> list[dict[str, Any]]:
@@ -211,25 +228,35 @@ def verify_run(
     public_key: str | None = None,
     head: str | None = None,
     aggregators: Named = (),
+    rewritten: Rewritten | None = None,
 ) -> LedgerReport:
-    """Check a run's ledger as `verify` does, and hold the labels, ε and counts that lie beside it against it.
+    """Check a run's ledger as `verify` does, hold what lies beside it against it, and all against the seal.
 
     `labels.npz` is held against the rows whole; of `metrics.json` every ε, δ and what the terms fix, and the
-    counts of queries. Accuracies, the student and the report are on no row.
+    counts of queries. The seal binds the rest too, where the run has one (`require_sealed`). `public_key`
+    must have signed every row, or, of a ledger without signatures, the seal. Files of `rewritten` may also
+    be what the program writes again from the sealed ones.
 
     Raises:
         InputError: the directory holds no ledger.
-        IntegrityError: the ledger is not as it was written, or what lies beside it is not from it.
+        IntegrityError: the ledger is not as it was written, what lies beside it is not from it, or a file is
+            not the one that was sealed.
     """
-    path = run_dir / "ledger.sqlite"
+    path, public_key = run_dir / "ledger.sqlite", _hex_digits("public key", public_key)
     if not path.is_file():
         raise InputError(f"{run_dir}: holds no ledger.sqlite; give the --run-dir of a run")
-    report = verify(path, public_key=public_key, head=head, aggregators=aggregators)
+    seal = read_seal(run_dir)
+    # What its seal names as the last row is signed, and so is every row before it.
+    signs_rows = None if seal is not None and seal.public_key == public_key else public_key
+    report = verify(path, public_key=signs_rows, head=head, aggregators=aggregators)
     found = []
     for name, check in (("labels.npz", check_labels), ("metrics.json", check_metrics)):
         beside = run_dir / name
         found.append(check(beside, report.chain) if beside.exists() else f"{name}: not there")
-    return replace(report, beside=(*found, NOT_HELD))
+    if seal is None:
+        return replace(report, beside=(*found, NOT_HELD))
+    found += [*check_seal(path, seal, report.chain, rewritten or {}), seal.proves(known=public_key)]
+    return replace(report, beside=tuple(found), sealed_by=seal.public_key)
 
 
 def describe(path: Path) -> list[str]:

@@ -7,6 +7,7 @@ held against it.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import read_json
+from pate_fed.disk import read_file, read_json
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy.label_dp import LabelRelease, SharedClusterCounts
 from pate_fed.privacy.ledger.chain import SLACK, Chain
@@ -30,7 +31,7 @@ STATUSES = ("success", "failed", "aborted")
 """How a run can have ended; figures of one that came to its end are held against the ledger."""
 
 NOT_HELD = "not checked: accuracies, the student, report.html"
-"""Of what lies beside a ledger, all that is on no row."""
+"""Of what lies beside a ledger without a seal, all that is on no row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,8 @@ class _Metrics:
 def check_labels(path: Path, chain: Chain) -> str:
     """Each label must be on the ledger, in order; a process that was cut off wrote fewer."""
     try:
-        with np.load(path, allow_pickle=False) as held:
+        # Not by its name: NumPy leaves a file that was cut short open.
+        with np.load(io.BytesIO(read_file(path, most=None)), allow_pickle=False) as held:
             columns = {name: np.asarray(held[name]) for name in ("index", "answered", "label")}
             released = np.asarray(held["released"]) if "released" in held else None
         count = len(columns["label"] if released is None else released)

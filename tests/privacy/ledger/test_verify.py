@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import PUBLIC
+from ledgers import PUBLIC, forge, run, tamper
 
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy import (
@@ -30,29 +30,6 @@ def signed(made: tuple[Path, Path, str], tmp_path: Path) -> Path:
     return Path(shutil.copy(made[1], tmp_path / "signed.sqlite"))
 
 
-def tamper(path: Path, change: Callable[[sqlite3.Connection], None]) -> None:
-    """Change the file as somebody would who knows SQLite, and put the triggers back afterwards."""
-    connection = sqlite3.connect(path)
-    triggers = connection.execute("SELECT tbl_name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
-    for _, sql in triggers:
-        connection.execute(f"DROP TRIGGER {sql.split()[2]}")
-    change(connection)
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    for table, sql in triggers:
-        if table in tables:
-            connection.execute(sql)
-    connection.commit()
-    connection.close()
-
-
-def run(*statements: str) -> Callable[[sqlite3.Connection], None]:
-    def change(connection: sqlite3.Connection) -> None:
-        for statement in statements:
-            connection.execute(statement)
-
-    return change
-
-
 def rehash(seq: int) -> Callable[[sqlite3.Connection], None]:
     """Give one row the hash that its changed content has."""
 
@@ -62,24 +39,6 @@ def rehash(seq: int) -> Callable[[sqlite3.Connection], None]:
         connection.execute("UPDATE entries SET hash = ? WHERE seq = ?", (digest, seq))
 
     return change
-
-
-def forge(path: Path) -> None:
-    """Compute the whole chain anew, as somebody who knows this program can."""
-
-    def change(connection: sqlite3.Connection) -> None:
-        previous = "0" * 64
-        rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM entries ORDER BY seq").fetchall()
-        for values in rows:
-            row = {**dict(zip(COLUMNS, values, strict=True)), "previous": previous}
-            previous = row_hash(row)
-            connection.execute(
-                "UPDATE entries SET previous = ?, hash = ? WHERE seq = ?",
-                (row["previous"], previous, row["seq"]),
-            )
-        connection.execute("UPDATE head SET seq = ?, hash = ?", (len(rows) - 1, previous))
-
-    tamper(path, change)
 
 
 def swap(first: int, second: int) -> Callable[[sqlite3.Connection], None]:

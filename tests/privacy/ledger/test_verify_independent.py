@@ -1,0 +1,162 @@
+"""The second verifier: it needs Python alone, confirms sound runs, and finds errors of our accountant."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from ledgers import KEY, PUBLIC, forge, run, tamper
+from seeded_studies import STUDIES
+
+from pate_fed.privacy import Ledger
+from pate_fed.privacy.bounds import cost as costs
+from pate_fed.privacy.bounds.hockey_stick import argmax_rdp, bit_rdp
+from pate_fed.privacy.ledger import chain, verify_independent
+from pate_fed.privacy.ledger.verify_independent import FoundError, is_signed, verify, winner_rdp
+
+
+def test_it_imports_the_standard_library_alone() -> None:
+    tree = ast.parse(Path(str(verify_independent.__file__)).read_text(encoding="utf-8"))
+    found = {each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names}
+    found |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.split(".")[0] for name in found} <= sys.stdlib_module_names
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of votes in small batches, so of several rows."""
+    folder = tmp_path_factory.mktemp("independent") / "run"
+    STUDIES["votes gnmax in small batches"].run(folder)
+    return folder
+
+
+@pytest.fixture
+def run_dir(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def test_the_copy_beside_a_run_confirms_it_without_anything_installed(run_dir: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(run_dir / "verify_independent.py"), str(run_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "rows, chain whole" in done.stdout and "our upper bound is" in done.stdout
+    assert subprocess.run([*command, "1" * 64], capture_output=True, check=False).returncode == 6
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda path: tamper(path, run("UPDATE entries SET epsilon = 0.1 WHERE seq = 2")),
+        lambda path: tamper(path, run("UPDATE released SET label = 2 - label WHERE seq = 2")),
+        lambda path: path.with_name("labels.npz").write_bytes(b"PK"),
+        lambda path: path.with_name("metrics.json").write_text("{}"),
+    ],
+)
+def test_what_was_changed_is_found(run_dir: Path, edit: Callable[[Path], object]) -> None:
+    path = run_dir / "ledger.sqlite"
+    edit(path)
+    with pytest.raises(FoundError):
+        verify(run_dir)
+    if sqlite3.connect(path).execute("SELECT min(epsilon) FROM entries").fetchone()[0] == 0.1:
+        forge(path)
+        (run_dir / "seal.json").unlink()
+        with pytest.raises(FoundError, match=r"row 2 states ε=0\.1; by our own reckoning"):
+            verify(run_dir)
+
+
+def _half_sensitivity(patch: pytest.MonkeyPatch) -> None:
+    """The winner charged as if its noise were twice what it is."""
+    rdp = costs.OutcomeCost.rdp
+
+    def wrong(self: Any, order: Any) -> Any:
+        return rdp(self, order) / 4
+
+    patch.setattr(costs.OutcomeCost, "rdp", wrong)
+
+
+def _row_skipped(patch: pytest.MonkeyPatch) -> None:
+    """Every second row is not added to the total."""
+    price = chain.Chain.price
+
+    def wrong(self: Any, event: Any, **options: Any) -> Any:
+        found = price(self, event, **options)
+        return (self.cost, self.epsilon) if len(self.entries) % 2 else found
+
+    patch.setattr(chain.Chain, "price", wrong)
+
+
+def _delta_split_wrongly(patch: pytest.MonkeyPatch) -> None:
+    """Each of a thousand parts takes δ for its own."""
+    patch.setattr(chain, "epsilon_of", lambda cost, delta, **_: costs.epsilon_of(cost, 1000 * delta))
+
+
+@pytest.mark.parametrize("plant", [_half_sensitivity, _row_skipped, _delta_split_wrongly])
+def test_an_error_of_our_accountant_is_found(
+    run_dir: Path, tmp_path: Path, plant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    """The same releases charged anew by an accountant that errs; its own verifier finds nothing."""
+    whole = Ledger.read(run_dir)
+    terms, anew = replace(whole.chain.terms, most_asked=None, most_answered=None), tmp_path / "anew"
+    anew.mkdir()
+
+    def charge(path: Path) -> None:
+        with Ledger.create(path, terms) as ledger:
+            for entry, outputs in zip(whole.chain.entries, whole.chain.outputs, strict=True):
+                ledger.charge(
+                    entry.event,
+                    batch_digest=entry.batch_digest,
+                    index=outputs.index,
+                    answered=outputs.answered,
+                    label=outputs.label,
+                )
+
+    charge(anew / "ledger.sqlite")
+    verify(anew)
+    (anew / "ledger.sqlite").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        costs._searched_epsilon.cache_clear()
+        plant(patch)
+        charge(anew / "ledger.sqlite")
+        Ledger.read(anew)
+    costs._searched_epsilon.cache_clear()
+    with pytest.raises(FoundError, match="by our own reckoning"):
+        verify(anew)
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("gaussian", 1.5), ("gaussian", 24.0), ("laplace", 1.5)])
+@pytest.mark.parametrize("order", [1.5, 4.0])
+def test_two_programs_find_the_same_divergence(kind: str, scale: float, order: float) -> None:
+    for votes in (1, 2):
+        ours, theirs = winner_rdp(kind, scale, votes, order), argmax_rdp(scale, order, shift=votes, kind=kind)
+        assert 0.999 * theirs < ours < 1.03 * theirs
+        bit = verify_independent.bit_rdp(kind, scale, votes, order)
+        assert bit == pytest.approx(bit_rdp(scale, order, shift=votes, kind=kind), rel=1e-4)
+
+
+def test_signatures_are_checked_as_others_check_them() -> None:
+    signature = KEY.sign(b"message").hex()
+    assert is_signed(PUBLIC, signature, b"message") and not is_signed(PUBLIC, signature, b"messages")
+    other = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
+    assert not is_signed(other, signature, b"message") and not is_signed(
+        PUBLIC, signature.upper(), b"message"
+    )
+    assert not is_signed("zz", signature, b"message") and not is_signed(PUBLIC, "", b"message")
+
+
+def test_its_rules_are_the_documented_ones() -> None:
+    """A reader of the page alone could have written it: what it hashes is named there."""
+    page = Path(__file__).resolve().parents[3] / "docs" / "reference" / "run-directory.md"
+    text = page.read_text(encoding="utf-8")
+    for words in ("pate_fed/v1 ledger row", "pate_fed/v1 outputs", "pate_fed/v1 ledger signature"):
+        assert words in text
+    assert all(f"`{name}`" in text for name in verify_independent.COLUMNS), json.dumps(text)[:0]
