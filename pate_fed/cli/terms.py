@@ -7,9 +7,9 @@ import json
 import math
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.local import POOL_FILE, kind_of
+from clients.policy import POLICY_FILE, Policy, confirm_in, find_policy
 from clients.state_dir import find_state_dir
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
@@ -26,10 +27,11 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.identity import Admission, HospitalIdentity
 from pate_fed.identity.admission import ADMISSION_FILE, CONSENT_FILE, Consent, record_consent
-from pate_fed.identity.certificates import spoken
 from pate_fed.kinds.make import make_terms
 from pate_fed.kinds.terms import Terms, require_meaningful, worst_epsilon
 from pate_fed.privacy.protection import PATIENT_UNIT
+from pate_fed.secure_sum import read_fingerprint
+from pate_fed.structure import PARTY_NAME
 
 
 def cost_text(terms_json: str) -> str:
@@ -108,10 +110,11 @@ def make_page(
     *,
     admission: Admission | None = None,
     preview: str | None = None,
+    policy: Policy = Policy(),  # noqa: B008  # frozen
 ) -> TermsPage:
     """The page of a study's terms; `admission` is what carried them, with its signature checked before.
 
-    `preview` shows the public pool, where a copy of it is there.
+    `preview` shows the public pool, where a copy of it is there. `policy` says who is confirmed.
 
     Raises:
         InputError: terms that no study has.
@@ -122,7 +125,7 @@ def make_page(
         asks += [
             ("hospital", admission.hospital),
             ("coordinator", f"at {admission.address}"),
-            ("authority", _in_two_lines(admission.fingerprint)),
+            ("authority", f"Its fingerprint, to compare by telephone:\n{admission.words}"),
         ]
     signed = "Signed by the authority." if admission is not None else "Not signed: a file of terms alone."
     asks.append(("terms", f"{signed} Their SHA-256:\n{terms.digest}"))
@@ -135,6 +138,9 @@ def make_page(
         ("SHA-256", terms.pool_digest),
         ("preview", pool),
     ]
+    others = []
+    if admission is not None:
+        others.append(("the other hospitals", tuple(_others(terms, admission, policy))))
     return TermsPage(
         title=f"The study {terms.study or 'without a name'}: what you would agree to",
         sections=(
@@ -143,6 +149,7 @@ def make_page(
             ("what it asks about", tuple(inputs)),
             ("teachers", words.trains),
             ("what leaves the house", words.leaves),
+            *others,
             ("who sees it", words.sees),
             ("what it can cost", _cost(terms)),
             ("its limits", words.limits),
@@ -151,10 +158,33 @@ def make_page(
     )
 
 
-def _in_two_lines(fingerprint: str) -> str:
-    half = len(fingerprint) // 2
-    shown = f"{spoken(fingerprint[:half])}-\n{spoken(fingerprint[half:])}"
-    return f"Its fingerprint, to compare by telephone:\n{shown}"
+def _others(terms: Terms, admission: Admission, policy: Policy) -> Iterator[tuple[str, str]]:
+    """Who else takes part, as the coordinator says, who of them is confirmed, and what that protects."""
+    others = terms.num_clients - 1
+    for name, words in admission.hospitals.items():
+        heard = policy.trusted.get(name)
+        state = "not confirmed" if heard is None else "confirmed" if heard == words else "ANOTHER KEY"
+        yield name, f"{words}\n{state}"
+    if len(admission.hospitals) < others:
+        more = counted(others - len(admission.hospitals), "hospital")
+        yield "later", f"{more} more, not admitted when this admission was made."
+    if terms.secure_sum:
+        confirmed, needed = len(set(policy.trusted) - {admission.hospital}), policy.must_confirm(terms)
+        text = f"{needed} of {others} must be confirmed before anything leaves masked; {confirmed} are."
+        yield "to confirm", f"{text} Who is not may be the coordinator's invention: --confirm NAME=WORDS."
+        if terms.adds_noise:
+            known, own = _with_confirmed(terms, min(confirmed, others)), "all who are not tell it their noise"
+            yield "coordinator", f"If {own}: {_bound(known, terms.delta, 'no bound')}"
+
+
+def _with_confirmed(terms: Terms, confirmed: int) -> float | None:
+    """ε against the coordinator on the noise of this hospital and so many confirmed ones; None: no bound."""
+    strangers = terms.num_clients - 1 - confirmed
+    told = min(max(terms.colluders, strangers), terms.least_clients - 1)
+    try:
+        return worst_epsilon(replace(terms, secrecy=replace(terms.secrecy, colluders=told)))[1]
+    except InputError:  # so little noise is left that no bound is known
+        return None
 
 
 _NOT_LINKED = (
@@ -331,8 +361,9 @@ def show_terms(arguments: argparse.Namespace) -> int:
     """Print a study's terms in words, or as JSON."""
     terms, admission = read_offer(Path(arguments.offer))
     pool = _own_pool(terms, admission) if arguments.pool is None else Path(arguments.pool)
-    shown = None if pool is None else preview(pool, terms)
-    page = make_page(terms, admission=admission, preview=shown)
+    shown, offer = None if pool is None else preview(pool, terms), Path(arguments.offer)
+    policy = Policy.load(find_policy(None, str(offer if offer.is_dir() else offer.parent)))
+    page = make_page(terms, admission=admission, preview=shown, policy=policy)
     if arguments.format == "json":
         print(json.dumps(page.values, indent=1))
     else:
@@ -351,10 +382,10 @@ def _own_pool(terms: Terms, admission: Admission | None) -> Path | None:
 
 
 def accept(arguments: argparse.Namespace) -> int:
-    """Show the terms, ask for a yes, record it, and take the admission."""
+    """Show the terms, ask for the others' fingerprints and a yes, record both, and take the admission."""
     folder = Path(arguments.dir)
     identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
-    made = ask_consent(identity, yes=arguments.yes, fingerprint_given=arguments.fingerprint is not None)
+    made = ask_consent(identity, arguments)
     identity.take()
     admission = identity.admission
     print(f"accepted by {made.user}, recorded in {folder / CONSENT_FILE}")
@@ -362,15 +393,19 @@ def accept(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def ask_consent(identity: HospitalIdentity, *, yes: bool, fingerprint_given: bool) -> Consent:
-    """Show an admission's terms and record a yes to them.
+def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Consent:
+    """Show an admission's terms, ask who of the others is confirmed, and record a yes to the terms.
 
     Raises:
-        InputError: the answer is no, or nobody can be asked here.
+        InputError: the answer is no, nobody can be asked here, or what was confirmed cannot be written.
+        IntegrityError: what another hospital read out is not what the admission says of it.
     """
-    admission = identity.admission
-    terms = admission.study_terms
-    print("\n".join(make_page(terms, admission=admission).lines()), end="\n\n", flush=True)
+    admission, yes, fingerprint_given = identity.admission, arguments.yes, arguments.fingerprint is not None
+    terms, given = admission.study_terms, read_confirmed(arguments.confirm, admission)
+    policy = Policy.load(find_policy(arguments.policy, str(identity.folder)))
+    policy = replace(policy, trusted={**policy.trusted, **given})
+    page = make_page(terms, admission=admission, policy=policy)
+    print("\n".join(page.lines()), end="\n\n", flush=True)
     if not yes and not sys.stdin.isatty():
         raise InputError(
             "not accepted: without a terminal nobody can be asked; read the terms above, then give --yes"
@@ -378,8 +413,14 @@ def ask_consent(identity: HospitalIdentity, *, yes: bool, fingerprint_given: boo
     if not fingerprint_given:
         print("compare the authority's fingerprint above with the coordinator's, by telephone, first")
     answer = "--yes" if yes else "asked at the terminal"
+    if not yes and terms.secure_sum:
+        unknown = (name for name in admission.hospitals if name not in policy.trusted)
+        question = "What {} reads to you by telephone (Enter: not now): "
+        typed = [f"{name}={words}" for name in unknown if (words := _asked(question.format(name)))]
+        given = {**given, **read_confirmed(typed, admission)}
     if not yes and _asked(f"Type yes to accept these terms for {admission.hospital}: ") != "yes":
         raise InputError("not accepted: nothing was changed, and nobody was told")
+    confirm(given, arguments, identity)
     return record_consent(
         identity.folder,
         hospital=admission.hospital,
@@ -389,6 +430,35 @@ def ask_consent(identity: HospitalIdentity, *, yes: bool, fingerprint_given: boo
         fingerprint_given=fingerprint_given,
         answer=answer,
     )
+
+
+def read_confirmed(given: Sequence[str] | None, admission: Admission) -> dict[str, str]:
+    """Other hospitals' fingerprints by name, of NAME=WORDS as they read them out.
+
+    Raises:
+        InputError: another form, or the hospital's own name.
+        IntegrityError: not what the admission says of that hospital.
+    """
+    found = {}
+    for each in given or ():
+        name, _, words = each.partition("=")
+        if not PARTY_NAME.fullmatch(name) or name == admission.hospital:
+            raise InputError(f"--confirm {each}: NAME=WORDS of another hospital is meant")
+        found[name] = read_fingerprint(words)
+        if admission.hospitals.get(name, found[name]) != found[name]:
+            raise IntegrityError(
+                f"--confirm {name}: the coordinator says {admission.hospitals[name]}, not what was read to "
+                "you: do not take part before you know who of the two is wrong"
+            )
+    return found
+
+
+def confirm(confirmed: Mapping[str, str], arguments: argparse.Namespace, identity: HospitalIdentity) -> None:
+    """Write confirmed hospitals into the policy's [trusted], and say so."""
+    if confirmed:
+        path = Path(arguments.policy or identity.folder / POLICY_FILE)
+        confirm_in(path, confirmed)
+        print(f"confirmed {', '.join(confirmed)}: written into [trusted] of {path}")
 
 
 def _asked(question: str) -> str:

@@ -45,7 +45,7 @@ from pate_fed.secure_sum.messages import (
     consent_digest,
     read_reply,
 )
-from pate_fed.secure_sum.roster import Demands, check_demands, check_roster
+from pate_fed.secure_sum.roster import Demands, check_demands, check_roster, enough_confirmed
 from pate_fed.secure_sum.state import (
     BatchProgress,
     Stage,
@@ -350,10 +350,12 @@ class HospitalSum:
             progress.finish(Stage.VOID)
         return RefusedError(reason, detail)
 
-    @staticmethod
-    def _is_quorum(seat: dealing.Seat, chosen: Positions, *, among: Positions) -> bool:
-        enough = len(chosen) >= seat.members.threshold
-        return enough and bool(np.isin(chosen, among).all()) and seat.position in chosen
+    def _is_quorum(self, seat: dealing.Seat, chosen: Positions, *, among: Positions) -> bool:
+        if len(chosen) < seat.members.threshold or seat.position not in chosen:
+            return False
+        if not np.isin(chosen, among).all():
+            return False
+        return enough_confirmed(seat.members, self.enrolment.party, self._demands, chosen.tolist())
 
     def _is_signed(self, seat: dealing.Seat, progress: BatchProgress, request: UnmaskRequest) -> bool:
         needed = len(progress.survivors) if self._demands.every_signature else seat.members.threshold

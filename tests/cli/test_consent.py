@@ -66,7 +66,7 @@ def test_a_yes_is_recorded_with_the_terms_it_is_for(
     [consent] = _consents(own)
     assert consent["terms"] == admission.terms_digest and consent["authority"] == admission.fingerprint
     assert consent["answer"] == "asked at the terminal" and consent["fingerprint_given"] is False
-    assert run(*ACCEPT, "--yes", "--fingerprint", admission.fingerprint)[0] == 0
+    assert run(*ACCEPT, "--yes", "--fingerprint", admission.words)[0] == 0
     first, second = _consents(own)
     assert first == consent
     assert (second["answer"], second["fingerprint_given"]) == ("--yes", True)
