@@ -169,7 +169,9 @@ def _others(terms: Terms, admission: Admission, policy: Policy) -> Iterator[tupl
         more = counted(others - len(admission.hospitals), "hospital")
         yield "later", f"{more} more, not admitted when this admission was made."
     if terms.secure_sum:
-        confirmed, needed = len(set(policy.trusted) - {admission.hospital}), policy.must_confirm(terms)
+        said = {**policy.trusted, **admission.hospitals, admission.hospital: ""}
+        confirmed = sum(said[name] == words for name, words in policy.trusted.items())
+        needed = policy.must_confirm(terms)
         text = f"{needed} of {others} must be confirmed before anything leaves masked; {confirmed} are."
         yield "to confirm", f"{text} Who is not may be the coordinator's invention: --confirm NAME=WORDS."
         if terms.adds_noise:

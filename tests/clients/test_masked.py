@@ -161,6 +161,7 @@ def _listed(federation: Federation, *names: str) -> str:
 def test_a_roster_of_invented_hospitals_gets_no_vector(federation: Federation, tmp_path: Path) -> None:
     """p0 is real, the other three are the coordinator's: total less what it made up would be p0's votes."""
     question = federation.question([0, 1])
+    opening = federation.open(question).opening
     real = Federation(MASKED, tmp_path / "real")  # whom p0 has telephoned
     for text in (
         _listed(real, "p1", "p2", "p3"),  # under their names, with keys of the coordinator's own
@@ -169,13 +170,13 @@ def test_a_roster_of_invented_hospitals_gets_no_vector(federation: Federation, t
         "least_confirmed = 3\n" + _listed(federation, "p1", "p2"),
     ):
         _with_policy(federation, 0, text, tmp_path)
-        assert _code(federation.send(0, question, federation.open(question).opening)) == "POLICY_CONFIRMED"
+        assert _code(federation.send(0, question, opening)) == "POLICY_CONFIRMED"
     assert federation.hospitals[0].journal.answered() == 0
     log = (federation.sites[0].state_dir / "log.jsonl").read_text(encoding="utf-8")
     assert "another key than was confirmed has p1, p2, p3: telephone it" in log
     assert "2 of the other 3 are wanted, not confirmed are p2, p3" in log
     _with_policy(federation, 0, _listed(federation, "p1", "p2"), tmp_path)
-    assert federation.total(question).sum() == 2 * PARTIES * 2
+    assert federation.total(federation.question([0, 1], batch=1)).sum() == 2 * PARTIES * 2
 
 
 def test_who_was_not_confirmed_is_not_summed_with_in_a_batch_under_way(
