@@ -8,16 +8,13 @@ hospital's own log.
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pate_fed.config.sections import CLASS_SUMS
-from pate_fed.disk import read_toml, write_result
-from pate_fed.errors import InputError
+from pate_fed.disk import read_toml
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.kinds.terms import Terms, worst_epsilon
 from pate_fed.privacy.protection import (
@@ -420,37 +417,6 @@ def _limit(line: str) -> str:
 def _word(terms: Terms, kind: str) -> str:
     """Whose word every ε would rest on, before what would allow it; nothing where it would on nobody's."""
     return "".join(f"{each.warning}; " for each in terms.assumptions().each if each.kind == kind)
-
-
-def confirm_in(path: Path, confirmed: Mapping[str, str]) -> None:
-    """Write hospitals' fingerprints, by name, into the [trusted] of a policy's file; all else stays as it is.
-
-    Raises:
-        InputError: the file cannot be read or written, or its table has a form that is not changed here.
-    """
-    values = read_toml(path, option="--policy") if path.exists() else {}
-    lines = path.read_text("utf-8-sig").splitlines() if values else []
-    heads = [at for at, line in enumerate(lines) if re.fullmatch(r"\s*\[\s*trusted\s*\]\s*(#.*)?", line)]
-    start = heads[0] + 1 if heads else len(lines)
-    ends = [at for at, line in enumerate(lines[start:], start) if line.lstrip().startswith("[")]
-    end = ends[0] if ends else len(lines)
-    named = [re.match(r"""\s*["']?([^"'=\s]+)["']?\s*=""", line) for line in lines[start:end]]
-    kept = [
-        line
-        for line, name in zip(lines[start:end], named, strict=True)
-        if not name or name[1] not in confirmed
-    ]
-    new = [f'"{name}" = "{words}"' for name, words in confirmed.items()]
-    text = "\n".join([*lines[:start], *([] if heads else ["[trusted]"]), *new, *kept, *lines[end:]]) + "\n"
-    wanted = {**values, "trusted": {**values.get("trusted", {}), **confirmed}}
-    try:
-        right = tomllib.loads(text) == wanted
-    except ValueError:
-        right = False
-    if not right:
-        shown = "; ".join(new)
-        raise InputError(f"{path}: cannot be added to; write these lines into its table [trusted]: {shown}")
-    write_result(path, text.encode())
 
 
 def find_policy(given: str | None, identity: str | None) -> Path | None:

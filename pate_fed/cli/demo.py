@@ -213,7 +213,8 @@ def make_identities(folder: Path, *, policy: str = "") -> None:
 
     Every hospital gets the same `policy`, and has confirmed the others.
     """
-    from clients.policy import POLICY_FILE, confirm_in
+    from clients.policy import POLICY_FILE
+    from pate_fed.cli.consent import confirm_in
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.identity import Authority, HospitalIdentity, make_request
     from pate_fed.runtime.addresses import free_port

@@ -351,7 +351,7 @@ def _hospital_terms(arguments: argparse.Namespace) -> int:
 
 
 def _hospital_accept(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.terms import accept
+    from pate_fed.cli.consent import accept
 
     return accept(arguments)
 

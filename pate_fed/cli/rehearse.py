@@ -26,12 +26,13 @@ from clients.local import POOL_FILE, LocalSite, check_records, kind_of
 from clients.log import HospitalLog
 from clients.policy import Policy, find_policy
 from clients.state_dir import LocalSettings
+from pate_fed.cli.consent import ask_consent, confirm, read_confirmed
 from pate_fed.cli.doctor.command import show_findings
 from pate_fed.cli.doctor.hospital import HospitalSide
 from pate_fed.cli.doctor.machine import PROBLEM, Finding, machine_findings
 from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
 from pate_fed.cli.parser import print_lines
-from pate_fed.cli.terms import ask_consent, confirm, open_pool, read_confirmed, read_offer
+from pate_fed.cli.terms import open_pool, read_offer
 from pate_fed.client import main as run_client
 from pate_fed.config.study import Study
 from pate_fed.data import Rows, split_by_patient

@@ -1,13 +1,12 @@
-"""Terms at the command line: made from a study.toml, a page about them, the pool beside it, and consent."""
+"""Terms at the command line: made from a study.toml, a page about them, and the pool beside it."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
-import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.local import POOL_FILE, kind_of
-from clients.policy import POLICY_FILE, Policy, confirm_in, find_policy
+from clients.policy import Policy, find_policy
 from clients.state_dir import find_state_dir
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
@@ -25,13 +24,11 @@ from pate_fed.data import Schema, pool_digest, read_pool
 from pate_fed.disk import read_file
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
-from pate_fed.identity import Admission, HospitalIdentity
-from pate_fed.identity.admission import ADMISSION_FILE, CONSENT_FILE, Consent, record_consent
+from pate_fed.identity import Admission
+from pate_fed.identity.admission import ADMISSION_FILE
 from pate_fed.kinds.make import make_terms
 from pate_fed.kinds.terms import Terms, require_meaningful, worst_epsilon
 from pate_fed.privacy.protection import PATIENT_UNIT
-from pate_fed.secure_sum import read_fingerprint
-from pate_fed.structure import PARTY_NAME
 
 
 def cost_text(terms_json: str) -> str:
@@ -356,7 +353,7 @@ def _tile(image: NDArray[np.float64]) -> list[str]:
     return ["".join(_SHADES[place] for place in line) for line in shade]
 
 
-# `pate-fed hospital terms` and `accept`: a study in words, and a recorded yes to it.
+# `pate-fed hospital terms`: a study in words.
 
 
 def show_terms(arguments: argparse.Namespace) -> int:
@@ -381,91 +378,6 @@ def _own_pool(terms: Terms, admission: Admission | None) -> Path | None:
         found = find_state_dir(None, admission.hospital, terms, admission.fingerprint) / POOL_FILE
         return found if found.is_file() else None
     return None
-
-
-def accept(arguments: argparse.Namespace) -> int:
-    """Show the terms, ask for the others' fingerprints and a yes, record both, and take the admission."""
-    folder = Path(arguments.dir)
-    identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
-    made = ask_consent(identity, arguments)
-    identity.take()
-    admission = identity.admission
-    print(f"accepted by {made.user}, recorded in {folder / CONSENT_FILE}")
-    print(f"{admission.hospital} may connect to {printable(admission.address)}")
-    return 0
-
-
-def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Consent:
-    """Show an admission's terms, ask who of the others is confirmed, and record a yes to the terms.
-
-    Raises:
-        InputError: the answer is no, nobody can be asked here, or what was confirmed cannot be written.
-        IntegrityError: what another hospital read out is not what the admission says of it.
-    """
-    admission, yes, fingerprint_given = identity.admission, arguments.yes, arguments.fingerprint is not None
-    terms, given = admission.study_terms, read_confirmed(arguments.confirm, admission)
-    policy = Policy.load(find_policy(arguments.policy, str(identity.folder)))
-    policy = replace(policy, trusted={**policy.trusted, **given})
-    page = make_page(terms, admission=admission, policy=policy)
-    print("\n".join(page.lines()), end="\n\n", flush=True)
-    if not yes and not sys.stdin.isatty():
-        raise InputError(
-            "not accepted: without a terminal nobody can be asked; read the terms above, then give --yes"
-        )
-    if not fingerprint_given:
-        print("compare the authority's fingerprint above with the coordinator's, by telephone, first")
-    answer = "--yes" if yes else "asked at the terminal"
-    if not yes and terms.secure_sum:
-        unknown = (name for name in admission.hospitals if name not in policy.trusted)
-        question = "What {} reads to you by telephone (Enter: not now): "
-        typed = [f"{name}={words}" for name in unknown if (words := _asked(question.format(name)))]
-        given = {**given, **read_confirmed(typed, admission)}
-    if not yes and _asked(f"Type yes to accept these terms for {admission.hospital}: ") != "yes":
-        raise InputError("not accepted: nothing was changed, and nobody was told")
-    confirm(given, arguments, identity)
-    return record_consent(
-        identity.folder,
-        hospital=admission.hospital,
-        study=terms.study,
-        terms=terms.digest,
-        authority=admission.fingerprint,
-        fingerprint_given=fingerprint_given,
-        answer=answer,
-    )
-
-
-def read_confirmed(given: Sequence[str] | None, admission: Admission) -> dict[str, str]:
-    """Other hospitals' fingerprints by name, of NAME=WORDS as they read them out.
-
-    Raises:
-        InputError: another form, or the hospital's own name.
-        IntegrityError: not what the admission says of that hospital.
-    """
-    found = {}
-    for each in given or ():
-        name, _, words = each.partition("=")
-        if not PARTY_NAME.fullmatch(name) or name == admission.hospital:
-            raise InputError(f"--confirm {each}: NAME=WORDS of another hospital is meant")
-        found[name] = read_fingerprint(words)
-        if admission.hospitals.get(name, found[name]) != found[name]:
-            raise IntegrityError(
-                f"--confirm {name}: the coordinator says {admission.hospitals[name]}, not what was read to "
-                "you: do not take part before you know who of the two is wrong"
-            )
-    return found
-
-
-def confirm(confirmed: Mapping[str, str], arguments: argparse.Namespace, identity: HospitalIdentity) -> None:
-    """Write confirmed hospitals into the policy's [trusted], and say so."""
-    if confirmed:
-        path = Path(arguments.policy or identity.folder / POLICY_FILE)
-        confirm_in(path, confirmed)
-        print(f"confirmed {', '.join(confirmed)}: written into [trusted] of {path}")
-
-
-def _asked(question: str) -> str:
-    print(question, end="", flush=True)
-    return sys.stdin.readline().strip().lower()
 
 
 def read_offer(path: Path) -> tuple[Terms, Admission | None]:

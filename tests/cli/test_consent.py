@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from builders import make_label_terms
 
-from clients.policy import Policy, confirm_in
+from clients.policy import Policy
 from clients.state_dir import default_state_dir
+from pate_fed.cli.consent import confirm_in
 from pate_fed.cli.demo import HOSPITALS
 from pate_fed.cli.terms import make_terms_of, open_pool
 from pate_fed.identity import Admission, Authority, make_request, read_request

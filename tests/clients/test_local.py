@@ -15,8 +15,8 @@ from clients.hospital import Hospital
 from clients.kinds.votes import VoteSide
 from clients.local import LocalSite, check_records, kind_of, local_site
 from clients.log import HospitalLog
-from clients.policy import confirm_in
 from clients.state_dir import LocalSettings
+from pate_fed.cli.consent import confirm_in
 from pate_fed.data import InputSpec, Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings

@@ -18,7 +18,8 @@ from builders import (
     vary,
 )
 
-from clients.policy import Policy, confirm_in, find_policy
+from clients.policy import Policy, find_policy
+from pate_fed.cli.consent import confirm_in
 from pate_fed.config.sections import Aggregation
 from pate_fed.errors import InputError
 from pate_fed.kinds.sums import SumTerms

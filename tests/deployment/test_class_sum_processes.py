@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sum_study import ASKED, STUDY, SumStudy
 
-from clients.policy import confirm_in
+from pate_fed.cli.consent import confirm_in
 from pate_fed.cli.demo import HOSPITALS, make_identities
 from pate_fed.identity import make_request, sum_fingerprint
 from pate_fed.privacy.ledger.report import verify_run

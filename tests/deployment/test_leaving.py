@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clients.policy import confirm_in
+from pate_fed.cli.consent import confirm_in
 from pate_fed.cli.main import main
 from pate_fed.cli.terms import make_terms_of
 from pate_fed.identity import Authority, HospitalIdentity, make_request

@@ -20,7 +20,7 @@ from flwr.app import Context, Message, RecordDict
 
 import clients.app
 from clients.log_check import check_log
-from clients.policy import confirm_in
+from pate_fed.cli.consent import confirm_in
 from pate_fed.cli.main import main
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
