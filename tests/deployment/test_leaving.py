@@ -94,7 +94,7 @@ def test_each_log_is_proven_and_a_hospital_may_leave_in_the_middle(
     assert not (folder / "run" / "private").exists()
 
     log = folder / "state-north" / "log.jsonl"
-    log.write_bytes(log.read_bytes().replace(b'"queries": 5', b'"queries": 4', 1))
+    log.write_bytes(log.read_bytes().replace(b'"rows": 5', b'"rows": 4', 1))
     assert main(["hospital", "log", str(folder / "state-north"), "--verify"]) == 6
     assert "NOT verified" in capsys.readouterr().out
     # A hospital that left does not connect again.
