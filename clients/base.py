@@ -262,6 +262,9 @@ class SummingHospital(BaseHospital, ABC):
                 reply = self._step_reply(machine, terms, request)
             except RefusedError as error:
                 self.log.note("refused", reason=f"{error.reason.name} in secure summation")
+                if error.reason is SumRefusal.CONFIRMED:
+                    self._objects((Refusal.POLICY_CONFIRMED, str(error)))
+                    return self.refuse(Refusal.POLICY_CONFIRMED)
                 reply = machine.refuse(error.reason)
             except _Declined as error:
                 return self.refuse(error.reason)

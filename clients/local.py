@@ -42,7 +42,9 @@ class LocalSite(Site):
     def policy(self) -> Policy | None:
         """The hospital's policy, read anew; without a file the default, and none of a simulated one."""
         given = self.settings.policy
-        return None if self.simulated and given is None else Policy.load(given)
+        if not self.simulated:
+            return Policy.load(given)
+        return None if given is None else Policy.load(given).rehearsed()
 
     def under(self, terms: Terms) -> LocalSite:
         """The same hospital in the study of these terms.

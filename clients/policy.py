@@ -9,7 +9,7 @@ hospital's own log.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from pate_fed.privacy.protection import (
     UNITS,
 )
 from pate_fed.protocol.messages import Refusal
-from pate_fed.secure_sum import Demands, read_fingerprint
+from pate_fed.secure_sum import Demands, read_fingerprint, threshold_for
 from pate_fed.structure import SettingError, check, from_plain, setting
 
 POLICY_FILE = "policy.toml"  # beside a hospital's keys it holds without being named
@@ -61,7 +61,8 @@ class Policy:
 
     What an ε means is the coordinator's choice, too: with the same noise it is another for other neighbours.
     `units` and `adjacencies` are those that a study may state it for. Where hospitals add the noise, ε must
-    reckon with `least_colluders` of them, or more, that tell the coordinator their own. No hospital sees
+    reckon with `least_colluders` of them, or more, that tell the coordinator their own; without that line,
+    with all that are not confirmed. No hospital sees
     where else its patients were: ε must hold for one at `least_hospitals_per_patient` hospitals.
 
     Queries are counted in a state directory, which is one study's: only the totals of ε bind all together.
@@ -75,8 +76,9 @@ class Policy:
     coordinator reads before it adds noise (how many of all records have a class and a feature); or "no".
 
     In a secure summation `least_hospitals` is also the smallest roster and sum. `every_signature` wants
-    all hospitals of a sum to sign who is in it. `trusted` are fingerprints by name, compared over the
-    telephone; where there are any, the roster may hold nobody else.
+    all hospitals of a sum to sign who is in it. `trusted` are the others' fingerprints, heard by telephone:
+    whoever is not among them may be the coordinator's invention. `least_confirmed` of them must be in a
+    roster, and no name among them with another key.
     """
 
     studies: tuple[str, ...] = setting((), help="names of studies, or digests of terms; none: any study")
@@ -122,10 +124,11 @@ class Policy:
     adjacencies: tuple[str, ...] = setting(
         (), choices=ADJACENCIES, help="what neighbours may differ in, for that ε; none: any"
     )
-    least_colluders: int = setting(
-        0,
+    least_colluders: int | None = setting(
+        None,
         low=0,
-        help="hospitals that tell the coordinator their own noise, with which ε must reckon at least",
+        help="hospitals that tell the coordinator their own noise, with which ε must reckon at least; none: "
+        "all that are not in [trusted]",
     )
     least_hospitals_per_patient: int = setting(
         1,
@@ -139,11 +142,16 @@ class Policy:
         help="class sums leave never, with this hospital's noise, or also without; so do kinds of others",
     )
     every_signature: bool = setting(False, help="all hospitals of a masked sum sign who is in it")
+    least_confirmed: int | None = setting(
+        None,
+        low=0,
+        help="hospitals of [trusted] that a masked sum must be over; none: as many as protect, 2 at least",
+    )
     trusted: Mapping[str, str] = setting(
         factory=dict,
         read=_fingerprints,
         allowed="a table of hospitals' names and fingerprints",
-        help="hospitals by name and fingerprint; with any, masked sums with these alone",
+        help="hospitals confirmed by telephone, name and fingerprint; `pate-fed hospital accept` adds them",
     )
 
     def __post_init__(self) -> None:
@@ -168,6 +176,14 @@ class Policy:
         """The policy of a simulated party that is rehearsed: it has no records at risk."""
         return cls(
             seeded_noise=True, plain_votes=True, uncapped=True, least_hospitals=1, class_sums=EXACT_SUMS
+        ).rehearsed()
+
+    def rehearsed(self) -> Policy:
+        """The same where all other hospitals are played, and nobody is there to be telephoned."""
+        if self.trusted:
+            return self
+        return replace(
+            self, least_confirmed=self.least_confirmed or 0, least_colluders=self.least_colluders or 0
         )
 
     def objection(self, terms: Terms) -> tuple[Refusal, str] | None:
@@ -175,7 +191,7 @@ class Policy:
         for reason, allowed, sentence in self._demands(terms):
             if not allowed:
                 return reason, sentence
-        return self._cost(terms)
+        return self._cost(terms) or self._unconfirmed(terms)
 
     def refuses_code(self, terms: Terms) -> tuple[Refusal, str] | None:
         """Why code that would run beside the records is not listed, with a sentence; None where all is."""
@@ -205,8 +221,15 @@ class Policy:
             least_parties=max(LEAST_PARTIES, self.least_hospitals),
             least_voters=max(terms.least_clients, self.least_hospitals),
             every_signature=self.every_signature,
-            trusted=self.trusted or None,
+            trusted=self.trusted,
+            least_confirmed=self.least_confirmed,
+            most_strangers=terms.colluders if terms.adds_noise and self.least_colluders is None else None,
         )
+
+    def must_confirm(self, terms: Terms) -> int:
+        """How many of the other hospitals must be confirmed before anything leaves masked."""
+        least = max(threshold_for(terms.num_clients), terms.least_clients)
+        return self.demands(terms).confirmed_of(terms.num_clients, least) if terms.secure_sum else 0
 
     def _demands(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
         """What is asked of a study, its method and its ε, each with whether it holds and what would help."""
@@ -313,6 +336,21 @@ class Policy:
             ),
         ]
 
+    def _unconfirmed(self, terms: Terms) -> tuple[Refusal, str] | None:
+        """What to do where too few of the other hospitals are confirmed; last, as it takes telephones."""
+        needed, others = self.must_confirm(terms), terms.num_clients - 1
+        if len(self.trusted) >= needed:
+            return None
+        lines = [] if self.least_confirmed == 0 else ["least_confirmed = 0"]
+        if terms.adds_noise and self.least_colluders is None:
+            lines.append(f"least_colluders = {terms.colluders}")
+        sentence = (
+            f"{needed} of the other {others} must be confirmed, {len(self.trusted)} are, and the rest may be "
+            "invented: ask them for their words by telephone, and give the admission again to `pate-fed "
+            f"hospital accept --confirm NAME=WORDS`; {' and '.join(lines)} in {POLICY_FILE} would do without"
+        )
+        return Refusal.POLICY_CONFIRMED, sentence
+
     def _demands_on_meaning(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
         """What is asked of the ε that a study states: for whom, between which neighbours, despite whom."""
         stated, found = terms.privacy, []
@@ -332,11 +370,12 @@ class Policy:
         )
         found.append((Refusal.POLICY_PATIENT, most >= least, sentence))
         some = terms.secrecy.colluders  # None: the coordinator adds all noise
+        wanted = self.least_colluders or 0  # None: who is confirmed is counted
         sentence = (
-            f"secrecy.colluders is {some}, the policy wants {self.least_colluders} at least; the line "
+            f"secrecy.colluders is {some}, the policy wants {wanted} at least; the line "
             f"least_colluders = {some} in {POLICY_FILE} would allow it"
         )
-        enough = some is None or some >= self.least_colluders
+        enough = some is None or some >= wanted
         return [*found, (Refusal.POLICY_COLLUDERS, enough, sentence)]
 
     def _cost(self, terms: Terms) -> tuple[Refusal, str] | None:

@@ -107,6 +107,8 @@ class HospitalProcess:
 
             old = " (found here)" if self._found_here else ""
             self._print(f"{self._name}: what it answered is kept in {self._state}{old}")
+            if self._arguments.data.startswith(PART):
+                self._print(f"{self._name}: a rehearsal: all hospitals are played, and none is confirmed")
             self._print(f"{self._name}: connecting to {self._address}")
             connection = Connection(self._start_node, report=self._print, wait_s=self._arguments.wait)
             try:

@@ -115,7 +115,7 @@ class Site(BaseSite):
         if self.settings is None:
             return None
         given = self.settings.policy
-        return Policy.of_simulated() if given is None else Policy.load(given)
+        return Policy.of_simulated() if given is None else Policy.load(given).rehearsed()
 
     @property
     def device(self) -> str:

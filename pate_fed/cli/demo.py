@@ -211,8 +211,10 @@ def demo_in(folder: Path) -> Demo:
 def make_identities(folder: Path, *, policy: str = "") -> None:
     """Make and admit everyone's keys, as `study init`, `hospital request`, `study admit` and `accept` do.
 
-    Every hospital gets the same `policy`, or none of its own.
+    Every hospital gets the same `policy`, and has confirmed the others.
     """
+    from clients.policy import POLICY_FILE
+    from pate_fed.cli.consent import confirm_in
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.identity import Authority, HospitalIdentity, make_request
     from pate_fed.runtime.addresses import free_port
@@ -220,13 +222,14 @@ def make_identities(folder: Path, *, policy: str = "") -> None:
     address = f"127.0.0.1:{free_port()}"
     terms = make_terms_of(folder / "study.toml")
     authority = Authority.init(folder / "authority", address=address, terms=terms, days=90)
-    for name in HOSPITALS:
-        own = folder / f"identity-{name}"
-        admission = authority.admit(make_request(own, name), days=90)
-        admission.write(own / f"{name}.admission")
-        HospitalIdentity.accept(own, own / f"{name}.admission", expected=authority.fingerprint)
-        if policy:
-            write_result(own / "policy.toml", policy.encode())
+    requests = [make_request(folder / f"identity-{name}", name) for name in HOSPITALS]
+    for admission in authority.admit_all(requests, days=90):
+        own = folder / f"identity-{admission.hospital}"
+        path = own / f"{admission.hospital}.admission"
+        admission.write(path)
+        HospitalIdentity.accept(own, path, expected=authority.words)
+        write_result(own / POLICY_FILE, policy.encode())
+        confirm_in(own / POLICY_FILE, admission.hospitals)
 
 
 def run_demo(demo: Demo) -> int:

@@ -267,6 +267,7 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
         add_option(action, "--data PATH", _DATA, required=True)
         add_option(action, "--pool PATH", pool)
         add_option(action, "--decimal", DECIMAL, choices=("point", "comma"))
+    for action in (rehearse, accept, join):
         add_option(action, "--policy FILE", "its policy.toml (default: the one beside its keys)")
 
 
@@ -318,23 +319,26 @@ def _add_admission(action: argparse.ArgumentParser) -> None:
     action.add_argument("admission", metavar="NAME.admission", help="what the coordinator sent")
     add_option(
         action,
-        "--fingerprint HEX",
+        "--fingerprint WORDS",
         "the authority's, as the coordinator told it another way; another one is refused",
+    )
+    add_option(
+        action,
+        "--confirm NAME=WORDS",
+        "another hospital's fingerprint, as it read it out by telephone; repeat it for each",
+        action="append",
     )
     add_option(action, "--yes", "accept without being asked, as scripts do; recorded as such")
 
 
 def _hospital_request(arguments: argparse.Namespace) -> int:
     from pate_fed.identity import make_request, sum_fingerprint
-    from pate_fed.identity.certificates import spoken
-    from pate_fed.identity.keys import read_request
 
     folder = Path(arguments.dir)
     path = make_request(folder, arguments.name)
     print(f"made this hospital's keys, which stay here (mode 0600), and the request {path}")
-    print("send the request to the coordinator; its fingerprint, to compare by telephone:")
-    print(f"  {spoken(read_request(path).fingerprint)}")
-    print("fingerprint for [trusted] in other hospitals' policy.toml, to tell them by telephone:")
+    print("send the request to the coordinator; this hospital's fingerprint, to read out to it and to each")
+    print("other hospital by telephone:")
     print(f"  {sum_fingerprint(folder)}")
     print(f"with the admission that comes back: pate-fed hospital join FILE --dir {folder} --data RECORDS")
     return 0
@@ -347,7 +351,7 @@ def _hospital_terms(arguments: argparse.Namespace) -> int:
 
 
 def _hospital_accept(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.terms import accept
+    from pate_fed.cli.consent import accept
 
     return accept(arguments)
 

@@ -407,6 +407,6 @@ def make_keys(arguments: argparse.Namespace) -> int:
         Path(arguments.init), address=arguments.address, terms=terms.to_json(), days=_KEY_DAYS
     )
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {_KEY_DAYS} days")
-    print(f"authority's fingerprint (tell every hospital another way): {made.fingerprint}")
+    print(f"authority's fingerprint (tell every hospital another way): {made.words}")
     print(f"admit each hospital with pate-fed study admit, then: the same command, --tls-dir {made.folder}")
     return 0

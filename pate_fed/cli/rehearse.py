@@ -26,12 +26,13 @@ from clients.local import POOL_FILE, LocalSite, check_records, kind_of
 from clients.log import HospitalLog
 from clients.policy import Policy, find_policy
 from clients.state_dir import LocalSettings
+from pate_fed.cli.consent import ask_consent, confirm, read_confirmed
 from pate_fed.cli.doctor.command import show_findings
 from pate_fed.cli.doctor.hospital import HospitalSide
 from pate_fed.cli.doctor.machine import PROBLEM, Finding, machine_findings
 from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
 from pate_fed.cli.parser import print_lines
-from pate_fed.cli.terms import ask_consent, open_pool, read_offer
+from pate_fed.cli.terms import open_pool, read_offer
 from pate_fed.client import main as run_client
 from pate_fed.config.study import Study
 from pate_fed.data import Rows, split_by_patient
@@ -335,10 +336,11 @@ def join(arguments: argparse.Namespace) -> int:
     _check_files(arguments)
     before = consent_to(folder, terms=admission.terms_digest, authority=admission.fingerprint)
     if before is None:
-        made = ask_consent(identity, yes=arguments.yes, fingerprint_given=arguments.fingerprint is not None)
+        made = ask_consent(identity, arguments)
         print(f"accepted by {made.user}, recorded in {folder / CONSENT_FILE}")
     else:
         print(f"accepted on {printable(before.time)} by {printable(before.user)}: not asked again")
+        confirm(read_confirmed(arguments.confirm, admission), arguments, identity)
     identity.take()
     options = {
         "--data": arguments.data,
@@ -366,7 +368,9 @@ def _check_files(arguments: argparse.Namespace) -> None:
     Raises:
         InputError: a file that an option names is not there, or cannot be reached.
     """
-    given = (("--data", arguments.data), ("--pool", arguments.pool), ("--policy", arguments.policy))
+    given = [("--data", arguments.data), ("--pool", arguments.pool)]
+    if not arguments.confirm:  # else it is written
+        given.append(("--policy", arguments.policy))
     for option, path in given:
         if path is not None:
             check_there(Path(path), option=option)

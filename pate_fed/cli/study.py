@@ -244,9 +244,9 @@ def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(init, "--address HOST:PORT", "where hospitals will connect to", required=True)
     add_option(init, "--days N", "until the certificates expire", type=_days, default=365)
     init.set_defaults(run=_study_init)
-    admit = add_command(actions, "admit", "sign a hospital's request")
-    admit.add_argument("request", metavar="NAME.req", help="what the hospital sent")
-    add_option(admit, "--out FILE", "where its admission is written (default NAME.admission)")
+    admit = add_command(actions, "admit", "sign hospitals' requests; each admission names all the others")
+    admit.add_argument("requests", metavar="NAME.req", nargs="+", help="what a hospital sent")
+    add_option(admit, "--out FILE", "where one admission is written (default NAME.admission)")
     add_option(admit, "--days N", "until its certificate expires", type=_days, default=365)
     admit.set_defaults(run=_study_admit)
     revoke = add_command(actions, "revoke", "shut a hospital out, also of a running study")
@@ -281,7 +281,6 @@ def _study_init(arguments: argparse.Namespace) -> int:
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.config.study import read_study
     from pate_fed.identity import Authority
-    from pate_fed.identity.certificates import spoken
     from pate_fed.kinds.terms import Terms
     from pate_fed.runtime.addresses import split_address
 
@@ -293,30 +292,33 @@ def _study_init(arguments: argparse.Namespace) -> int:
     if reason := read_study(Path(arguments.config), num_hospitals=arguments.num_clients).resolve().reason:
         print(reason)
     print("the authority's fingerprint, to tell every hospital by telephone:")
-    print(f"  {spoken(made.fingerprint)}")
-    refused = Policy().objection(Terms.from_json(terms))
+    print(f"  {made.words}")
+    refused = Policy(least_confirmed=0, least_colluders=0).objection(Terms.from_json(terms))
     if refused is not None:
         print(f"warning: a hospital without a policy.toml will not take part: {refused[0].value}")
     public = made.ledger_key().public_key().public_bytes_raw().hex()
     print(f"the ledger will be signed; verify it with: pate-fed ledger verify RUN_DIR --public-key {public}")
-    print(f"for each request that comes: pate-fed study admit NAME.req --dir {made.folder}")
+    print(f"once all requests are there: pate-fed study admit *.req --dir {made.folder}")
     return 0
 
 
 def _study_admit(arguments: argparse.Namespace) -> int:
     from pate_fed.identity import Authority, read_request
-    from pate_fed.identity.certificates import spoken
 
-    admission = Authority(Path(arguments.dir)).admit(Path(arguments.request), days=arguments.days)
-    asked = read_request(Path(arguments.request))
-    out = Path(arguments.out or f"{admission.hospital}.admission")
-    admission.write(out)
-    print(f"admitted {admission.hospital} for {arguments.days} days and wrote {out}; nothing in it is secret")
-    print(f"compare both fingerprints with {admission.hospital} by telephone, then send it that file")
-    print("the request's (the hospital was shown it when it made its keys)")
-    print(f"  {spoken(asked.fingerprint)}")
-    print("the authority's (the hospital sees it before it accepts)")
-    print(f"  {spoken(admission.fingerprint)}")
+    authority = Authority(Path(arguments.dir))
+    requests = [read_request(Path(path)) for path in arguments.requests]
+    if arguments.out is not None and len(requests) > 1:
+        raise InputError(f"--out {arguments.out}: is for one request; without it each has its own file")
+    for admission, asked in zip(
+        authority.admit_all(map(Path, arguments.requests), days=arguments.days), requests, strict=True
+    ):
+        out = Path(arguments.out or f"{admission.hospital}.admission")
+        admission.write(out)
+        print(f"admitted {asked.name} for {arguments.days} days and wrote {out}; nothing in it is secret")
+        print("compare its fingerprint with it by telephone, then send it that file")
+        print(f"  {asked.fingerprint}")
+    print("the authority's, which each hospital sees before it accepts")
+    print(f"  {authority.words}")
     return 0
 
 

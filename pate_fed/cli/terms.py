@@ -1,15 +1,14 @@
-"""Terms at the command line: made from a study.toml, a page about them, the pool beside it, and consent."""
+"""Terms at the command line: made from a study.toml, a page about them, and the pool beside it."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
-import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.local import POOL_FILE, kind_of
+from clients.policy import Policy, find_policy
 from clients.state_dir import find_state_dir
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
@@ -24,9 +24,8 @@ from pate_fed.data import Schema, pool_digest, read_pool
 from pate_fed.disk import read_file
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
-from pate_fed.identity import Admission, HospitalIdentity
-from pate_fed.identity.admission import ADMISSION_FILE, CONSENT_FILE, Consent, record_consent
-from pate_fed.identity.certificates import spoken
+from pate_fed.identity import Admission
+from pate_fed.identity.admission import ADMISSION_FILE
 from pate_fed.kinds.make import make_terms
 from pate_fed.kinds.terms import Terms, require_meaningful, worst_epsilon
 from pate_fed.privacy.protection import PATIENT_UNIT, to_a_patient
@@ -108,10 +107,11 @@ def make_page(
     *,
     admission: Admission | None = None,
     preview: str | None = None,
+    policy: Policy = Policy(),  # noqa: B008  # frozen
 ) -> TermsPage:
     """The page of a study's terms; `admission` is what carried them, with its signature checked before.
 
-    `preview` shows the public pool, where a copy of it is there.
+    `preview` shows the public pool, where a copy of it is there. `policy` says who is confirmed.
 
     Raises:
         InputError: terms that no study has.
@@ -122,7 +122,7 @@ def make_page(
         asks += [
             ("hospital", admission.hospital),
             ("coordinator", f"at {admission.address}"),
-            ("authority", _in_two_lines(admission.fingerprint)),
+            ("authority", f"Its fingerprint, to compare by telephone:\n{admission.words}"),
         ]
     signed = "Signed by the authority." if admission is not None else "Not signed: a file of terms alone."
     asks.append(("terms", f"{signed} Their SHA-256:\n{terms.digest}"))
@@ -135,6 +135,9 @@ def make_page(
         ("SHA-256", terms.pool_digest),
         ("preview", pool),
     ]
+    others = []
+    if admission is not None:
+        others.append(("the other hospitals", tuple(_others(terms, admission, policy))))
     return TermsPage(
         title=f"The study {terms.study or 'without a name'}: what you would agree to",
         sections=(
@@ -143,6 +146,7 @@ def make_page(
             ("what it asks about", tuple(inputs)),
             ("teachers", words.trains),
             ("what leaves the house", words.leaves),
+            *others,
             ("who sees it", words.sees),
             ("what it can cost", _cost(terms)),
             ("its limits", words.limits),
@@ -151,10 +155,35 @@ def make_page(
     )
 
 
-def _in_two_lines(fingerprint: str) -> str:
-    half = len(fingerprint) // 2
-    shown = f"{spoken(fingerprint[:half])}-\n{spoken(fingerprint[half:])}"
-    return f"Its fingerprint, to compare by telephone:\n{shown}"
+def _others(terms: Terms, admission: Admission, policy: Policy) -> Iterator[tuple[str, str]]:
+    """Who else takes part, as the coordinator says, who of them is confirmed, and what that protects."""
+    others = terms.num_clients - 1
+    for name, words in admission.hospitals.items():
+        heard = policy.trusted.get(name)
+        state = "not confirmed" if heard is None else "confirmed" if heard == words else "ANOTHER KEY"
+        yield name, f"{words}\n{state}"
+    if len(admission.hospitals) < others:
+        more = counted(others - len(admission.hospitals), "hospital")
+        yield "later", f"{more} more, not admitted when this admission was made."
+    if terms.secure_sum:
+        said = {**policy.trusted, **admission.hospitals, admission.hospital: ""}
+        confirmed = sum(said[name] == words for name, words in policy.trusted.items())
+        needed = policy.must_confirm(terms)
+        text = f"{needed} of {others} must be confirmed before anything leaves masked; {confirmed} are."
+        yield "to confirm", f"{text} Who is not may be the coordinator's invention: --confirm NAME=WORDS."
+        if terms.adds_noise:
+            known, own = _with_confirmed(terms, min(confirmed, others)), "all who are not tell it their noise"
+            yield "coordinator", f"If {own}: {_bound(known, terms.delta, 'no bound')}"
+
+
+def _with_confirmed(terms: Terms, confirmed: int) -> float | None:
+    """ε against the coordinator on the noise of this hospital and so many confirmed ones; None: no bound."""
+    strangers = terms.num_clients - 1 - confirmed
+    told = min(max(terms.colluders, strangers), terms.least_clients - 1)
+    try:
+        return worst_epsilon(replace(terms, secrecy=replace(terms.secrecy, colluders=told)))[1]
+    except InputError:  # so little noise is left that no bound is known
+        return None
 
 
 _NOT_LINKED = (
@@ -339,15 +368,16 @@ def _tile(image: NDArray[np.float64]) -> list[str]:
     return ["".join(_SHADES[place] for place in line) for line in shade]
 
 
-# `pate-fed hospital terms` and `accept`: a study in words, and a recorded yes to it.
+# `pate-fed hospital terms`: a study in words.
 
 
 def show_terms(arguments: argparse.Namespace) -> int:
     """Print a study's terms in words, or as JSON."""
     terms, admission = read_offer(Path(arguments.offer))
     pool = _own_pool(terms, admission) if arguments.pool is None else Path(arguments.pool)
-    shown = None if pool is None else preview(pool, terms)
-    page = make_page(terms, admission=admission, preview=shown)
+    shown, offer = None if pool is None else preview(pool, terms), Path(arguments.offer)
+    policy = Policy.load(find_policy(None, str(offer if offer.is_dir() else offer.parent)))
+    page = make_page(terms, admission=admission, preview=shown, policy=policy)
     if arguments.format == "json":
         print(json.dumps(page.values, indent=1))
     else:
@@ -363,52 +393,6 @@ def _own_pool(terms: Terms, admission: Admission | None) -> Path | None:
         found = find_state_dir(None, admission.hospital, terms, admission.fingerprint) / POOL_FILE
         return found if found.is_file() else None
     return None
-
-
-def accept(arguments: argparse.Namespace) -> int:
-    """Show the terms, ask for a yes, record it, and take the admission."""
-    folder = Path(arguments.dir)
-    identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
-    made = ask_consent(identity, yes=arguments.yes, fingerprint_given=arguments.fingerprint is not None)
-    identity.take()
-    admission = identity.admission
-    print(f"accepted by {made.user}, recorded in {folder / CONSENT_FILE}")
-    print(f"{admission.hospital} may connect to {printable(admission.address)}")
-    return 0
-
-
-def ask_consent(identity: HospitalIdentity, *, yes: bool, fingerprint_given: bool) -> Consent:
-    """Show an admission's terms and record a yes to them.
-
-    Raises:
-        InputError: the answer is no, or nobody can be asked here.
-    """
-    admission = identity.admission
-    terms = admission.study_terms
-    print("\n".join(make_page(terms, admission=admission).lines()), end="\n\n", flush=True)
-    if not yes and not sys.stdin.isatty():
-        raise InputError(
-            "not accepted: without a terminal nobody can be asked; read the terms above, then give --yes"
-        )
-    if not fingerprint_given:
-        print("compare the authority's fingerprint above with the coordinator's, by telephone, first")
-    answer = "--yes" if yes else "asked at the terminal"
-    if not yes and _asked(f"Type yes to accept these terms for {admission.hospital}: ") != "yes":
-        raise InputError("not accepted: nothing was changed, and nobody was told")
-    return record_consent(
-        identity.folder,
-        hospital=admission.hospital,
-        study=terms.study,
-        terms=terms.digest,
-        authority=admission.fingerprint,
-        fingerprint_given=fingerprint_given,
-        answer=answer,
-    )
-
-
-def _asked(question: str) -> str:
-    print(question, end="", flush=True)
-    return sys.stdin.readline().strip().lower()
 
 
 def read_offer(path: Path) -> tuple[Terms, Admission | None]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pwd
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,14 +20,13 @@ from pate_fed.identity.certificates import (
     load_certificate,
     name_of,
     read_certificate,
-    read_spoken,
     require_issued,
     require_valid,
-    spoken,
     sum_identity_of,
 )
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, is_signed, load_key, load_sum_key
 from pate_fed.kinds.terms import Terms
+from pate_fed.secure_sum import read_fingerprint, spoken
 from pate_fed.structure import to_plain
 
 ADMISSION_FILE = "admission.json"
@@ -49,7 +49,8 @@ class Admission:
 
     `certificate` and `authority` are PEM, `terms` the study's canonical JSON, signed by the authority; so is
     `ledger_key`, hex, with which the coordinator signs its ledger and receipts. Admissions of earlier
-    releases name none.
+    releases name none. `hospitals` are the others that were admitted by then, with their fingerprints: what
+    the coordinator says of them, for each hospital to confirm by telephone.
     """
 
     hospital: str
@@ -60,6 +61,7 @@ class Admission:
     signature: str
     ledger_key: str = ""
     ledger_signature: str = ""
+    hospitals: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """Write the file.
@@ -80,8 +82,13 @@ class Admission:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the authority's certificate, hex: to compare over the telephone."""
+        """SHA-256 of the authority's certificate, hex; its `words` are for the telephone."""
         return fingerprint(read_certificate(self.authority.encode(), "the admission"))
+
+    @property
+    def words(self) -> str:
+        """The authority's fingerprint, to compare by telephone."""
+        return spoken(bytes.fromhex(self.fingerprint))
 
     @property
     def study_terms(self) -> Terms:
@@ -137,11 +144,11 @@ class HospitalIdentity:
     def accept(cls, folder: Path, admission: Path, *, expected: str | None = None) -> HospitalIdentity:
         """Take an admission into the folder of the key that it is for.
 
-        `expected` is the authority's fingerprint as the coordinator told it another way.
+        `expected` is the authority's fingerprint, in words, as the coordinator told it another way.
 
         Raises:
-            InputError: another hospital's admission, or another authority's fingerprint.
-            IntegrityError: the admission's parts do not belong together.
+            InputError: another hospital's admission, or no fingerprint.
+            IntegrityError: the admission's parts do not belong together, or another authority's.
         """
         identity = cls.offered(folder, admission, expected=expected)
         identity.take()
@@ -160,9 +167,9 @@ class HospitalIdentity:
             raise InputError(
                 f"{folder}: holds no {KEY_FILE}; give the folder that `pate-fed hospital request` made it in"
             )
-        if expected is not None and read_spoken(expected) != given.fingerprint:
+        if expected is not None and read_fingerprint(expected) != given.words:
             raise IntegrityError(
-                f"{admission}: the authority's fingerprint is {spoken(given.fingerprint)}, not the expected "
+                f"{admission}: the authority's fingerprint is {given.words}, not the expected "
                 "one: do not join, call the coordinator"
             )
         identity = cls(folder, given)

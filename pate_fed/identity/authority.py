@@ -8,7 +8,7 @@ other.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from pate_fed.identity.certificates import (
     require_issued,
     require_valid,
     self_signed,
+    sum_identity_of,
     to_pem,
 )
 from pate_fed.identity.keys import (
@@ -42,6 +43,8 @@ from pate_fed.identity.keys import (
     write_new_private,
 )
 from pate_fed.kinds.terms import Terms
+from pate_fed.secure_sum import fingerprint as fingerprint_of
+from pate_fed.secure_sum import spoken
 from pate_fed.structure import to_plain
 
 _LOCAL = ("localhost", "127.0.0.1")
@@ -122,17 +125,38 @@ class Authority:
         return read_json(SignedStudy, self.folder / "study.json", what="a study of `pate-fed study init`")
 
     def admit(self, request: Path, *, days: int) -> Admission:
-        """Sign a hospital's request, and return the admission that goes back to it.
+        """Sign a hospital's request, and return the admission that goes back to it (`admit_all`)."""
+        [made] = self.admit_all([request], days=days)
+        return made
+
+    def admit_all(self, requests: Iterable[Path], *, days: int) -> list[Admission]:
+        """Sign hospitals' requests, and return the admissions that go back; each names all who are admitted.
 
         Raises:
             InputError: no request, a hospital of that name with another key, or a clock that was set back.
-            IntegrityError: the request was changed on its way.
+            IntegrityError: a request was changed on its way.
         """
-        asked = read_request(request)
+        asked = [read_request(path) for path in requests]
         with hold(self.folder, what="the study's keys in"):
-            return self._admit(asked, days=days)
+            certificates = [self._admit(each, days=days) for each in asked]
+            known = {name: fingerprint_of(sum_identity_of(held)) for name, held in self.admitted()}
+        study, authority = self.study, to_pem(self.certificate).decode()
+        return [
+            Admission(
+                hospital=each.name,
+                certificate=to_pem(certificate).decode(),
+                authority=authority,
+                address=study.address,
+                terms=study.terms,
+                signature=study.signature,
+                ledger_key=study.ledger_key,
+                ledger_signature=study.ledger_signature,
+                hospitals={name: words for name, words in known.items() if name != each.name},
+            )
+            for each, certificate in zip(asked, certificates, strict=True)
+        ]
 
-    def _admit(self, asked: AdmissionRequest, *, days: int) -> Admission:
+    def _admit(self, asked: AdmissionRequest, *, days: int) -> Certificate:
         name = asked.name
         held = self.folder / "hospitals" / f"{name}.crt"
         if held.exists() and load_certificate(held).public_key() != asked.public:
@@ -151,17 +175,7 @@ class Authority:
             raise InputError(f"{name}: what was revoked is of a later time; is this machine's clock right?")
         held.parent.mkdir(exist_ok=True)
         write_result(held, to_pem(certificate), public=True)
-        study = self.study
-        return Admission(
-            hospital=name,
-            certificate=to_pem(certificate).decode(),
-            authority=to_pem(self.certificate).decode(),
-            address=study.address,
-            terms=study.terms,
-            signature=study.signature,
-            ledger_key=study.ledger_key,
-            ledger_signature=study.ledger_signature,
-        )
+        return certificate
 
     def revoke(self, name: str) -> None:
         """Shut one hospital out, also of a study that is running.
@@ -256,8 +270,13 @@ class Authority:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the authority's certificate, hex."""
+        """SHA-256 of the authority's certificate, hex; its `words` are for the telephone."""
         return fingerprint(self.certificate)
+
+    @property
+    def words(self) -> str:
+        """The authority's fingerprint, to tell by telephone."""
+        return spoken(bytes.fromhex(self.fingerprint))
 
     def ledger_key(self) -> Ed25519PrivateKey:
         """The key that signs every row of the coordinator's ledger.

@@ -98,18 +98,8 @@ def to_pem(certificate: Certificate) -> bytes:
 
 
 def fingerprint(certificate: Certificate) -> str:
-    """SHA-256 of the certificate, hex: to compare over the telephone."""
+    """SHA-256 of the certificate, hex."""
     return certificate.fingerprint(hashes.SHA256()).hex()
-
-
-def spoken(fingerprint: str) -> str:
-    """A fingerprint in groups of four digits, for a telephone; one word, for a command line."""
-    return "-".join(fingerprint[place : place + 4] for place in range(0, len(fingerprint), 4))
-
-
-def read_spoken(text: str) -> str:
-    """The fingerprint in a text with or without groups."""
-    return text.translate({ord(mark): None for mark in ":- "}).lower()
 
 
 def name_of(certificate: Certificate) -> str:

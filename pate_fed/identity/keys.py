@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pate_fed.disk import read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import Identity, fingerprint
+from pate_fed.secure_sum.keys import verify
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS, to_plain
 
 KEY_FILE = "hospital.key"
@@ -26,7 +26,10 @@ _PURPOSE = b"pate_fed/v1 request to be admitted\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRequest:
-    """A hospital's request to be admitted: its name and two public keys, the second for secure sums."""
+    """A hospital's request to be admitted: its name and two public keys, the second for secure sums.
+
+    Both keys signed it, so that the second one's fingerprint tells whose the first is, too.
+    """
 
     name: str
     public: ec.EllipticCurvePublicKey
@@ -34,24 +37,19 @@ class AdmissionRequest:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the first key, hex, which signed the request: to compare over the telephone."""
-        return key_fingerprint(self.public)
-
-
-def key_fingerprint(public: ec.EllipticCurvePublicKey) -> str:
-    """SHA-256 of a public key (SubjectPublicKeyInfo in DER), hex."""
-    encoded = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return hashlib.sha256(encoded).hexdigest()
+        """The hospital's, in words: for the coordinator and all other hospitals, by telephone."""
+        return fingerprint(self.sum_identity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RequestFile:
-    """A request as it is written: the key in PEM, the secure-sum key and the signature in hex."""
+    """A request as it is written: the key in PEM, the secure-sum key and both signatures in hex."""
 
     hospital: str
     public_key: str
     sum_identity: str
     signature: str
+    sum_signature: str
 
 
 def check_name(name: str) -> str:
@@ -130,7 +128,7 @@ def load_sum_key(path: Path) -> Identity:
 
 
 def sum_fingerprint(folder: Path) -> str:
-    """Fingerprint of the secure-sum key in a folder, which other hospitals compare and list as trusted.
+    """A hospital's fingerprint, of the secure-sum key in a folder: others hear it by telephone.
 
     Raises:
         InputError: there is no such key, or others can read it.
@@ -171,41 +169,39 @@ def make_request(folder: Path, name: str) -> Path:
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    signature = key.sign(_signed(name, public, sums.public), ec.ECDSA(hashes.SHA384()))
+    signed = _signed(name, public, sums.public)
     path = folder / f"{name}.req"
     request = _RequestFile(
         hospital=name,
         public_key=public.decode(),
         sum_identity=sums.public.hex(),
-        signature=signature.hex(),
+        signature=sign(key, signed),
+        sum_signature=sums.sign(signed).hex(),
     )
     write_result(path, json.dumps(to_plain(request), indent=1).encode(), public=True)
     return path
 
 
 def read_request(path: Path) -> AdmissionRequest:
-    """The request in a file, whose sender has shown to hold the key.
+    """The request in a file, whose sender has shown to hold both keys.
 
     Raises:
         InputError: the file cannot be read, or is no request.
-        IntegrityError: its signature is not its key's.
+        IntegrityError: a signature is not its key's.
     """
     meant = "a request of `pate-fed hospital request`"
     given = read_json(_RequestFile, path, what=meant)
     name, public = given.hospital, given.public_key.encode()
     try:
-        signature, sums = bytes.fromhex(given.signature), bytes.fromhex(given.sum_identity)
+        sums, sum_signature = bytes.fromhex(given.sum_identity), bytes.fromhex(given.sum_signature)
         key = serialization.load_pem_public_key(public)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise InputError(f"{path}: not {meant}") from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
         raise InputError(f"{path}: not {meant}")
-    try:
-        key.verify(signature, _signed(name, public, sums), ec.ECDSA(hashes.SHA384()))
-    except InvalidSignature as error:
-        raise IntegrityError(
-            f"{path}: the request was changed on its way: its signature is not its key's"
-        ) from error
+    signed = _signed(name, public, sums)
+    if not is_signed(key, given.signature, signed) or not verify(sums, sum_signature, signed):
+        raise IntegrityError(f"{path}: the request was changed on its way: a signature is not its key's")
     return AdmissionRequest(name=check_name(name), public=key, sum_identity=sums)
 
 

@@ -57,6 +57,9 @@ class Refusal(Enum):
     POLICY_SECURE_SUM = (
         "refused by the hospital's policy: votes would be seen without masks; --secure-sum masks them"
     )
+    POLICY_CONFIRMED = (
+        "refused by the hospital's policy: too few of the other hospitals are confirmed at it by telephone"
+    )
     POLICY_SUMS = "refused by the hospital's policy: class sums do not leave it"
     POLICY_EXACT_SUMS = (
         "refused by the hospital's policy: class sums would be read without noise; --noise-at hospitals adds "

@@ -20,11 +20,11 @@ from pate_fed.secure_sum.batch import SumBatch
 from pate_fed.secure_sum.coordinator import CoordinatorSum
 from pate_fed.secure_sum.dealing import PlayedSeats
 from pate_fed.secure_sum.hospital import HospitalSum
-from pate_fed.secure_sum.keys import Identity, fingerprint, read_fingerprint
+from pate_fed.secure_sum.keys import Identity, fingerprint, read_fingerprint, spoken
 from pate_fed.secure_sum.masks import SumRange, add_noise_share
 from pate_fed.secure_sum.messages import read_reply, read_request
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
-from pate_fed.secure_sum.roster import Demands, threshold_for
+from pate_fed.secure_sum.roster import Demands, confirmed_for, threshold_for
 from pate_fed.secure_sum.store import PlayedStore, SumStore
 
 __all__ = [
@@ -40,9 +40,11 @@ __all__ = [
     "SumRefusal",
     "SumStore",
     "add_noise_share",
+    "confirmed_for",
     "fingerprint",
     "read_fingerprint",
     "read_reply",
     "read_request",
+    "spoken",
     "threshold_for",
 ]

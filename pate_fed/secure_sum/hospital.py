@@ -60,7 +60,7 @@ from pate_fed.secure_sum.messages import (
     sharing_view,
 )
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
-from pate_fed.secure_sum.roster import Demands, check_demands, check_roster
+from pate_fed.secure_sum.roster import Demands, check_demands, check_roster, enough_confirmed
 from pate_fed.secure_sum.state import (
     BatchProgress,
     Stage,
@@ -480,10 +480,12 @@ class HospitalSum:
         sizes = len(request.sealed), len(request.commitments), len(request.dealt)
         return sizes == (SEALED_BYTES * count, PAIR_BYTES * count, KEY_BYTES * count)
 
-    @staticmethod
-    def _is_quorum(seat: dealing.Seat, chosen: Positions, *, among: Positions) -> bool:
-        enough = len(chosen) >= seat.members.threshold
-        return enough and bool(np.isin(chosen, among).all()) and seat.position in chosen
+    def _is_quorum(self, seat: dealing.Seat, chosen: Positions, *, among: Positions) -> bool:
+        if len(chosen) < seat.members.threshold or seat.position not in chosen:
+            return False
+        if not np.isin(chosen, among).all():
+            return False
+        return enough_confirmed(seat.members, self.enrolment.party, self._demands, chosen.tolist())
 
     def _is_signed(self, seat: dealing.Seat, progress: BatchProgress, request: UnmaskRequest) -> bool:
         needed = len(progress.survivors) if self._demands.every_signature else seat.members.threshold

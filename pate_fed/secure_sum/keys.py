@@ -9,6 +9,7 @@ key serves one use in one direction, so an all-zero nonce is used once with it.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping
@@ -322,21 +323,42 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 
 @lru_cache(maxsize=8192)
 def fingerprint(public: bytes) -> str:
-    """A public key as people compare it over the telephone: 16 groups of 4 hexadecimal digits."""
-    text = hashlib.sha256(public).hexdigest()
-    return " ".join(text[at : at + 4] for at in range(0, len(text), 4))
+    """A public key as people compare it over the telephone: `spoken` of its SHA-256."""
+    return spoken(hashlib.sha256(public).digest())
+
+
+_CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
+_WORDS = 5
+_WORD = re.compile(f"[{_CONSONANTS}][{_VOWELS}]" * 2 + f"[{_CONSONANTS}]")
+
+
+def spoken(digest: bytes) -> str:
+    """The first 80 bits of a digest in five words that can be read out, 16 bits each.
+
+    The words are proquints (arXiv 0901.4016). To meet one by chance takes 2^80 keys, so no list is needed.
+    """
+    words = (int.from_bytes(digest[2 * at : 2 * at + 2], "big") for at in range(_WORDS))
+    return "-".join(
+        _CONSONANTS[word >> 12]
+        + _VOWELS[word >> 10 & 3]
+        + _CONSONANTS[word >> 6 & 15]
+        + _VOWELS[word >> 4 & 3]
+        + _CONSONANTS[word & 15]
+        for word in words
+    )
 
 
 def read_fingerprint(text: str) -> str:
-    """A fingerprint as `fingerprint` shows it, from what a person typed: spaces, colons and case are free.
+    """A fingerprint as `spoken` shows it, from what a person typed: case and separators are free.
 
     Raises:
-        InputError: not 64 hexadecimal digits.
+        InputError: not five such words.
     """
-    digits = "".join(text.replace(":", " ").split()).lower()
-    if len(digits) != 64 or not set(digits) <= set("0123456789abcdef"):
-        raise InputError(f"the fingerprint {text!r}: 64 hexadecimal digits are meant")
-    return " ".join(digits[at : at + 4] for at in range(0, len(digits), 4))
+    letters = "".join(each for each in text.lower() if each.isalnum())
+    words = [letters[at : at + 5] for at in range(0, len(letters), 5)]
+    if len(words) != _WORDS or not all(map(_WORD.fullmatch, words)):
+        raise InputError(f"the fingerprint {text!r}: five words of five letters are meant, as lusab-babad-…")
+    return "-".join(words)
 
 
 def seal(key: bytes, plain: bytes) -> bytes:

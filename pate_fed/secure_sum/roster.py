@@ -6,7 +6,7 @@ order, with a threshold above half of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -28,8 +28,11 @@ class Demands:
     number of hospitals in league with the coordinator gets two sums out of one batch, but one hospital that
     is lost between its vector and its signature voids the batch. With the threshold's signatures, t of n,
     fewer than 2t - n such hospitals do not suffice.
-    `trusted`: fingerprints of identities confirmed out of band, by name; where given, a roster may hold no
-    others.
+    `trusted`: fingerprints of identities confirmed out of band, by name. A roster may hold others, that a
+    coordinator may have made up, but none of these names with another key.
+    `least_confirmed`: how many of the other hospitals must be confirmed so; None: as many as protect
+    (`confirmed_for`); 0: nobody, as in a simulation.
+    `most_strangers`: how many may not be, where ε counts on the noise of the others.
 
     Raises:
         InputError: demands that no roster should be held to.
@@ -39,7 +42,9 @@ class Demands:
     three_agreed: bool = False
     least_voters: int = 0
     every_signature: bool = False
-    trusted: Mapping[str, str] | None = None
+    trusted: Mapping[str, str] = field(default_factory=dict)
+    least_confirmed: int | None = 0
+    most_strangers: int | None = None
 
     def __post_init__(self) -> None:
         floor = 3 if self.three_agreed else 4
@@ -48,6 +53,37 @@ class Demands:
                 f"least_parties={self.least_parties}: a sum over fewer than {floor} hospitals is refused"
                 + ("" if self.three_agreed else "; three need three_agreed")
             )
+
+    def confirmed_of(self, parties: int, threshold: int) -> int:
+        """How many of the others in a roster of so many must be confirmed here."""
+        least = self.least_confirmed
+        if least is None:
+            least = confirmed_for(parties, threshold, every_signature=self.every_signature)
+        strangers = self.most_strangers
+        return min(parties - 1, least if strangers is None else max(least, parties - 1 - strangers))
+
+    @property
+    def confirmed_in_sum(self) -> int:
+        """How many confirmed hospitals must be in each sum: of fewer it would tell too much."""
+        least = self.least_confirmed
+        return _IN_SUM if least is None else min(_IN_SUM, least)
+
+    def confirms(self, name: str, identity: bytes) -> bool:
+        """Whether this identity was confirmed under this name."""
+        return self.trusted.get(name) == fingerprint(identity)
+
+
+_IN_SUM = 2  # others that are real: with one alone, that one reads this hospital's vector
+
+
+def confirmed_for(parties: int, threshold: int, *, every_signature: bool = False) -> int:
+    """How many others one must have confirmed so that all the rest, if made up, read nothing of it.
+
+    The rest and the coordinator are one. They must be fewer than 2 `threshold` - `parties`, or than the
+    threshold where all survivors sign, and two others are to be in a sum.
+    """
+    pooled = threshold if every_signature else 2 * threshold - parties
+    return min(parties - 1, max(_IN_SUM, parties - pooled))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +167,32 @@ def check_demands(members: Members, own: str, demands: Demands) -> None:
     least = max(threshold_for(len(members)), demands.least_voters)
     if members.threshold < least:
         raise RefusedError(SumRefusal.THRESHOLD, f"{members.threshold} of at least {least}")
-    known = demands.trusted
-    if known is None:
+    if not (demands.trusted or demands.least_confirmed != 0 or demands.most_strangers is not None):
         return
-    for name, identity in zip(members.names, members.identities, strict=True):
-        if name != own and known.get(name) != fingerprint(identity):
-            raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{name} is not confirmed with this identity")
+    others = {
+        name: demands.confirms(name, identity)
+        for name, identity in zip(members.names, members.identities, strict=True)
+        if name != own
+    }
+    unknown = [name for name, confirmed in others.items() if not confirmed]
+    changed = [name for name in unknown if name in demands.trusted]
+    if changed:
+        raise RefusedError(
+            SumRefusal.CONFIRMED, f"another key than was confirmed has {', '.join(changed)}: telephone it"
+        )
+    needed = demands.confirmed_of(len(members), members.threshold)
+    if len(others) - len(unknown) < needed:
+        text = f"{needed} of the other {len(others)} are wanted, not confirmed are {', '.join(unknown)}"
+        raise RefusedError(SumRefusal.CONFIRMED, text)
+
+
+def enough_confirmed(members: Members, own: str, demands: Demands, chosen: Iterable[int]) -> bool:
+    """Whether a sum over the chosen, by position, holds as many confirmed hospitals as are demanded."""
+    found = (
+        members.names[at] != own and demands.confirms(members.names[at], members.identities[at])
+        for at in chosen
+    )
+    return demands.confirmed_in_sum == 0 or sum(found) >= min(demands.confirmed_in_sum, len(members) - 1)
 
 
 def _check_own(members: Members, own: Enrolment) -> None:

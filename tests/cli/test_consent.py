@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 from builders import make_label_terms
 
+from clients.policy import Policy
 from clients.state_dir import default_state_dir
-from pate_fed.cli.terms import open_pool
-from pate_fed.identity import Admission
+from pate_fed.cli.consent import confirm_in
+from pate_fed.cli.demo import HOSPITALS
+from pate_fed.cli.terms import make_terms_of, open_pool
+from pate_fed.identity import Admission, Authority, make_request, read_request
 from pate_fed.kinds.terms import Terms
 
 
@@ -66,10 +69,78 @@ def test_a_yes_is_recorded_with_the_terms_it_is_for(
     [consent] = _consents(own)
     assert consent["terms"] == admission.terms_digest and consent["authority"] == admission.fingerprint
     assert consent["answer"] == "asked at the terminal" and consent["fingerprint_given"] is False
-    assert run(*ACCEPT, "--yes", "--fingerprint", admission.fingerprint)[0] == 0
+    assert run(*ACCEPT, "--yes", "--fingerprint", admission.words)[0] == 0
     first, second = _consents(own)
     assert first == consent
     assert (second["answer"], second["fingerprint_given"]) == ("--yes", True)
+
+
+@pytest.fixture
+def masked(own: Path, demonstration: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The same in a study under masks, of which north has confirmed nobody yet; all words by name."""
+    monkeypatch.chdir(demonstration)  # study.toml names its pool there
+    text = Path("study.toml").read_text(encoding="utf-8") + "\n[secrecy]\nsecure_sum = true\n"
+    config = own.parent / "masked.toml"
+    config.write_text(text.replace('"pool.csv"', f'"{demonstration / "pool.csv"}"'), encoding="utf-8")
+    monkeypatch.chdir(own.parent)
+    authority = Authority.init(Path("ca"), address="a.example:9", terms=make_terms_of(config), days=9)
+    requests = [demonstration / f"identity-{name}" / f"{name}.req" for name in HOSPITALS]
+    for admission in authority.admit_all(requests, days=9):
+        if admission.hospital == "north":
+            admission.write(own / "north.admission")
+    (own / "policy.toml").write_text("", encoding="utf-8")
+    return {path.stem: read_request(path).fingerprint for path in requests}
+
+
+def test_the_page_shows_the_others_and_accept_pins_what_they_read_out(
+    masked: dict[str, str], own: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = run("hospital", "terms", "own/north.admission")[1]
+    page = out[out.index("THE OTHER HOSPITALS") : out.index("WHO SEES IT")]
+    assert all(words in page for name, words in masked.items() if name != "north")
+    assert page.count("not confirmed") == 3 and "2 of 3 must be confirmed" in page and "0 are." in page
+    # Three that read nothing else out would be asked for; east was telephoned, south is not there now.
+    monkeypatch.setattr("sys.stdin", Terminal(f"\n{masked['west'].upper()}\nyes\n"))
+    code, out, _ = run(*ACCEPT, "--confirm", f"east={masked['east'].replace('-', ' ')}")
+    assert code == 0 and "What south reads to you" in out and "What east reads" not in out
+    assert Policy.load(own / "policy.toml").trusted == {name: masked[name] for name in ("east", "west")}
+    page = run("hospital", "terms", "own")[1]
+    assert page.count("not confirmed") == 1 and "2 are." in page
+
+
+def test_whoever_reads_out_other_words_than_the_coordinator_says_stops_it(
+    masked: dict[str, str], own: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(path.name for path in own.iterdir())
+    for name, words, code, told in (
+        ("east", masked["west"], 6, f"the coordinator says {masked['east']}"),
+        ("east", "lusab", 2, "five words of five letters"),
+        ("north", masked["north"], 2, "of another hospital is meant"),
+        ("", masked["east"], 2, "NAME=WORDS"),
+    ):
+        found, _, err = run(*ACCEPT, "--yes", "--confirm", f"{name}={words}")
+        assert found == code and told in err
+    monkeypatch.setattr("sys.stdin", Terminal(f"{masked['west']}\n\n\nyes\n"))
+    assert run(*ACCEPT)[0] == 6
+    assert sorted(path.name for path in own.iterdir()) == before
+    assert Policy.load(own / "policy.toml") == Policy()
+
+
+def test_a_hospital_that_is_admitted_with_new_keys_is_confirmed_again(
+    masked: dict[str, str], own: Path, run: Any, tmp_path: Path
+) -> None:
+    confirm_in(own / "policy.toml", {name: words for name, words in masked.items() if name != "north"})
+    authority = Authority(Path("ca"))
+    authority.revoke("east")
+    new = make_request(tmp_path / "east-again", "east")
+    authority.admit(new, days=9)
+    authority.admit(own / "north.req", days=9).write(own / "north.admission")
+    words = read_request(new).fingerprint
+    page = run("hospital", "terms", "own/north.admission")[1]
+    assert words in page and "ANOTHER KEY" in page and "2 are." in page
+    assert run(*ACCEPT, "--yes", "--confirm", f"east={words}")[0] == 0
+    assert Policy.load(own / "policy.toml").trusted["east"] == words
+    assert "ANOTHER KEY" not in run("hospital", "terms", "own")[1]
 
 
 def test_without_a_terminal_a_script_must_say_yes(

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from clients.policy import Policy
 from pate_fed.cli import demo, label_dp, rehearse, sweep
-from pate_fed.cli.demo import SITES
+from pate_fed.cli.demo import HOSPITALS, SITES
 from pate_fed.cli.main import main
 from pate_fed.config.study import read_study
+from pate_fed.identity import sum_fingerprint
 
 
 def test_a_demonstration_that_waits_is_run_where_it_is(
@@ -28,7 +30,12 @@ def test_a_demonstration_that_waits_is_run_where_it_is(
     assert all(site.treats in out for site in SITES)
     study = read_study(folder / "study.toml").resolve()
     assert study.aggregation.sums and study.secrecy.at_hospitals and study.privacy.epsilon == 1
-    assert not list(folder.rglob("policy.toml"))  # the default policy takes part
+    for path in folder.rglob("policy.toml"):  # the default policy takes part, once the others are confirmed
+        policy, own = Policy.load(path), path.parent.name.removeprefix("identity-")
+        assert policy == Policy(trusted=policy.trusted)
+        assert policy.trusted == {
+            name: sum_fingerprint(folder / f"identity-{name}") for name in HOSPITALS if name != own
+        }
     key = (folder / "authority" / "ca.key").read_bytes()
     assert run(*command, "--run")[0] == 0  # the README's two lines, one after the other
     assert [made.folder for made in seen] == [folder]

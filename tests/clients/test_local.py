@@ -16,6 +16,7 @@ from clients.kinds.votes import VoteSide
 from clients.local import LocalSite, check_records, kind_of, local_site
 from clients.log import HospitalLog
 from clients.state_dir import LocalSettings
+from pate_fed.cli.consent import confirm_in
 from pate_fed.data import InputSpec, Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings
@@ -55,7 +56,12 @@ def test_a_hospital_without_a_policy_sends_no_plain_votes(tmp_path: Path) -> Non
     log = (tmp_path / "log.jsonl").read_text(encoding="utf-8")
     assert "the line plain_votes = true in policy.toml would allow it" in log
     masked = vary(terms, secure_sum=True)
-    assert hospital.join(JoinRequest(terms=masked.to_json())).code == "NO_POOL"  # nothing else is minded
+    assert hospital.join(JoinRequest(terms=masked.to_json())).code == "POLICY_CONFIRMED"
+    path = tmp_path / "policy.toml"
+    confirm_in(path, {f"h{number}": "lusab-babad-gutih-tugad-babab" for number in range(4)})
+    settings = LocalSettings(hospital="north", data="north.csv", state_dir=tmp_path, policy=path)
+    reply = Hospital(local_site(settings)).join(JoinRequest(terms=masked.to_json()))
+    assert reply.code == "NO_POOL"  # nothing else is minded
 
 
 def test_only_the_pool_of_the_terms_is_kept(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import clients.site
 from clients.account import Account
 from clients.base import forget_replies, is_sound
 from clients.hospital import Hospital
+from clients.policy import Policy
 from clients.site import Site
 from clients.state_dir import LocalSettings
 from pate_fed.config.backend import Engine
@@ -152,15 +153,61 @@ def _with_policy(federation: Federation, number: int, text: str, folder: Path) -
     federation.hospitals[number] = Hospital(own)
 
 
-def test_a_policy_decides_whom_a_hospital_sums_with(federation: Federation, tmp_path: Path) -> None:
-    identities = {reply.party: Enrolment.from_bytes(reply.enrolment).identity for reply in federation.taught}  # type: ignore[union-attr]
-    listed = "".join(f'{name} = "{fingerprint(key)}"\n' for name, key in identities.items() if name != "p1")
-    _with_policy(federation, 1, "[trusted]\n" + listed, tmp_path)  # itself it need not list
-    _with_policy(federation, 2, "[trusted]\n" + listed, tmp_path)
+def _listed(federation: Federation, *names: str) -> str:
+    """A policy that has confirmed these hospitals, as they read their fingerprints out."""
+    prints = {reply.party: Enrolment.from_bytes(reply.enrolment).identity for reply in federation.taught}  # type: ignore[union-attr]
+    return "[trusted]\n" + "".join(f'{name} = "{fingerprint(prints[name])}"\n' for name in names)
+
+
+def test_a_roster_of_invented_hospitals_gets_no_vector(federation: Federation, tmp_path: Path) -> None:
+    """p0 is real, the other three are the coordinator's: total less what it made up would be p0's votes."""
     question = federation.question([0, 1])
     opening = federation.open(question).opening
-    assert not isinstance(federation.send(1, question, opening), SumRefused)
-    assert _code(federation.send(2, question, opening)) == "ROSTER_MEMBER"
+    real = Federation(MASKED, tmp_path / "real")  # whom p0 has telephoned
+    for text in (
+        _listed(real, "p1", "p2", "p3"),  # under their names, with keys of the coordinator's own
+        _listed(federation, "p1"),
+        _listed(federation, "p0", "p1"),  # itself does not count
+        "least_confirmed = 3\n" + _listed(federation, "p1", "p2"),
+    ):
+        _with_policy(federation, 0, text, tmp_path)
+        assert _code(federation.send(0, question, opening)) == "POLICY_CONFIRMED"
+    assert federation.hospitals[0].journal.answered() == 0
+    log = (federation.sites[0].state_dir / "log.jsonl").read_text(encoding="utf-8")
+    assert "another key than was confirmed has p1, p2, p3: telephone it" in log
+    assert "2 of the other 3 are wanted, not confirmed are p2, p3" in log
+    _with_policy(federation, 0, _listed(federation, "p1", "p2"), tmp_path)
+    assert federation.total(federation.question([0, 1], batch=1)).sum() == 2 * PARTIES * 2
+
+
+def test_who_was_not_confirmed_is_not_summed_with_in_a_batch_under_way(
+    federation: Federation, tmp_path: Path
+) -> None:
+    question = federation.question([0, 1])
+    batch = federation.open(question)
+    for number in range(PARTIES):
+        batch.take(federation.send(number, question, batch.opening))
+    request = batch.mask_requests()["p0"]
+    _with_policy(federation, 0, "", tmp_path)  # a rehearsal has confirmed nobody
+    assert isinstance(federation.hospitals[0]._site.policy, Policy)
+    assert federation.hospitals[0]._site.policy.least_confirmed == 0
+    _with_policy(federation, 0, _listed(federation, "p1"), tmp_path)
+    assert _code(federation.send(0, question, request)) == "POLICY_CONFIRMED"
+
+
+@pytest.mark.parametrize(
+    ("colluders", "confirmed", "reason"), [(1, 1, True), (1, 2, False), (0, 2, True), (0, 3, False)]
+)
+def test_ε_counts_on_the_noise_of_confirmed_hospitals_alone(
+    colluders: int, confirmed: int, reason: bool, tmp_path: Path
+) -> None:
+    secrecy = replace(NOISY.secrecy, colluders=colluders)
+    study = replace(NOISY, aggregation=Aggregation(), secrecy=secrecy).resolve()
+    federation = Federation(study, tmp_path)
+    names = [f"p{number}" for number in range(1, 1 + confirmed)]
+    _with_policy(federation, 0, _listed(federation, *names), tmp_path)
+    reply = federation.join(0)
+    assert (_code(reply) == "POLICY_CONFIRMED") if reason else isinstance(reply, JoinReply)
 
 
 def test_a_policy_for_more_hospitals_refuses_the_study(federation: Federation, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from builders import (
 )
 
 from clients.policy import Policy, find_policy
+from pate_fed.cli.consent import confirm_in
 from pate_fed.config.sections import Aggregation
 from pate_fed.errors import InputError
 from pate_fed.kinds.sums import SumTerms
@@ -25,7 +28,8 @@ from pate_fed.learning import TeacherSettings
 from pate_fed.learning.features.feature_map import FeatureSettings
 from pate_fed.privacy.bounds.cost import CLAIMED_ORDERS, Claim
 from pate_fed.protocol.messages import Refusal
-from pate_fed.secure_sum import Demands
+from pate_fed.secure_sum import Demands, fingerprint
+from pate_fed.structure import from_plain, to_plain
 from pate_fed.structure.parts import PartIdentity
 
 TERMS = make_lung_terms()
@@ -35,8 +39,12 @@ OWN_TEACHER = {
 }
 
 
+KNOWN = {f"h{number}": fingerprint(bytes([number] * 32)) for number in range(9)}
+
+
 def _reason(policy: Policy, terms: Terms = TERMS) -> Refusal | None:
-    found = policy.objection(terms)
+    """Why a hospital that has confirmed all nine others does not take part."""
+    found = replace(policy, trusted=KNOWN).objection(terms)
     return None if found is None else found[0]
 
 
@@ -220,7 +228,7 @@ def test_the_default_protects_and_says_which_line_would_allow_more(
     assert line not in reason.value  # what the coordinator is told is from the fixed list
     path = tmp_path / "policy.toml"
     path.write_text(line)
-    assert Policy.load(path).objection(asked) is None
+    assert _reason(Policy.load(path), asked) is None
     path.write_text("most_queries = 1000")  # a file for something else agrees to nothing more
     assert Policy.load(path).objection(asked) == found
 
@@ -317,11 +325,77 @@ def test_a_limit_on_ε_is_not_met_by_trusting_all_hospitals() -> None:
 
 
 def test_a_policy_binds_the_roster_and_every_sum() -> None:
-    assert Policy().demands(TERMS) == Demands(least_parties=4, least_voters=8)
-    prints = {"north": " ".join(["abcd"] * 16)}
-    policy = Policy(least_hospitals=9, every_signature=True, trusted=prints)
-    wanted = Demands(least_parties=9, least_voters=9, every_signature=True, trusted=prints)
+    assert Policy().demands(TERMS) == Demands(least_parties=4, least_voters=8, least_confirmed=None)
+    policy = Policy(least_hospitals=9, every_signature=True, trusted=KNOWN, least_confirmed=7)
+    wanted = Demands(least_parties=9, least_voters=9, every_signature=True, trusted=KNOWN, least_confirmed=7)
     assert policy.demands(TERMS) == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "policy", "needed"),
+    [
+        ({}, Policy(), 0),  # plain votes are seen one by one whoever the others are
+        ({"secure_sum": True}, Policy(), 4),  # six strangers sign no two sets of 8 of 10
+        ({"secure_sum": True}, Policy(every_signature=True), 2),
+        ({"secure_sum": True}, Policy(least_confirmed=7), 7),
+        ({"secure_sum": True}, Policy(least_confirmed=0), 0),
+        ({"secure_sum": True}, Policy().rehearsed(), 0),
+        ({"colluders": 2}, Policy(), 7),  # ε counts on the noise of all but two
+        ({"colluders": 2}, Policy(least_confirmed=0), 7),
+        ({"colluders": 2}, Policy(least_colluders=2), 4),
+        ({"colluders": 0}, Policy(), 9),
+    ],
+)
+def test_nothing_leaves_masked_before_others_are_confirmed(
+    changes: dict[str, object], policy: Policy, needed: int
+) -> None:
+    noise = {"secure_sum": True, "noise_at": "hospitals", "sigma_party": 30.0}
+    terms = vary(TERMS, **(noise if "colluders" in changes else {}), **changes)
+    policy = replace(policy, plain_votes=True)
+    assert policy.must_confirm(terms) == needed
+    names = list(KNOWN)
+    for count in range(10):
+        found = replace(policy, trusted={name: KNOWN[name] for name in names[:count]}).objection(terms)
+        if count >= needed:
+            assert found is None
+            continue
+        assert found is not None and found[0] is Refusal.POLICY_CONFIRMED
+        assert f"{needed} of the other 9 must be confirmed, {count} are" in found[1]
+        assert "`pate-fed hospital accept --confirm NAME=WORDS`" in found[1]
+        lines = "\n".join(re.findall(r"least_\w+ = \d+", found[1]))
+        allowed = from_plain(Policy, {**to_plain(policy), **tomllib.loads(lines)}, where="")
+        assert allowed.objection(terms) is None  # the lines that it names would allow it
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "plain_votes = true",
+        '[trusted]\nh1 = "babab-babab-babab-babab-babab"  # old\n# a remark\n',
+        "[trusted]  # x",
+    ],
+)
+def test_what_is_confirmed_is_written_into_the_policy(before: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    if before:
+        path.write_text(before, encoding="utf-8")
+    two = {name: KNOWN[name] for name in ("h1", "h2")}
+    confirm_in(path, two)
+    assert Policy.load(path) == replace(Policy(plain_votes="plain" in before), trusted=two)
+    confirm_in(path, {"h.3": KNOWN["h3"]})
+    assert Policy.load(path).trusted == {**two, "h.3": KNOWN["h3"]}
+    assert path.read_text().count("[trusted]") == 1 and ("# a remark" in before) == (
+        "# a remark" in path.read_text()
+    )
+
+
+def test_a_table_of_another_form_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text("trusted = {}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"write these lines into its table \[trusted\]: \"h1\" = "):
+        confirm_in(path, {"h1": KNOWN["h1"]})
+    assert path.read_text(encoding="utf-8") == "trusted = {}\n"
 
 
 def test_a_limit_counts_what_was_answered_before() -> None:
@@ -355,7 +429,7 @@ def test_a_limit_counts_what_was_answered_before() -> None:
         ('adjacencies = "replace-one"', "a list of replace-one, add-or-remove-one is meant"),
         ("least_colluders = -1", "whole number"),
         ("[trusted]\nnorth = 3", "names and fingerprints"),
-        ('[trusted]\nnorth = "abcd"', "64 hexadecimal digits"),
+        ('[trusted]\nnorth = "abcd"', "five words of five letters"),
     ],
 )
 def test_a_wrong_policy_is_named(text: str, words: str, tmp_path: Path) -> None:
@@ -373,8 +447,8 @@ def test_a_policy_is_read(tmp_path: Path) -> None:
     path.write_text('studies = ["lungs"]\nmost_queries = 5\nepsilon_public = 3\nplain_votes = true\n')
     expected = Policy(studies=("lungs",), most_queries=5, epsilon_public=3.0, plain_votes=True)
     assert Policy.load(path) == expected
-    path.write_text('every_signature = true\n[trusted]\nnorth = "' + "ABCD:" * 15 + 'abcd"\n')
-    prints = {"north": " ".join(["abcd"] * 16)}
+    path.write_text('every_signature = true\n[trusted]\nnorth = "LUSAB babad gutih tugad babab"\n')
+    prints = {"north": "lusab-babad-gutih-tugad-babab"}
     assert Policy.load(path) == Policy(every_signature=True, trusted=prints)
     assert Policy.load(None) == Policy()
 

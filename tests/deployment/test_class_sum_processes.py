@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 from sum_study import ASKED, STUDY, SumStudy
 
+from pate_fed.cli.consent import confirm_in
 from pate_fed.cli.demo import HOSPITALS, make_identities
+from pate_fed.identity import make_request, sum_fingerprint
 from pate_fed.privacy.ledger.report import verify_run
+from pate_fed.protocol.messages import Refusal
 
 pytestmark = pytest.mark.slow
 
@@ -79,6 +82,26 @@ def test_hospitals_wait_for_a_coordinator_that_was_interrupted(rehearsal: Any) -
     study.hospitals.append(study.join(HOSPITALS[3]))
     assert study.coordinator().wait(300) == 0
     assert study.check()["status"] == "success"
+
+
+def test_a_hospital_among_invented_ones_gives_nothing(rehearsal: Any) -> None:
+    """The other three run with keys that their coordinator made up under the names of real hospitals."""
+    study = SumStudy(rehearsal, joined=0)
+    policy = study.folder / "identity-north" / "policy.toml"
+    for name in HOSPITALS[1:]:
+        make_request(study.folder / f"real-{name}", name)  # whom north telephoned
+    confirm_in(policy, {name: sum_fingerprint(study.folder / f"real-{name}") for name in HOSPITALS[1:]})
+    hospitals = {name: study.join(name) for name in HOSPITALS}
+    server = study.coordinator()
+    assert hospitals["north"].wait(200) == 5, hospitals["north"].text
+    assert server.wait(300) not in (0, 1), server.text
+    text = " ".join(hospitals["north"].text.split())
+    assert "another key than was confirmed has east, south, west: telephone it" in text
+    assert "answered under masks" not in text
+    assert "answered" not in [event["event"] for event in study.log("north")]
+    told = server.text + (study.folder / "run" / "log.jsonl").read_text(encoding="utf-8")
+    assert Refusal.POLICY_CONFIRMED.value in told  # from the fixed list, and nothing of why
+    assert "another key" not in told
 
 
 def test_hospitals_that_were_not_asked_for_exact_sums_refuse_them(rehearsal: Any) -> None:

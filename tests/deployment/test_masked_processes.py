@@ -90,15 +90,12 @@ def test_admitted_hospitals_sum_on_after_their_coordinators_death(rehearsal: Any
     (folder / "study.toml").write_text(study + "\n[secrecy]\nsecure_sum = true\n", encoding="utf-8")
     for made in [folder / "authority", *(folder / f"identity-{name}" for name in HOSPITALS)]:
         shutil.rmtree(made)
-    make_identities(folder)
+    make_identities(folder, policy="every_signature = true\nleast_hospitals = 3\nleast_confirmed = 3\n")
     prints = {name: sum_fingerprint(folder / f"identity-{name}") for name in HOSPITALS}
     hospitals = []
     for name in HOSPITALS:
-        trusted = "".join(f'{other} = "{prints[other]}"\n' for other in HOSPITALS if other != name)
-        policy = f"every_signature = true\nleast_hospitals = 3\n[trusted]\n{trusted}"
-        (folder / f"{name}.toml").write_text(policy, encoding="utf-8")
         base = ("-m", "pate_fed.client", "--hospital", name, "--data", f"{name}.csv")
-        options = ("--tls-dir", f"identity-{name}", "--policy", f"{name}.toml")
+        options = ("--tls-dir", f"identity-{name}")
         hospitals.append(rehearsal.start(name, *base, *options))
     command = (
         "-m",

@@ -49,6 +49,7 @@ class Sites:
             probe.bind(("127.0.0.1", 0))
             self.address = f"localhost:{probe.getsockname()[1]}"
         self.fingerprint = ""
+        self.words: dict[str, str] = {}  # that each hospital reads out
         self.joined: list[Any] = []
 
     def give(self, who: str, command: list[str]) -> None:
@@ -67,8 +68,13 @@ class Sites:
         return [values.get(word, word) for word in words]
 
     def _at_coordinator(self, words: list[str]) -> None:
+        requests = sorted(path.name for path in self.coordinator.glob("*.req"))  # as the shell does
+        words = [name for word in words for name in (requests if word == "*.req" else [word])]
         done = self.rehearsal.start("coordinator", *self._filled(words), folder=self.coordinator)
         assert done.wait(400) == 0, done.text + "".join(party.text for party in self.joined)
+        if "admit" in words:
+            for name in HOSPITALS:
+                shutil.copy(self.coordinator / f"{name}.admission", self.rehearsal.folder / name)
         if "init" in words:
             self.fingerprint = done.text.split("to tell every hospital by telephone:")[1].split()[0]
 
@@ -82,14 +88,17 @@ class Sites:
         assert done.wait(60) == 0, done.text
         if "request" in words:
             shutil.copy(own / "identity" / f"{name}.req", self.coordinator)
-        if "admit" in words:
-            shutil.copy(self.coordinator / f"{name}.admission", own)
+            self.words[name] = done.text.split("by telephone:")[1].split()[0]
 
     def _join(self, name: str, words: list[str], own: Path) -> None:
-        """At a terminal, where somebody is asked and says yes."""
+        """At a terminal, where somebody types what the others read out, and says yes."""
         master, terminal = pty.openpty()
         party = self.rehearsal.start(name, *self._filled(words), folder=own, stdin=terminal)
         os.close(terminal)
+        for other in sorted(HOSPITALS):
+            if other != name:
+                party.wait_for(f"What {other} reads to you", 60)
+                os.write(master, f"{self.words[other]}\n".encode())
         party.wait_for("Type yes to accept", 60)
         os.write(master, b"yes\n")
         party.wait_for("connecting to", 120)

@@ -18,6 +18,7 @@ from pate_fed.identity import (
     Authority,
     HospitalIdentity,
     certificates,
+    make_request,
     sum_fingerprint,
 )
 from pate_fed.kinds.terms import Terms
@@ -69,7 +70,7 @@ def test_swapped_and_foreign_identities_are_refused(
         HospitalIdentity(north.folder, forged).check("north")
     with pytest.raises(IntegrityError, match="not the expected one"):
         forged.write(tmp_path / "forged.admission")
-        HospitalIdentity.accept(north.folder, tmp_path / "forged.admission", expected=authority.fingerprint)
+        HospitalIdentity.accept(north.folder, tmp_path / "forged.admission", expected=authority.words)
     (authority.folder / "hospitals" / "west.crt").write_text(north.admission.certificate)
     with pytest.raises(IntegrityError, match="of 'north'"):
         list(authority.admitted())
@@ -124,7 +125,7 @@ def test_the_clock(
 
 def test_a_damaged_admission_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.admission"
-    whole = dict.fromkeys(Admission.__slots__, "x")
+    whole: dict[str, Any] = dict.fromkeys(Admission.__slots__, "x") | {"hospitals": {"north": "x"}}
     for text in ("", "{}", "[]", json.dumps(whole | {"terms": 3}), json.dumps(whole | {"more": "x"})):
         path.write_text(text)
         with pytest.raises(InputError, match="not an admission"):
@@ -135,6 +136,16 @@ def test_a_damaged_admission_is_named(tmp_path: Path) -> None:
         Admission.read(tmp_path / "none")
     with pytest.raises(InputError, match="hospital request"):
         HospitalIdentity.open(tmp_path)
+
+
+def test_an_admission_names_all_the_others(authority: Authority, tmp_path: Path) -> None:
+    requests = [make_request(tmp_path / name, name) for name in ("north", "south", "west")]
+    prints = {name: sum_fingerprint(tmp_path / name) for name in ("north", "south", "west")}
+    for made in authority.admit_all(requests, days=9):
+        assert made.hospitals == {name: text for name, text in prints.items() if name != made.hospital}
+    authority.revoke("west")
+    late = authority.admit(make_request(tmp_path / "east", "east"), days=9)
+    assert set(late.hospitals) == {"north", "south"}
 
 
 def test_the_key_of_secure_sums_is_bound_to_the_name(

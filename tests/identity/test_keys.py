@@ -17,14 +17,22 @@ from pate_fed.identity import (
 def test_a_changed_request_is_refused(tmp_path: Path) -> None:
     request = make_request(tmp_path, "north")
     values = json.loads(request.read_text())
-    for change in ({"hospital": "south"}, {"sum_identity": "ab" * 32}):
+    other = json.loads(make_request(tmp_path / "other", "north").read_text())
+    taken = {name: other[name] for name in ("public_key", "signature")}
+    for change in (
+        {"hospital": "south"},
+        {"sum_identity": "ab" * 32},
+        {"signature": "zz"},
+        taken,
+        {**taken, "sum_signature": other["sum_signature"]},
+    ):
         request.write_text(json.dumps({**values, **change}))
         with pytest.raises(IntegrityError, match="changed on its way"):
             read_request(request)
     for bad in (
         {},
         {**values, "public_key": "x"},
-        {**values, "signature": "zz"},
+        {**values, "sum_signature": "zz"},
         {**values, "sum_identity": 3},
         [],
     ):

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 import pate_fed.secure_sum as room
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.secure_sum import Identity, fingerprint
-from pate_fed.secure_sum.keys import BatchLabel, ExchangeKey, extract, pack, read_fingerprint
+from pate_fed.secure_sum.keys import BatchLabel, ExchangeKey, extract, pack, read_fingerprint, spoken
 
 
 def test_secrets_are_not_pickled(federation: Any) -> None:
@@ -31,19 +31,29 @@ def test_secrets_are_not_pickled(federation: Any) -> None:
 def test_a_fingerprint_is_for_people() -> None:
     one, two = Identity.generate(), Identity.generate()
     assert Identity(one.to_bytes()).public == one.public
-    assert len(fingerprint(one.public).split()) == 16 and fingerprint(one.public) != fingerprint(two.public)
+    assert fingerprint(one.public) != fingerprint(two.public)
     with pytest.raises(PateFedError, match="32 bytes"):
         Identity(b"short")
-    groups = fingerprint(bytes(32)).split(" ")
-    assert "".join(groups) == sha256(bytes(32)).hexdigest() and {len(group) for group in groups} == {4}
+    assert fingerprint(bytes(32)) == spoken(sha256(bytes(32)).digest())
 
 
-def test_a_fingerprint_that_was_typed_is_64_digits() -> None:
+def test_words_hold_80_bits_of_a_digest() -> None:
+    """127.0.0.1 and 63.84.220.193 are the published examples of proquints."""
+    digest = bytes([127, 0, 0, 1, 63, 84, 220, 193, 0, 0])
+    shown = spoken(digest)
+    assert shown == "lusab-babad-gutih-tugad-babab" == spoken(digest + b"more")
+    for place in range(80):
+        other = bytearray(digest)
+        other[place // 8] ^= 1 << place % 8
+        assert spoken(bytes(other)) != shown
+
+
+def test_a_fingerprint_that_was_typed_is_five_words() -> None:
     shown = fingerprint(bytes(32))
-    for typed in (shown, shown.upper(), shown.replace(" ", ":"), shown.replace(" ", "")):
+    for typed in (shown, shown.upper(), shown.replace("-", " "), shown.replace("-", ""), f" {shown}\n"):
         assert read_fingerprint(typed) == shown
-    for wrong in (shown[:-1], f"{shown}0", f"{shown[:-1]}g", "g" * 64, ""):
-        with pytest.raises(InputError, match="64 hexadecimal digits"):
+    for wrong in (shown[:-1], f"{shown}b", f"{shown[:-1]}e", "a" * 25, "lusab", "0" * 64, ""):
+        with pytest.raises(InputError, match="five words of five letters"):
             read_fingerprint(wrong)
 
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.secure_sum import CoordinatorSum, Demands, RefusedError, SumRefusal, fingerprint, threshold_for
+from pate_fed.secure_sum import (
+    CoordinatorSum,
+    Demands,
+    RefusedError,
+    SumRefusal,
+    confirmed_for,
+    fingerprint,
+    threshold_for,
+)
 
 
 def test_a_roster_of_three_needs_a_flag(federation: Any) -> None:
@@ -34,15 +43,87 @@ def test_a_threshold_below_the_demand_or_half_is_refused(federation: Any) -> Non
         federation(8, threshold=4)
 
 
-def test_unconfirmed_members_are_refused(federation: Any) -> None:
+def _confirming(parties: Any, *names: str, **demands: Any) -> Demands:
+    identities = parties.identities
+    return Demands(
+        **{
+            "least_confirmed": None,
+            "trusted": {n: fingerprint(identities[n].public) for n in names},
+            **demands,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "threshold", "every", "most"),
+    [
+        (4, 4, False, 2),
+        (4, 3, False, 2),
+        (4, 3, True, 2),
+        (5, 4, False, 2),
+        (10, 8, False, 4),
+        (20, 16, True, 4),
+        (100, 80, False, 40),
+        (3, 2, False, 2),
+    ],
+)
+def test_all_the_rest_may_be_invented(n: int, threshold: int, every: bool, most: int) -> None:
+    """Who is not confirmed stays below what reads a vector: 2t - n, or t where all sign."""
+    assert confirmed_for(n, threshold, every_signature=every) == most
+    assert n - 1 - most < (threshold if every else 2 * threshold - n)
+
+
+def test_invented_members_are_refused_before_a_vector_is_asked_for(federation: Any) -> None:
+    """One real hospital among three keys of the coordinator's own, which all signed rightly."""
+    parties, zero = federation(4, pin=False), "hospital-0"
+    for names in ((), ("hospital-1",)):
+        parties.demands = _confirming(parties, *names)
+        parties.rebuild(zero)
+        parties.refused(zero, parties.roster, SumRefusal.CONFIRMED)
+    parties.demands = _confirming(parties, zero, "hospital-1")  # itself does not count
+    parties.rebuild(zero)
+    parties.refused(zero, parties.roster, SumRefusal.CONFIRMED)
+    parties.demands = _confirming(parties, "hospital-1", "hospital-2")
+    parties.rebuild(zero)
+    parties.ask(zero, parties.roster)
+
+
+def test_a_confirmed_hospital_that_is_left_out_takes_the_sum_with_it(federation: Any) -> None:
+    """Of this hospital's vector, a second one's and an invented one's the second hospital would read it."""
+    parties, zero = federation(4, threshold=3, pin=False), "hospital-0"
+    parties.demands = _confirming(parties, "hospital-1", "hospital-2")
+    for name in parties.names:
+        if name != zero:
+            parties.coordinator.note_pinned(parties.ask(name, parties.roster))
+    parties.rebuild(zero)
+    parties.coordinator.note_pinned(parties.ask(zero, parties.roster))
+    vectors = np.ones((4, 3), dtype=np.int64)
+    with pytest.raises(RefusedError) as caught:
+        parties.until("mask", vectors, drop={"share": [1]})
+    assert caught.value.reason is SumRefusal.SHARERS
+    with pytest.raises(RefusedError) as caught:
+        parties.until("unmask", vectors, drop={"mask": [2]})
+    assert caught.value.reason is SumRefusal.SURVIVORS
+    assert parties.until("unmask", vectors, drop={"mask": [3]}).total().tolist() == [3, 3, 3]
+
+
+def test_noise_of_unconfirmed_members_is_not_counted_on(federation: Any) -> None:
+    parties, names = federation(5, pin=False), ("hospital-1", "hospital-2")
+    for strangers, refused in ((1, True), (2, False)):
+        parties.demands = _confirming(parties, *names, most_strangers=strangers)
+        parties.rebuild("hospital-0")
+        if refused:
+            parties.refused("hospital-0", parties.pin("hospital-0"), SumRefusal.CONFIRMED)
+        else:
+            parties.ask("hospital-0", parties.pin("hospital-0"))
+
+
+def test_a_confirmed_name_with_another_key_is_refused(federation: Any) -> None:
     parties = federation(5, pin=False)
     trusted = {name: fingerprint(identity.public) for name, identity in parties.identities.items()}
-    parties.demands = Demands(trusted=dict(list(trusted.items())[:4]))
-    parties.rebuild("hospital-0")
-    parties.refused("hospital-0", parties.pin("hospital-0"), SumRefusal.ROSTER_MEMBER)
     parties.demands = Demands(trusted={**trusted, "hospital-2": trusted["hospital-1"]})
     parties.rebuild("hospital-0")
-    parties.refused("hospital-0", parties.pin("hospital-0"), SumRefusal.ROSTER_MEMBER)
+    parties.refused("hospital-0", parties.pin("hospital-0"), SumRefusal.CONFIRMED)
     del trusted["hospital-0"]  # itself it knows anyway
     parties.demands = Demands(trusted=trusted)
     parties.rebuild("hospital-0")

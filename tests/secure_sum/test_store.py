@@ -83,11 +83,12 @@ def test_every_message_may_meet_a_new_process(coordinator: CoordinatorSum, store
 @pytest.mark.parametrize(
     ("demands", "reason"),
     [
-        (lambda names: Demands(trusted={"p1": names["p1"], "p2": names["p2"], "p3": names["p3"]}), "MEMBER"),
-        (lambda names: Demands(trusted={**names, "p4": "0000"}), "MEMBER"),
+        (lambda names: Demands(trusted={"p1": names["p1"]}, least_confirmed=None), "CONFIRMED"),
+        (lambda names: Demands(trusted={"p1": names["p1"]}, least_confirmed=PARTIES - 1), "CONFIRMED"),
+        (lambda names: Demands(trusted={**names, "p4": "0000"}), "CONFIRMED"),
         (lambda names: Demands(least_parties=PARTIES + 1), "SMALL"),
         (lambda names: Demands(least_voters=PARTIES), "THRESHOLD"),
-        (lambda names: Demands(trusted=names), None),
+        (lambda names: Demands(trusted=names, least_confirmed=PARTIES - 1), None),
     ],
 )
 @pytest.mark.parametrize("step", ["share", "mask", "unmask"])

@@ -20,6 +20,7 @@ from flwr.app import Context, Message, RecordDict
 
 import clients.app
 from clients.log_check import check_log
+from pate_fed.cli.consent import confirm_in
 from pate_fed.cli.main import main
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
@@ -78,13 +79,17 @@ class Houses:
             (folder / f"{name}.csv").write_text("\n".join(["age,ill", *rows]) + "\n")
 
     def admit(self, authority: Authority) -> None:
-        for name in NAMES:
+        requests = [make_request(self._folder / f"id-{name}", name) for name in NAMES]
+        for admission in authority.admit_all(requests, days=9):
+            name = admission.hospital
             identity, state = self._folder / f"id-{name}", self.state(name)
-            authority.admit(make_request(identity, name), days=9).write(self._folder / "admission")
+            admission.write(self._folder / "admission")
             HospitalIdentity.accept(identity, self._folder / "admission")
+            confirm_in(identity / "policy.toml", admission.hospitals)
             site = {"hospital": name, "data": str(self._folder / f"{name}.csv"), "state_dir": str(state)}
+            keys = {"sum_key": str(identity / "sum.key"), "policy": str(identity / "policy.toml")}
             state.mkdir()
-            (state / "hospital.json").write_text(json.dumps({**site, "sum_key": str(identity / "sum.key")}))
+            (state / "hospital.json").write_text(json.dumps({**site, **keys}))
 
     def state(self, name: str) -> Path:
         return self._folder / f"state-{name}"

@@ -20,7 +20,9 @@ from pate_fed.structure.parts import PartIdentity
 
 T = TypeVar("T")
 
-PLAIN_POLICY = "seeded_noise = true\nplain_votes = true\nleast_hospitals = 2\n"
+PLAIN_POLICY = (
+    "seeded_noise = true\nplain_votes = true\nleast_hospitals = 2\nleast_confirmed = 0\nleast_colluders = 0\n"
+)
 """The policy.toml of hospitals that rehearse with seeded noise and plain votes, two of three in a batch."""
 
 

@@ -163,8 +163,10 @@ class HospitalKind(ABC):
         )
 
     def set_policy(self, number: int, text: str) -> None:
-        """Have a hospital's policy say this beside what the kind needs."""
-        (self.folder / f"policy-{number}.toml").write_text(f"{self.permits}{text}", encoding="utf-8")
+        """Have a hospital's policy say this beside what the kind needs; nobody is there to be telephoned."""
+        lines = ("least_confirmed = 0\n", "least_colluders = 0\n")
+        alone = "".join(line for line in lines if line.split()[0] not in text)
+        (self.folder / f"policy-{number}.toml").write_text(f"{alone}{self.permits}{text}", encoding="utf-8")
 
     def agree(self, number: int = 0, terms: Any = None, *, text: str | None = None, enrol: Any = None) -> Any:
         """Ask a hospital to agree: to the study's terms, to others, or to a text."""

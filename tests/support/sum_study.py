@@ -46,7 +46,7 @@ ASKED = 60
 
 
 class SumStudy:
-    """Four admitted hospitals with the default policy, and their coordinator.
+    """Four admitted hospitals, that have confirmed each other, with the default policy, and a coordinator.
 
     `policy` is what each hospital's policy says beside the default, `environment` all processes' own.
     """
@@ -58,9 +58,7 @@ class SumStudy:
         self.rehearsal, self.folder = rehearsal, rehearsal.folder
         rehearsal.write_tables(private=False, names=HOSPITALS)
         (self.folder / "study.toml").write_text(text or self.text, encoding="utf-8")
-        make_identities(self.folder)
-        for name in HOSPITALS:
-            (self.folder / f"identity-{name}" / "policy.toml").write_text(self.policy, encoding="utf-8")
+        make_identities(self.folder, policy=self.policy)
         self.hospitals = [self.join(name) for name in HOSPITALS[:joined]]
 
     def join(self, name: str, *more: str) -> Any:

@@ -106,7 +106,7 @@ class CoordinatorSide:
         self._authority = authority
         return CheckResult(
             "the authority's, the coordinator's and the ledger's are there and belong together, "
-            f"{days_left(authority.certificate)} days left; fingerprint {authority.fingerprint[:16]}…",
+            f"{days_left(authority.certificate)} days left; fingerprint {authority.words}",
             tuple(f"{text}: plan a new study init" for text in warnings),
         )
 

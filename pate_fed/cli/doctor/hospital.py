@@ -256,7 +256,7 @@ class HospitalSide:
             )
         return CheckResult(
             f"{admission.hospital}'s keys and admission belong together, {days_left(certificate)} days left; "
-            f"authority {admission.fingerprint[:16]}…",
+            f"authority {admission.words}",
             tuple(f"{text}: ask the coordinator to admit it again" for text in warnings),
         )
 
@@ -282,13 +282,6 @@ class HospitalSide:
         if objection is not None:
             reason, sentence = objection
             raise PolicyError(f"{reason.value}: {sentence}; else do not take part")
-        strangers = terms.num_clients - 1 - len(set(policy.trusted) - {self._name})
-        doubted = (
-            f"{path} trusts fewer hospitals than the study has, and refuses sums with others: add the "
-            f"missing {strangers} to [trusted], or leave it out"
-        )
-        if terms.secure_sum and policy.trusted and strangers > 0:
-            return CheckResult(warnings=(doubted,))
         return CheckResult(f"{what} allows the study")
 
     def _check_data(self) -> CheckResult:

@@ -175,10 +175,12 @@ def test_with_whom_a_policy_sums(site: Any) -> None:
     authority = Authority.init(Path("masked"), address="127.0.0.1:9", terms=terms, days=90)
     authority.admit(make_request(Path("own"), "north"), days=90).write(Path("north.admission"))
     HospitalIdentity.accept(Path("own"), Path("north.admission"))
-    Path("policy.toml").write_text(f'[trusted]\neast = "{"0" * 64}"\n')
-    found = site.hospital("--tls-dir", "own", "--policy", "policy.toml")
-    assert found["policy"].severity == WARNING
-    assert "add the missing 2" in found["policy"].text
+    for line, confirmed in (('east = "lusab-babad-gutih-tugad-babab"\n', 1), ("", 0)):
+        Path("policy.toml").write_text(f"[trusted]\n{line}")
+        row = site.hospital("--tls-dir", "own", "--policy", "policy.toml")["policy"]
+        assert (row.severity, row.exit_code) == (PROBLEM, 5)
+        assert f"2 of the other 3 must be confirmed, {confirmed} are" in row.text
+        assert "pate-fed hospital accept --confirm NAME=WORDS" in row.text
 
 
 def test_an_expired_identity_and_a_clock_behind_the_authoritys(site: Any, shift_clock: Any) -> None:

@@ -1,0 +1,137 @@
+"""`pate-fed hospital accept`: the terms are shown, others are confirmed by telephone, a yes is recorded."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from clients.policy import POLICY_FILE, Policy, find_policy
+from pate_fed.cli.terms import make_page
+from pate_fed.disk import read_toml, write_result
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.format import printable
+from pate_fed.identity import Admission, HospitalIdentity
+from pate_fed.identity.admission import CONSENT_FILE, Consent, record_consent
+from pate_fed.secure_sum import read_fingerprint
+from pate_fed.structure import PARTY_NAME
+
+
+def accept(arguments: argparse.Namespace) -> int:
+    """Show the terms, ask for the others' fingerprints and a yes, record both, and take the admission."""
+    folder = Path(arguments.dir)
+    identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
+    made = ask_consent(identity, arguments)
+    identity.take()
+    admission = identity.admission
+    print(f"accepted by {made.user}, recorded in {folder / CONSENT_FILE}")
+    print(f"{admission.hospital} may connect to {printable(admission.address)}")
+    return 0
+
+
+def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Consent:
+    """Show an admission's terms, ask who of the others is confirmed, and record a yes to the terms.
+
+    Raises:
+        InputError: the answer is no, nobody can be asked here, or what was confirmed cannot be written.
+        IntegrityError: what another hospital read out is not what the admission says of it.
+    """
+    admission, yes, fingerprint_given = identity.admission, arguments.yes, arguments.fingerprint is not None
+    terms, given = admission.study_terms, read_confirmed(arguments.confirm, admission)
+    policy = Policy.load(find_policy(arguments.policy, str(identity.folder)))
+    policy = replace(policy, trusted={**policy.trusted, **given})
+    page = make_page(terms, admission=admission, policy=policy)
+    print("\n".join(page.lines()), end="\n\n", flush=True)
+    if not yes and not sys.stdin.isatty():
+        raise InputError(
+            "not accepted: without a terminal nobody can be asked; read the terms above, then give --yes"
+        )
+    if not fingerprint_given:
+        print("compare the authority's fingerprint above with the coordinator's, by telephone, first")
+    answer = "--yes" if yes else "asked at the terminal"
+    if not yes and terms.secure_sum:
+        unknown = (name for name in admission.hospitals if name not in policy.trusted)
+        question = "What {} reads to you by telephone (Enter: not now): "
+        typed = [f"{name}={words}" for name in unknown if (words := _asked(question.format(name)))]
+        given = {**given, **read_confirmed(typed, admission)}
+    if not yes and _asked(f"Type yes to accept these terms for {admission.hospital}: ") != "yes":
+        raise InputError("not accepted: nothing was changed, and nobody was told")
+    confirm(given, arguments, identity)
+    return record_consent(
+        identity.folder,
+        hospital=admission.hospital,
+        study=terms.study,
+        terms=terms.digest,
+        authority=admission.fingerprint,
+        fingerprint_given=fingerprint_given,
+        answer=answer,
+    )
+
+
+def read_confirmed(given: Sequence[str] | None, admission: Admission) -> dict[str, str]:
+    """Other hospitals' fingerprints by name, of NAME=WORDS as they read them out.
+
+    Raises:
+        InputError: another form, or the hospital's own name.
+        IntegrityError: not what the admission says of that hospital.
+    """
+    found = {}
+    for each in given or ():
+        name, _, words = each.partition("=")
+        if not PARTY_NAME.fullmatch(name) or name == admission.hospital:
+            raise InputError(f"--confirm {each}: NAME=WORDS of another hospital is meant")
+        found[name] = read_fingerprint(words)
+        if admission.hospitals.get(name, found[name]) != found[name]:
+            raise IntegrityError(
+                f"--confirm {name}: the coordinator says {admission.hospitals[name]}, not what was read to "
+                "you: do not take part before you know who of the two is wrong"
+            )
+    return found
+
+
+def confirm(confirmed: Mapping[str, str], arguments: argparse.Namespace, identity: HospitalIdentity) -> None:
+    """Write confirmed hospitals into the policy's [trusted], and say so."""
+    if confirmed:
+        path = Path(arguments.policy or identity.folder / POLICY_FILE)
+        confirm_in(path, confirmed)
+        print(f"confirmed {', '.join(confirmed)}: written into [trusted] of {path}")
+
+
+def _asked(question: str) -> str:
+    print(question, end="", flush=True)
+    return sys.stdin.readline().strip().lower()
+
+
+def confirm_in(path: Path, confirmed: Mapping[str, str]) -> None:
+    """Write hospitals' fingerprints, by name, into the [trusted] of a policy's file; all else stays as it is.
+
+    Raises:
+        InputError: the file cannot be read or written, or its table has a form that is not changed here.
+    """
+    values = read_toml(path, option="--policy") if path.exists() else {}
+    lines = path.read_text("utf-8-sig").splitlines() if values else []
+    heads = [at for at, line in enumerate(lines) if re.fullmatch(r"\s*\[\s*trusted\s*\]\s*(#.*)?", line)]
+    start = heads[0] + 1 if heads else len(lines)
+    ends = [at for at, line in enumerate(lines[start:], start) if line.lstrip().startswith("[")]
+    end = ends[0] if ends else len(lines)
+    named = [re.match(r"""\s*["']?([^"'=\s]+)["']?\s*=""", line) for line in lines[start:end]]
+    kept = [
+        line
+        for line, name in zip(lines[start:end], named, strict=True)
+        if not name or name[1] not in confirmed
+    ]
+    new = [f'"{name}" = "{words}"' for name, words in confirmed.items()]
+    text = "\n".join([*lines[:start], *([] if heads else ["[trusted]"]), *new, *kept, *lines[end:]]) + "\n"
+    wanted = {**values, "trusted": {**values.get("trusted", {}), **confirmed}}
+    try:
+        right = tomllib.loads(text) == wanted
+    except ValueError:
+        right = False
+    if not right:
+        shown = "; ".join(new)
+        raise InputError(f"{path}: cannot be added to; write these lines into its table [trusted]: {shown}")
+    write_result(path, text.encode())
