@@ -183,23 +183,23 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (4_600, 20),
+    "clients": (4_670, 20),
     "pate_fed": (830, 7),
-    "pate_fed/cli": (7_290, 31),
+    "pate_fed/cli": (7_450, 32),
     "pate_fed/config": (2_460, 10),
     "pate_fed/data": (3_630, 13),
     "pate_fed/flower": (3_660, 16),
-    "pate_fed/identity": (1_120, 5),
+    "pate_fed/identity": (1_130, 5),
     "pate_fed/kinds": (5_730, 22),
-    "pate_fed/learning": (6_970, 31),
-    "pate_fed/privacy": (10_510, 36),
+    "pate_fed/learning": (7_140, 31),
+    "pate_fed/privacy": (11_240, 38),
     "pate_fed/protocol": (460, 2),
-    "pate_fed/report": (4_500, 14),
-    "pate_fed/reproduce": (4_200, 18),
+    "pate_fed/report": (4_600, 14),
+    "pate_fed/reproduce": (4_210, 18),
     "pate_fed/runtime": (1_100, 8),
-    "pate_fed/secure_sum": (2_820, 12),
+    "pate_fed/secure_sum": (3_760, 14),
     "pate_fed/structure": (1_160, 5),
-    "server": (4_880, 20),
+    "server": (5_010, 20),
 }
 
 

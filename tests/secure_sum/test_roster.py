@@ -79,13 +79,13 @@ def test_invented_members_are_refused_before_a_vector_is_asked_for(federation: A
     for names in ((), ("hospital-1",)):
         parties.demands = _confirming(parties, *names)
         parties.rebuild(zero)
-        parties.refused(zero, parties.roster, SumRefusal.CONFIRMED)
+        parties.refused(zero, parties.pin(zero), SumRefusal.CONFIRMED)
     parties.demands = _confirming(parties, zero, "hospital-1")  # itself does not count
     parties.rebuild(zero)
-    parties.refused(zero, parties.roster, SumRefusal.CONFIRMED)
+    parties.refused(zero, parties.pin(zero), SumRefusal.CONFIRMED)
     parties.demands = _confirming(parties, "hospital-1", "hospital-2")
     parties.rebuild(zero)
-    parties.ask(zero, parties.roster)
+    parties.ask(zero, parties.pin(zero))
 
 
 def test_a_confirmed_hospital_that_is_left_out_takes_the_sum_with_it(federation: Any) -> None:
@@ -94,9 +94,9 @@ def test_a_confirmed_hospital_that_is_left_out_takes_the_sum_with_it(federation:
     parties.demands = _confirming(parties, "hospital-1", "hospital-2")
     for name in parties.names:
         if name != zero:
-            parties.coordinator.note_pinned(parties.ask(name, parties.roster))
+            parties.coordinator.note_pinned(parties.ask(name, parties.pin(name)))
     parties.rebuild(zero)
-    parties.coordinator.note_pinned(parties.ask(zero, parties.roster))
+    parties.coordinator.note_pinned(parties.ask(zero, parties.pin(zero)))
     vectors = np.ones((4, 3), dtype=np.int64)
     with pytest.raises(RefusedError) as caught:
         parties.until("mask", vectors, drop={"share": [1]})
