@@ -280,9 +280,8 @@ class MaskedRounds:
             if self._expected is not None and party not in self._expected:
                 batch.withdraw(vector)
                 attempt = batch.opening.attempt
-                self._state.forget_sum_reply(
-                    step, party, attempt=attempt
-                )  # before the step is closed without it
+                # Before the step is closed without it.
+                self._state.forget_sum_reply(step, party, attempt=attempt)
         self._vectors.clear()
 
     def _record(self, question: Question, party: str, step: BatchRequest) -> Record:
@@ -316,9 +315,7 @@ class MaskedRounds:
         try:
             self._take_reply(batch, _batch_reply(packed))
         except IntegrityError:
-            if isinstance(
-                reply, UnmaskShares
-            ):  # before that nothing is revealed: it may yet say what is right
+            if isinstance(reply, UnmaskShares):  # before, nothing is revealed: it may yet say what is right
                 self._never.add(sender)
             raise
         if step is not None:

@@ -69,7 +69,9 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The state directory of a hospital that is not simulated."""
     labels, state = tmp_path / "mine.csv", tmp_path / "north"
     labels.write_text("index,label\n" + "".join(f"{index},{LABEL[index]}\n" for index in PARTS[0]))
-    site = {"hospital": "north", "data": str(labels), "state_dir": str(state), "policy": None}
+    policy = tmp_path / "policy.toml"  # nobody is there to be telephoned
+    policy.write_text("least_confirmed = 0\nleast_colluders = 0\n")
+    site = {"hospital": "north", "data": str(labels), "state_dir": str(state), "policy": str(policy)}
     (tmp_path / "hospital.json").write_text(json.dumps(site))
     monkeypatch.setenv("PATE_FED_SITE", str(tmp_path / "hospital.json"))
     return state

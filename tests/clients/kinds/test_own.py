@@ -64,7 +64,7 @@ def test_a_policy_wants_its_noise_before_exact_answers_leave(tmp_path: Path) -> 
     exact.permits = Own.permits
     exact.set_policy(0, "")
     assert _code(exact.agree()) == "POLICY_EXACT_SUMS"
-    assert Policy(kinds=(NAME,), class_sums="exact").objection(exact.terms) is None
+    assert Policy(kinds=(NAME,), class_sums="exact", least_confirmed=0).objection(exact.terms) is None
 
 
 def test_other_code_or_other_words_of_it_are_refused(own: Own) -> None:

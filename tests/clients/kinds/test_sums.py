@@ -81,8 +81,15 @@ class Asked:
             data=str(folder / "own.csv"),
             state_dir=folder / "state",
             pool=folder / "pool.csv",
+            policy=folder / "policy.toml",
         )
         self.settings.state_dir.mkdir(mode=0o700)
+        self.set_policy("")
+
+    def set_policy(self, text: str) -> None:
+        """Have its policy say this; nobody is there to be telephoned."""
+        lines = f"least_confirmed = 0\nleast_colluders = 0\n{text}"
+        (self.settings.state_dir.parent / "policy.toml").write_text(lines, encoding="utf-8")
 
     @property
     def hospital(self) -> Hospital:
@@ -190,9 +197,7 @@ def test_it_gives_nothing_in_the_open(asked: Asked) -> None:
 
 def test_a_policy_that_has_become_stricter_holds_in_the_middle_of_a_sum(asked: Asked, tmp_path: Path) -> None:
     asked.join()
-    policy = tmp_path / "policy.toml"
-    policy.write_text('class_sums = "no"\n', encoding="utf-8")
-    asked.settings = replace(asked.settings, policy=policy)
+    asked.set_policy('class_sums = "no"')
     assert _code(asked.step([])) is Refusal.POLICY_SUMS
     assert _code(asked.join()) is Refusal.POLICY_SUMS
 
@@ -200,9 +205,7 @@ def test_a_policy_that_has_become_stricter_holds_in_the_middle_of_a_sum(asked: A
 def test_sums_that_the_coordinator_would_read_exactly_need_a_line_in_the_policy(tmp_path: Path) -> None:
     asked = Asked(tmp_path, secrecy={"secure_sum": True})
     assert _code(asked.join()) is Refusal.POLICY_EXACT_SUMS
-    policy = tmp_path / "policy.toml"
-    policy.write_text('class_sums = "exact"\n', encoding="utf-8")
-    asked.settings = replace(asked.settings, policy=policy)
+    asked.set_policy('class_sums = "exact"')
     assert isinstance(asked.join(), JoinReply)
 
 
@@ -277,9 +280,7 @@ def test_a_feature_map_of_one_s_own_runs_only_where_the_policy_lists_its_very_so
     assert _code(asked.join()) is Refusal.POLICY_FEATURE_MAP
     monkeypatch.undo()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
-    policy = tmp_path / "policy.toml"
-    policy.write_text('feature_maps = ["own_parts:rows"]\n', encoding="utf-8")
-    asked.settings = replace(asked.settings, policy=policy)
+    asked.set_policy('feature_maps = ["own_parts:rows"]')
     other = replace(sums, part=replace(sums.part, digest="0" * 64))
     assert _code(asked.join(replace(asked.terms, asks=other))) is Refusal.PART
     assert _code(asked.join(features=asked.features.replace(b"own_parts", b"own_prats"))) is Refusal.FILE
@@ -287,5 +288,5 @@ def test_a_feature_map_of_one_s_own_runs_only_where_the_policy_lists_its_very_so
     total = asked.sums()
     # Two patients and one more, each cut to one record's length.
     assert (total >= 0).all() and (total**2).sum() <= (3 * LATTICE) ** 2 and total.sum() > 0
-    policy.write_text("", encoding="utf-8")
+    asked.set_policy("")
     assert _code(asked.step(list(range(2)))) is Refusal.POLICY_FEATURE_MAP

@@ -46,7 +46,15 @@ from pate_fed.kinds.labels import LABEL_OF, THERE, LabelTerms
 from pate_fed.kinds.make import PublicClusters, PublicPool, label_terms, spendable_by_counts
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import NoiseSource, SeededNoise, noise_from_seed
-from pate_fed.protocol.messages import ANSWER, AnswerReply, JoinRequest, Question, Record, SumRequest
+from pate_fed.protocol.messages import (
+    ANSWER,
+    AnswerReply,
+    JoinRequest,
+    Question,
+    Record,
+    RefusalReply,
+    SumRequest,
+)
 from pate_fed.report.log import read_log
 from pate_fed.report.terminal import make_progress
 from pate_fed.secure_sum import add_noise_share, read_reply, read_request
@@ -679,7 +687,7 @@ def test_counts_that_are_lost_are_told_and_not_asked_for_again(
 ) -> None:
     study = Labels(tmp_path, counts=True)
     with monkeypatch.context() as patch:
-        patch.setattr(MaskedRounds, "_take", _changed)
+        patch.setattr(MaskedRounds, "_take", _lost)
         with pytest.raises(
             QuorumError, match=r"3 of 5 hospitals sent .*; ε=1 δ=1e-5 counts as spent at every"
         ):
@@ -725,17 +733,15 @@ def _deaf(self: MaskedRounds, batch: Any, step: int, participants: Any, answer: 
     TAKE(self, batch, step, participants, answer)
 
 
-def _changed(self: MaskedRounds, batch: Any, step: int, participants: Any, answer: Any) -> None:
-    """Two hospitals' vectors come otherwise than they signed them."""
+def _lost(self: MaskedRounds, batch: Any, step: int, participants: Any, answer: Any) -> None:
+    """Two hospitals' vectors do not come, and they say that they gave them."""
     if _from_two(participants, answer):
-        vector = read_reply(answer.reply.step)
-        step_bytes = replace(vector, vector=vector.vector ^ np.array(1, dtype=vector.vector.dtype)).to_bytes()
-        answer = replace(answer, reply=replace(answer.reply, step=step_bytes))
+        answer = replace(answer, reply=RefusalReply(party=participants[answer.node], code="REPEATED"))
     TAKE(self, batch, step, participants, answer)
 
 
 def test_what_a_sum_that_fails_cost_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MaskedRounds, "_take", _changed)
+    monkeypatch.setattr(MaskedRounds, "_take", _lost)
     study = Labels(tmp_path, counts=True)
     made = study.coordinator()
     study.simulate(made)
