@@ -76,6 +76,9 @@ def test_hospitals_answer_once_and_the_same_again(rehearsal: Any) -> None:
     assert not len(np.load(folder / "more" / "labels.npz")["label"])
 
 
+ALONE = "least_confirmed = 0\nleast_colluders = 0\n"  # nobody is there to be telephoned
+
+
 @pytest.mark.slow
 def test_admitted_hospitals_count_under_masks_over_tls(
     rehearsal: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -92,7 +95,7 @@ def test_admitted_hospitals_count_under_masks_over_tls(
         request = f"id-{name}/{name}.req"
         assert main(["study", "admit", request, "--dir", "keys", "--out", admission]) == 0
         assert main(["hospital", "accept", admission, "--yes", "--dir", f"id-{name}"]) == 0
-    (folder / "policy.toml").write_text("epsilon_public = 3.0\n")
+    (folder / "policy.toml").write_text(f"epsilon_public = 3.0\n{ALONE}")
     command = _command("noise-cluster", "--tls-dir", "keys", "--out", "out")
     server = rehearsal.start("server", *CLI, *command)
     hospitals = [
@@ -146,12 +149,13 @@ DYING = (
 def test_a_coordinator_killed_amid_a_count_goes_on(rehearsal: Any, moment: str) -> None:
     truth, folder = _write_records(rehearsal.folder), rehearsal.folder
     command = _command("noise-cluster", "--address", rehearsal.address, "--insecure", "--out", "out")
+    (folder / "policy.toml").write_text(ALONE)
     dying = rehearsal.start("dying", *DYING, moment, *command)
     hospitals = [
         rehearsal.start(
             name,
             *("-m", "pate_fed.client", "--hospital", name, "--data", f"{name}.csv", "--insecure"),
-            *("--server", rehearsal.address),
+            *("--server", rehearsal.address, "--policy", "policy.toml"),
         )
         for name in NAMES
     ]
