@@ -151,7 +151,7 @@ def make_page(
             ("what it can cost", _cost(terms)),
             ("its limits", words.limits),
         ),
-        values=_values(terms, admission=admission),
+        values={**_values(terms, admission=admission), **_confirmations(terms, admission, policy)},
     )
 
 
@@ -174,6 +174,17 @@ def _others(terms: Terms, admission: Admission, policy: Policy) -> Iterator[tupl
         if terms.adds_noise:
             known, own = _with_confirmed(terms, min(confirmed, others)), "all who are not tell it their noise"
             yield "coordinator", f"If {own}: {_bound(known, terms.delta, 'no bound')}"
+
+
+def _confirmations(terms: Terms, admission: Admission | None, policy: Policy) -> dict[str, Any]:
+    """The other hospitals as plain values; None where no admission says who they are."""
+    if admission is None:
+        return {"other_hospitals": None, "must_confirm": None}
+    others = {
+        name: {"fingerprint": words, "confirmed": policy.trusted.get(name) == words}
+        for name, words in admission.hospitals.items()
+    }
+    return {"other_hospitals": others, "must_confirm": policy.must_confirm(terms)}
 
 
 def _with_confirmed(terms: Terms, confirmed: int) -> float | None:

@@ -106,6 +106,12 @@ def test_the_page_shows_the_others_and_accept_pins_what_they_read_out(
     assert Policy.load(own / "policy.toml").trusted == {name: masked[name] for name in ("east", "west")}
     page = run("hospital", "terms", "own")[1]
     assert page.count("not confirmed") == 1 and "2 are." in page
+    values = json.loads(run("hospital", "terms", "own", "--format", "json")[1])
+    assert values["must_confirm"] == 2 and values["other_hospitals"] == {
+        name: {"fingerprint": words, "confirmed": name != "south"}
+        for name, words in masked.items()
+        if name != "north"
+    }
 
 
 def test_whoever_reads_out_other_words_than_the_coordinator_says_stops_it(
@@ -181,6 +187,7 @@ def test_terms_are_read_from_an_admission_a_folder_and_a_file(
     values = json.loads(run("hospital", "terms", "own/north.admission", "--format", "json")[1])
     assert values["terms_digest"] == admission.terms_digest and values["signed"] is True
     assert values["epsilon"]["coordinator"] is None and values["about"]["purpose"] == ""
+    assert values["must_confirm"] == 0  # votes that the coordinator sees
     Path("labels.json").write_text(make_label_terms().to_json())
     assert "randomised response" in run("hospital", "terms", "labels.json")[1]
 
