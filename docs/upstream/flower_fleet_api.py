@@ -1,4 +1,31 @@
-"""What docs/upstream/flower-fleet-api.md reports, repeated with flwr 1.39.0 alone."""
+"""Report for Flower: the Fleet API believes what a node says of itself. flwr 1.39.0 alone shows it here.
+
+For flwrlabs/flower, flwr 1.39.0, `flower-superlink --enable-supernode-auth`, transport `grpc-rere`. Not
+sent yet; upstream's way for such reports is private. `pate_fed` is closed against all of it
+(`pate_fed/flower/guard.py`).
+
+The interceptor checks that a call is signed by the key in its metadata, whose node id it has. Not held to
+that key:
+
+- `ActivateNode`: the interceptor skips it, and the servicer takes `public_key` out of the request, so the
+  key that signed may be any. Anyone who reaches the port and knows a node's public key takes its seat; the
+  node gets error 2004.
+- `ActivateNode`, `SendNodeHeartbeat`: `heartbeat_interval` may be 1,800 s, and a node counts as online for
+  twice as long. The seat stays taken for an hour with one call.
+- `PushMessages`: `metadata.src_node_id` is not compared with `node.node_id`. Any registered node, with an
+  empty `reply_to_message_id` and source 1, stores an instruction of the SuperLink to another node; with a
+  known message id, a reply in another node's name.
+- `PullObject`, `ConfirmMessageReceived`: that the object belongs to a message to or from this node. Any
+  registered node that knows an object's id reads another node's objects, and deletes its messages.
+
+Besides, the server reads messages of 2 GiB, decompressed, before the interceptor is called, from anyone.
+
+What would close it: compare the public key of `RegisterNodeFleetRequest` and `ActivateNodeRequest` with the
+metadata's; require that a pushed message comes from the node and replies to one that it got; look at whose
+message an object belongs to; bound the heartbeat interval near 30 s; require clients' certificates; bound
+messages, and leave compression out. In `Array.inflate` add up the chunks before they are joined:
+`arraychunk_ids` may name one any number of times.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 

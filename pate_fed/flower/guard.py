@@ -1,7 +1,7 @@
 """The guard around Flower's Fleet API, on both sides: mutual TLS, each node in its own name, bounds.
 
 flwr 1.39 asks nobody for a certificate, takes 2 GiB from whoever connects, and believes what a node says of
-itself in four places (`docs/upstream/flower-fleet-api.md`). Its commands run in processes of ours, so that is
+itself in four places (`docs/upstream/flower_fleet_api.py`). Its commands run in processes of ours, so that is
 closed before they start, in `line_1_39`. A node may pull what it was sent, and push one bounded reply to it.
 """
 
