@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,9 @@ def test_what_was_changed_is_found(run_dir: Path, edit: Callable[[Path], object]
     edit(path)
     with pytest.raises(FoundError):
         verify(run_dir)
-    if sqlite3.connect(path).execute("SELECT min(epsilon) FROM entries").fetchone()[0] == 0.1:
+    with closing(sqlite3.connect(path)) as connection:
+        [[least]] = connection.execute("SELECT min(epsilon) FROM entries")
+    if least == 0.1:
         forge(path)
         (run_dir / "seal.json").unlink()
         with pytest.raises(FoundError, match=r"row 2 states ε=0\.1; by our own reckoning"):
