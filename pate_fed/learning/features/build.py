@@ -227,6 +227,7 @@ class BinFeatures(FeatureMap):
 
 _FARTHEST = 3.0  # deviations at which a number is cut
 _FINE = 2**16  # steps of a deviation: whole numbers, so that a row's length follows from that row alone
+_LARGEST = 1e100  # of a pool's numbers, so that their squares are floats
 _KERNEL_SHARE = 4  # of the squared length, a part: the kernel's
 
 
@@ -311,11 +312,12 @@ def _fit_spread(columns: tuple[int, ...], pool: NDArray[np.float64]) -> NDArray[
     check_rows(pool, columns)
     spread = np.zeros((len(columns) + 1, 2))
     for column, at in enumerate(np.cumsum([0, *columns[:-1]])):
-        known = pool[:, at][np.isfinite(pool[:, at])]
+        known = np.clip(pool[:, at][np.isfinite(pool[:, at])], -_LARGEST, _LARGEST)
         if columns[column] == 1 and len(known):
             near = np.clip(known, *np.quantile(known, (0.01, 0.99)))
-            spread[column] = near.mean(), near.std() or min(known.std(), 1e300)
-    spread[spread[:, 1] == 0, 1] = 1.0
+            spread[column] = near.mean(), near.std() or known.std()
+    # A column of one value has no deviation, but for what a float makes of it.
+    spread[spread[:, 1] <= 1e-12 * np.abs(spread[:, 0]), 1] = 1.0
     parts = linear_parts(pool, columns, spread)
     spread[-1] = max(1.0, float(np.median(np.sqrt((parts * parts).sum(axis=1))))), 1.0
     return spread

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from pate_fed.learning.features.build import build_feature_map, fit_table_embedding
+from pate_fed.learning.features.build import build_feature_map, feature_map_from_bytes, fit_table_embedding
 from pate_fed.learning.features.feature_map import KERNEL, LINEAR, FeatureSettings
 
 BINS = FeatureSettings(name="bins", columns=(1, 2), cuts=((0.0, 10.0, 30.0), ()), lattice=100)
@@ -65,6 +65,17 @@ def test_a_row_is_how_far_it_stands_from_the_pool_on_either_side_in_any_unit() -
     pool[7, 0] = 999.0
     assert same == pytest.approx(found[:, :7], abs=1e-3)
     assert build_feature_map(settings, pool).scaled(rows)[:, :7] == pytest.approx(found[:, :7], abs=0.02)
+
+
+def test_numbers_of_any_size_in_the_pool_make_a_map_that_is_read_again() -> None:
+    for column in (np.full(40, 1e308), np.full(40, 0.1), np.linspace(-1, 1, 40) * 5e307):
+        pool = np.column_stack([column, np.arange(40.0)])
+        made = build_feature_map(FeatureSettings(name=LINEAR, columns=(1, 1)), pool)
+        assert feature_map_from_bytes(made.to_bytes(), digest=made.digest).digest == made.digest
+        assert np.isfinite(made.scaled(pool)).all()
+    assert (
+        build_feature_map(FeatureSettings(name=LINEAR, columns=(1,)), np.full((9, 1), 0.1)).spread[0, 1] == 1
+    )
 
 
 @pytest.mark.parametrize("name", [KERNEL, LINEAR])
