@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pretend_card import pretend_card
 
 from pate_fed import Run, simulate
 from pate_fed.cli.main import main
+from pate_fed.errors import PateFedError
 from pate_fed.learning.settings import STUDENTS, TEACHERS
 from pate_fed.learning.teachers import batched
 
@@ -84,9 +86,9 @@ def test_a_study_on_a_card_gives_what_it_gives_on_a_cpu(teacher: str, student: s
     assert found.metrics["accuracy"] == expected.metrics["accuracy"]
 
 
-def test_on_a_card_all_parties_are_trained_in_one_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Sizes of the groups that are trained, in their order."""
     at_once: list[int] = []
 
     def counted(learners: list[Any], *args: Any) -> None:
@@ -95,13 +97,47 @@ def test_on_a_card_all_parties_are_trained_in_one_program(
 
     fit = batched._fit
     monkeypatch.setattr(batched, "_fit", counted)
+    yield at_once
+
+
+def _teach(device: str, run_dir: Path) -> Run:
     parties = {"parties": {"num_clients": 12}, "student": {"name": "encoder-head"}}
+    study = {**STUDY, **parties, "teacher": {"name": "small-cnn", "epochs": 1}}
+    study["engine"] = {"backend": "inline", "device": device}
+    with pretend_card():
+        return simulate(study, run_dir=run_dir, quiet=True)
+
+
+def test_on_a_card_all_parties_are_trained_in_one_program(groups: list[int], tmp_path: Path) -> None:
     for device in ("cpu", "cuda"):
-        study = {**STUDY, **parties, "teacher": {"name": "small-cnn", "epochs": 1}}
-        study["engine"] = {"backend": "inline", "device": device}
-        with pretend_card():
-            simulate(study, run_dir=tmp_path / device, quiet=True)
-    assert at_once == [6, 6, 12]
+        _teach(device, tmp_path / device)
+    assert groups == [6, 6, 12]
+
+
+def test_a_card_with_less_room_trains_smaller_groups(
+    groups: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for five is counted, and then there is none but for two at once, and for none at all."""
+    five = batched.group_bytes(5, 10, (28, 28, 1), 3, batch=10)
+    monkeypatch.setattr(batched, "_free", lambda device: five / batched._ROOM)
+    fit, room = batched._fit, 2
+
+    def fit_in_room(learners: list[Any], *args: Any) -> None:
+        if len(learners) > room:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        fit(learners, *args)
+
+    monkeypatch.setattr(batched, "_fit", fit_in_room)
+    assert len(_teach("cuda", tmp_path / "two").labels.label) == 12
+    assert groups == [2] * 6  # tried were 12, 6 and 3
+    room = 0
+
+    def none(*_: Any) -> None:  # each alone, as its group did not fit
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("pate_fed.learning.teachers.network._fit", none)
+    with pytest.raises(PateFedError, match="cuda has too little memory"):
+        _teach("cuda", tmp_path / "none")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.disk import read_file, write_result
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, PateFedError
 
 SMALLEST = 8
 
@@ -93,11 +93,18 @@ def resolve_device(name: str) -> str:
     return name
 
 
+class NoRoom(PateFedError):
+    """A card's memory is too small."""
+
+
 @contextmanager
 def seeded(seed: int, device: str) -> Iterator[None]:
     """Torch's generators of the CPU and of `device` start at `seed` inside and are put back after.
 
     Convolutions are held to deterministic algorithms inside, without a lasting change of a global flag.
+
+    Raises:
+        NoRoom: what is computed inside needs more memory than the card has.
     """
     cuda = [torch.device(device)] if device.startswith("cuda") else []
     with (
@@ -108,7 +115,13 @@ def seeded(seed: int, device: str) -> Iterator[None]:
         if cuda:
             with torch.cuda.device(cuda[0]):
                 torch.cuda.manual_seed(seed)
-        yield
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise NoRoom(
+                f"{device} has too little memory for this model and its data: set a smaller batch_size or "
+                "network, or --device cpu"
+            ) from error
 
 
 # Models on disk: plain values and tensors, written whole or not at all, read without running any code.

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_flatten, tree_map
 
 _CARD, _CPU = torch.device("cuda", 0), torch.device("cpu")
+_MEMORY = 80 * 10**9  # bytes
 _aten = torch.ops.aten
 # Of tensors of both sides: copies, and what may be indexed by the CPU's indices.
 _COPIES = {_aten._to_copy.default, _aten.copy_.default}
@@ -177,6 +178,11 @@ def pretend_card() -> Iterator[Card]:
         "get_rng_state": lambda *_: torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": lambda *_: None,
         "synchronize": lambda *_: None,
+        "get_device_name": lambda *_: "a card that is not there",
+        "mem_get_info": lambda *_: (_MEMORY, _MEMORY),
+        "memory_reserved": lambda *_: 0,
+        "memory_allocated": lambda *_: 0,
+        "empty_cache": lambda: None,
     }
     if Version(torch.__version__).release < (2, 15):
         pytest.skip("a card is pretended with parts that PyTorch has from 2.15 on")

@@ -66,6 +66,7 @@ def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     add_option(coordinator, "--run-dir DIR", "where the run's files go (default runs/NAME-TIME)")
     both = doctor.add_argument_group("at either")
+    add_option(both, "--device NAME", "cpu, cuda or auto: where models are to learn", default="auto")
     add_option(both, "--tls-dir DIR", "the hospital's identity, or the folder of study init")
     add_option(both, "--config FILE", "a study.toml; at a hospital: how the study reads --data")
     add_format_option(both)
@@ -83,7 +84,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
             "more"
         ) from error
     as_json = arguments.format == "json"
-    found = list(_findings(side)) if as_json else show_findings(_findings(side))
+    findings = _findings(side, arguments.device)
+    found = list(findings) if as_json else show_findings(findings)
     code = next((finding.exit_code for finding in found if finding.severity == PROBLEM), 0)
     not_checked = side.not_checked()
     if as_json:
@@ -106,11 +108,11 @@ def show_findings(findings: Iterable[Finding]) -> list[Finding]:
     return found
 
 
-def _findings(side: HospitalSide | CoordinatorSide | _Simulation) -> Iterator[Finding]:
+def _findings(side: HospitalSide | CoordinatorSide | _Simulation, device: str) -> Iterator[Finding]:
     from pate_fed.cli.doctor.machine import machine_findings
 
     yield from side.findings()
-    yield from machine_findings(side.requirements)  # known once the study is read
+    yield from machine_findings(side.requirements, device)  # known once the study is read
 
 
 def _side(arguments: argparse.Namespace) -> HospitalSide | CoordinatorSide | _Simulation:

@@ -114,6 +114,7 @@ _TRIED = {  # the lowest and the newest line of each library that .ci/run was se
 }
 _FLOWER = ("flower-superlink", "flower-supernode")
 _DRAWS, _SIGMA = 4000, 40.0
+_ROUNDING = 0.01  # of a card's products in TF32
 _CLOCK_UNSET = 5  # TIME_ERROR of adjtimex(2)
 
 
@@ -131,8 +132,8 @@ class Requirements:
     deploys: bool = False
 
 
-def machine_findings(requirements: Requirements) -> Iterator[Finding]:
-    """What every study needs of a machine, quick checks first."""
+def machine_findings(requirements: Requirements, device: str = "auto") -> Iterator[Finding]:
+    """What every study needs of a machine, quick checks first; `device` is what it is to learn on."""
     yield from run_check("libraries", _libraries)
     yield from run_check("disk", partial(_disk, requirements))
     yield from run_check("permissions", _permissions)
@@ -142,7 +143,7 @@ def machine_findings(requirements: Requirements) -> Iterator[Finding]:
     yield from run_check("masks", _masks)
     yield from run_check("noise", _noise)
     yield from run_check("Flower", partial(_flower, requirements))
-    yield from run_check("GPU", _gpu)
+    yield from run_check("GPU", partial(_gpu, device))
 
 
 def simulation() -> Requirements:
@@ -364,10 +365,12 @@ def _flower(requirements: Requirements) -> CheckResult:
     return CheckResult(f"SuperLink and SuperNode start (Flower {versions[0]})")
 
 
-def _gpu() -> CheckResult:
+def _gpu(device: str = "auto") -> CheckResult:
     if importlib.util.find_spec("torch") is None:
         return CheckResult("not looked for: tables need none; for images: pip install 'pate-fed[images]'")
     import torch
+
+    from pate_fed.learning.tensors import resolve_device
 
     with warnings.catch_warnings(record=True) as complaints:
         warnings.simplefilter("always")
@@ -377,12 +380,47 @@ def _gpu() -> CheckResult:
             f"{torch.cuda.get_device_name(each)} ({_size(torch.cuda.mem_get_info(each)[0])} free)"
             for each in range(count)
         )
-        return CheckResult(f"torch {torch.__version__} sees {names}")
+        tried = _tried(resolve_device(device))
+        return CheckResult(f"torch {torch.__version__} sees {names}{tried}")
+    if device not in ("auto", "cpu"):
+        resolve_device(device)  # which says that it is not there
     if complaints or Path("/dev/nvidiactl").exists():
         why = f" ({str(complaints[0].message).splitlines()[0]})" if complaints else ""
         unusable = f"there is one, but torch {torch.__version__} cannot use it{why}: fit driver and torch"
         return CheckResult(warnings=(unusable,))
     return CheckResult(f"none that torch {torch.__version__} sees; all of it works on the CPU")
+
+
+def _tried(device: str) -> str:
+    """What a network of ours and its gradients say on a card beside the CPU; nothing of a CPU.
+
+    Raises:
+        PateFedError: they differ by more than rounding, or the card does not compute.
+    """
+    import torch
+
+    from pate_fed.learning.networks.classifiers import build_classifier
+    from pate_fed.learning.tensors import seeded
+
+    if device == "cpu":
+        return ""
+    found = []
+    for each in ("cpu", device):
+        with seeded(0, "cpu"):
+            network, images = build_classifier("deep-cnn", (16, 16, 1), 3).eval(), torch.rand(8, 1, 16, 16)
+        network.to(each)
+        try:
+            said = network(images.to(each)).square().sum()
+            gradients = torch.autograd.grad(said, list(network.parameters()))
+        except RuntimeError as error:
+            raise PateFedError(f"{device} does not compute: {str(error).splitlines()[0]}") from error
+        found.append(torch.cat([own.flatten().cpu() for own in gradients]))
+    off = float((found[1] - found[0]).norm() / found[0].norm())
+    if not off < _ROUNDING:
+        raise PateFedError(
+            f"{device} computes other gradients than the CPU, by {off:.1%}: fit driver and torch"
+        )
+    return f"; gradients on {device} are the CPU's to {off:.0e}"
 
 
 def _size(count: float) -> str:

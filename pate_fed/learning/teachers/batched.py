@@ -28,6 +28,7 @@ from pate_fed.learning.networks.heads import class_weights
 from pate_fed.learning.settings import STACKED, TeacherSettings
 from pate_fed.learning.teachers.network import ENOUGH_STEPS, Teacher, one_cycle
 from pate_fed.learning.tensors import (
+    NoRoom,
     check_images,
     check_labels,
     image_shape,
@@ -39,6 +40,7 @@ from pate_fed.learning.tensors import (
 DROPOUT = 0.3  # as `build_classifier` has it
 _AT_ONCE_CPU = 8  # teachers whose step stays in a core's cache
 _MOST_PATCHES = 2**28  # numbers that are kept, 1 GB; of more records patches are taken at each step
+_ROOM = 0.8  # share of a card's free memory that a group is counted to take
 _DEAL = 2**63
 
 
@@ -56,9 +58,12 @@ def train_many(
 
     Shapes: a part uint8 (n, H, W, C) and int64 (n,), n ≥ 1; H, W and C are all parts' own.
 
+    On a card as many as its free memory is counted to hold, and half of them where it is not.
+
     Raises:
         InputError: another kind of teacher, no part, wrong images or labels, no such device.
         PateFedError: a loss is no longer finite.
+        NoRoom: one teacher alone has no room on the card.
     """
     if settings.name != STACKED or not images or len({part.shape[1:] for part in images}) != 1:
         raise InputError(f"many teachers at once are {STACKED} on images of one size, at least one of them")
@@ -69,7 +74,8 @@ def train_many(
             raise InputError("a teacher got 0 records: at least 1 is meant")
     device, shape = resolve_device(device), image_shape(images[0])
     found: dict[int, Teacher] = {}
-    for places in _alike([len(part) for part in images], settings, device):
+
+    def train(places: list[int]) -> None:
         learners = [_Learner.of(images[at], labels[at], seeds[at], num_classes, device) for at in places]
         with seeded(seeds[places[0]], device):
             _fit(learners, settings, dropout)
@@ -77,7 +83,61 @@ def train_many(
             found[at] = Teacher(
                 each.model, settings=settings, image_shape=shape, num_classes=num_classes, device=device
             )
+
+    for places in _alike([len(part) for part in images], settings, device):
+        count = max(len(images[at]) for at in places)
+        batch, most = _Schedule.of(count, settings).batch, len(places)
+        while places:
+            now = places[:most]
+            needed = group_bytes(len(now), count, shape, num_classes, batch=batch)
+            if len(now) > 1 and device != "cpu" and needed > _ROOM * _free(device):
+                most = -(-len(now) // 2)
+            elif _had_room(train, now):
+                places = places[most:]
+            elif len(now) > 1:
+                most = -(-len(now) // 2)
+            else:
+                raise NoRoom(
+                    f"teacher: {device} has no room for one of {count} records of {shape} "
+                    f"({needed / 1e9:.1f} GB): set a smaller batch_size, or --device cpu"
+                )
     return [found[at] for at in range(len(images))]
+
+
+def group_bytes(
+    teachers: int, count: int, shape: tuple[int, int, int], num_classes: int, *, batch: int
+) -> int:
+    """Bytes of a card's memory that a group takes, of `teachers` with `count` records of `shape` (H, W, C).
+
+    Its records, their patches (all that are kept, else those of a step thrice), its weights five times (the
+    models, the stack, its gradients, Adam's two), and the room of a step.
+    """
+    rows, columns, channels = shape[0] // 2, shape[1] // 2, shape[2] + 4
+    pixels, places = rows * columns * channels, ((rows + 1) // 2) * ((columns + 1) // 2)
+    patches, features = places * _width(channels), 32 * places
+    kept = teachers * count * patches <= _MOST_PATCHES
+    records = (
+        count * (pixels + patches) + batch * patches if kept else 2 * count * pixels + 3 * batch * patches
+    )
+    weights = 32 * _width(channels) + (features + 1) * num_classes
+    step = batch * (4 * features + features // 4 + 5 * num_classes)
+    return 4 * teachers * (records + 5 * weights + step)
+
+
+def _free(device: str) -> int:
+    """Bytes of a card's memory that are free to this process, its own allocator's room included."""
+    own = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + own
+
+
+def _had_room(train: Callable[[list[int]], None], places: list[int]) -> bool:
+    """Whether the card had room for the training of `places`, which is done then."""
+    try:
+        train(places)
+    except (torch.OutOfMemoryError, NoRoom):
+        torch.cuda.empty_cache()
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def test_nothing_that_others_wrote_moves_the_cursor(capsys: pytest.CaptureFixtur
 
 @pytest.fixture
 def healthy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "machine_findings", lambda load: iter(()))
+    monkeypatch.setattr(machine, "machine_findings", lambda *_: iter(()))
 
 
 @pytest.mark.usefixtures("healthy")

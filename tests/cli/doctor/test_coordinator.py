@@ -112,7 +112,7 @@ def test_the_machine_is_held_to_as_many_hospitals_as_the_study_has(
 ) -> None:
     asked: list[str] = []
 
-    def looked_at(requirements: Requirements) -> Iterator[Finding]:
+    def looked_at(requirements: Requirements, device: str) -> Iterator[Finding]:
         asked.append(requirements.what)
         return iter(())
 

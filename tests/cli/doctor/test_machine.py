@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from packaging.requirements import Requirement
+from pretend_card import pretend_card
 
 from pate_fed.cli.doctor import machine
 from pate_fed.cli.doctor.machine import PROBLEM, WARNING, Finding, Requirements, run_check
@@ -76,8 +77,21 @@ def test_a_gpu_that_torch_sees_and_one_that_it_cannot_use(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "NVIDIA H200")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (139 * 10**9, 150 * 10**9))
-    (row,) = _rows(machine._gpu)
-    assert row.severity == "ok" and "NVIDIA H200 (139.0 GB free)" in row.text
+    (row,) = _rows(partial(machine._gpu, "cpu"))
+    assert row.severity == "ok" and "NVIDIA H200 (139.0 GB free)" in row.text and "gradients" not in row.text
+
+
+def test_a_card_is_tried_beside_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    (row,) = _rows(partial(machine._gpu, "cuda:7"))
+    assert (row.severity, row.exit_code) == (PROBLEM, 2) and "--device cuda:7" in row.text
+    with pretend_card():
+        (row,) = _rows(machine._gpu)
+        assert row.severity == "ok" and row.text.endswith("gradients on cuda are the CPU's to 0e+00")
+        monkeypatch.setattr(torch.Tensor, "square", lambda each: each * each * (1 + 0.1 * each.is_cuda))
+        (row,) = _rows(partial(machine._gpu, "cuda"))
+        assert (row.severity, row.exit_code) == (PROBLEM, 1) and "other gradients" in row.text
 
 
 @pytest.mark.parametrize(
