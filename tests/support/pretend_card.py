@@ -17,6 +17,8 @@ from packaging.version import Version
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
+from pate_fed.learning import tensors
+
 _CARD, _CPU = torch.device("cuda", 0), torch.device("cpu")
 _MEMORY = 80 * 10**9  # bytes
 _aten = torch.ops.aten
@@ -195,6 +197,7 @@ def pretend_card() -> Iterator[Card]:
         patch.setattr(torch.nn.functional, "one_hot", _one_hot)
         for name in ("trace", "script", "save", "load"):
             patch.setattr(torch.jit, name, _unseen(getattr(torch.jit, name)))
+        patch.setattr(tensors, "recorded", lambda step, device: step)  # it has no graphs
         patch.setattr(torch, "inference_mode", _no_grad)  # it knows no views of subclasses
         torch.__future__.set_swap_module_params_on_conversion(True)
         torch._C._set_only_lift_cpu_tensors(True)  # type: ignore[attr-defined]  # of `torch.tensor`

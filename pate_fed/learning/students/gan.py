@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pate_fed.learning import tensors
 from pate_fed.learning.networks.classifiers import (
     AT_ONCE,
     Classifier,
@@ -126,8 +127,8 @@ class GANTrainer(Trainer):
         unlearnt = unlearnt.index_fill(0, sets.labels, False)
         suspicions = torch.zeros(len(sets.labelled), device=self.inputs.device)
         sums = torch.zeros(6, dtype=torch.float64, device=self.inputs.device)
-        for pick, pick_unlabelled in zip(labelled, unlabelled, strict=True):
-            others = sets.unlabelled[pick_unlabelled]
+
+        def learn(pick: Tensor, others: Tensor) -> None:
             x, y = self._shown(sets.labelled[pick]), sets.targets[pick]
             vat = self.pixels if self.settings.name == "vat" else None
             u = self._shown(others) if vat is None else vat[others]
@@ -135,7 +136,12 @@ class GANTrainer(Trainer):
             figures, disagree, suspected = self._learn_batch(x, y, u, rate, opinions)
             suspicions.index_add_(0, pick, suspected.to(suspicions.dtype))
             told = torch.stack([disagree.sum(), (disagree & sets.wrong[pick]).sum()]).double()
-            sums += torch.cat([figures, told])
+            sums.add_(torch.cat([figures, told]))
+
+        # Code of the user's own may wait for the card.
+        step = learn if self.settings.code is not None else tensors.recorded(learn, self.device)
+        for pick, pick_unlabelled in zip(labelled, unlabelled, strict=True):
+            step(pick, sets.unlabelled[pick_unlabelled])
             self.update_averages()
         counts = torch.zeros_like(suspicions) if self.counts is None else self.counts
         self.counts = decayed(counts, suspicions > 0, decay=self.settings.count_decay)

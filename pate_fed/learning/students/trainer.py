@@ -186,6 +186,9 @@ class Trainer(ABC):
             module.load_state_dict(values)
         for optimiser, values in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(values)
+            for group in optimiser.param_groups:
+                if "capturable" in group:  # as this device has it, not that of before
+                    group["capturable"] = self.device.type == "cuda"
         self.step = state["step"]
         self.counts = None if state["table"] is None else state["table"].to(self.device)
 
@@ -208,13 +211,16 @@ def make_optimiser(
 ) -> torch.optim.Optimizer:
     """Adam or, with `sgd`, SGD with Nesterov's momentum 0.9 and weight decay 5e-4, as FixMatch was published.
 
-    Both are fused: one call a step.
+    Both are fused: one call a step, which a card may record.
     """
+    weights = list(weights)
     if sgd:
         return tensors.SGD(
             weights, lr=learning_rate, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True
         )
-    return tensors.Adam(weights, lr=learning_rate, betas=(beta1, 0.999), fused=True)
+    return tensors.Adam(
+        weights, lr=learning_rate, betas=(beta1, 0.999), fused=True, capturable=weights[0].is_cuda
+    )
 
 
 def check_finite(epoch: int, losses: dict[str, float]) -> None:

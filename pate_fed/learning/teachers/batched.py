@@ -1,6 +1,6 @@
 """Many small-cnn teachers trained as one program on one device: the same steps as one after another.
 
-Their weights are stacked, (teachers, ...): the convolution becomes a product with patches (`unfold`; grouped
+Their weights are stacked, (teachers, ...): the convolution becomes a product with patches (grouped
 convolutions are slow for so many groups), the dense layer another, and gradients are written out, into memory
 that every step uses anew. Adam works weight by weight, on all of them as one tensor, and the loss is a sum
 over teachers, so no teacher moves another.
@@ -387,8 +387,12 @@ def _width(channels: int) -> int:
 
 def _patches(preprocessed: Tensor) -> Tensor:
     """(n, C, H, W) to (n, places, width): what the convolution (3×3, stride 2) sees, a one, zeros."""
-    found = F.unfold(preprocessed.contiguous(), 3, padding=1, stride=2)  # (n, C·9, places)
-    patches = found.new_zeros(len(found), found.shape[2], _width(preprocessed.shape[1]))
-    patches[:, :, : found.shape[1]] = found.transpose(1, 2)
-    patches[:, :, found.shape[1]] = 1
-    return patches
+    count, channels = preprocessed.shape[:2]
+    # By views: `F.unfold` launches a kernel an image on a card.
+    seen = F.pad(preprocessed, (1, 1, 1, 1)).unfold(2, 3, 2).unfold(3, 3, 2)  # (n, C, ~H/2, ~W/2, 3, 3)
+    rows, columns = seen.shape[2:4]
+    patches = preprocessed.new_zeros(count, rows, columns, _width(channels))
+    room = patches[..., : 9 * channels].view(count, rows, columns, channels, 3, 3)
+    room.copy_(seen.permute(0, 2, 3, 1, 4, 5))
+    patches[..., 9 * channels] = 1
+    return patches.flatten(1, 2)

@@ -329,26 +329,45 @@ def _fit(model: Classifier, preprocessed: Tensor, labels: Tensor, settings: Teac
     batches = len(preprocessed) // batch  # the rest of an epoch is left out: another shuffle takes it in
     epochs = min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches)))
     steps = epochs * batches
-    optimiser = tensors.AdamW(model.parameters(), weight_decay=settings.weight_decay, fused=True)
+    on_card = preprocessed.is_cuda
+    rate = torch.tensor(0.0, device=preprocessed.device)  # a tensor, so that a step can be recorded
+    optimiser = tensors.AdamW(
+        model.parameters(),
+        lr=rate if on_card else 0.0,
+        weight_decay=settings.weight_decay,
+        fused=True,
+        capturable=on_card,
+    )
+    last = torch.zeros((), device=preprocessed.device)
+
+    def learn(pick: Tensor) -> None:
+        losses = F.cross_entropy(
+            model.logits(preprocessed[pick]),
+            labels[pick],
+            label_smoothing=settings.label_smoothing,
+            reduction="none",
+        )
+        loss = (weights[pick] * losses).mean()
+        optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward([loss])
+        optimiser.step()
+        last.copy_(loss.detach())
+
+    # Code of the user's own may wait for the card.
+    take = learn if settings.own else tensors.recorded(learn, preprocessed.device)
     model.train()
     step = 0
     for epoch in range(1, epochs + 1):
         order = torch.randperm(len(preprocessed), device=preprocessed.device)
-        for number in range(batches):
-            optimiser.param_groups[0]["lr"] = settings.learning_rate * one_cycle(step / steps)
-            pick = order[number * batch : (number + 1) * batch]
-            losses = F.cross_entropy(
-                model.logits(preprocessed[pick]),
-                labels[pick],
-                label_smoothing=settings.label_smoothing,
-                reduction="none",
-            )
-            loss = (weights[pick] * losses).mean()
-            optimiser.zero_grad(set_to_none=True)
-            torch.autograd.backward([loss])
-            optimiser.step()
+        for pick in torch.split(order[: batches * batch], batch):
+            factor = settings.learning_rate * one_cycle(step / steps)
+            if on_card:
+                rate.fill_(factor)
+            else:
+                optimiser.param_groups[0]["lr"] = factor
+            take(pick)
             step += 1
-        if not bool(torch.isfinite(loss)):
+        if not bool(torch.isfinite(last)):
             raise PateFedError(f"teacher: the loss is not finite in epoch {epoch}; lower learning_rate")
 
 
