@@ -8,6 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ class Recorded:
         with torch.cuda.device(self._device):
             if self._calls < _WARM:
                 self._calls += 1
-                aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # as recording is on one
+                aside = _aside(torch.cuda.current_device())
                 aside.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(aside):
                     self._step(*given)
@@ -153,11 +154,17 @@ class Recorded:
             if self._graph is None:
                 self._given = [each.clone() for each in given]
                 self._graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self._graph):
+                with torch.cuda.graph(self._graph, stream=_aside(torch.cuda.current_device())):
                     self._step(*self._given)
             for held, new in zip(self._given, given, strict=True):
                 held.copy_(new)
             self._graph.replay()
+
+
+@cache
+def _aside(device: int) -> torch.cuda.Stream:
+    """The stream of a card on which steps are recorded: one, as libraries keep room for each."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def recorded(step: Callable[..., None], device: torch.device) -> Callable[..., None]:

@@ -137,7 +137,10 @@ class OrientedGradients(Standardisation):
 
     def measure(self, x: Tensor) -> Tensor:
         """(n, C, H, W) to (n, C + 4, ⌊H/2⌋, ⌊W/2⌋)."""
-        grey = F.pad(x.mean(dim=1, keepdim=True), (1, 1, 1, 1), mode="replicate")  # (n, 1, H + 2, W + 2)
+        grey = x.mean(dim=1, keepdim=True)  # (n, 1, H, W)
+        # The edge again on every side; the gradient of `F.pad` is summed in no fixed order on a card.
+        grey = torch.cat([grey[:, :, :1], grey, grey[:, :, -1:]], dim=2)
+        grey = torch.cat([grey[..., :1], grey, grey[..., -1:]], dim=3)  # (n, 1, H + 2, W + 2)
         across = grey[:, :, 1:-1, 2:] - grey[:, :, 1:-1, :-2]  # (n, 1, H, W)
         down = grey[:, :, 2:, 1:-1] - grey[:, :, :-2, 1:-1]  # (n, 1, H, W)
         xx, yy, xy = (_halved(p) for p in (across * across, down * down, across * down))
