@@ -424,7 +424,7 @@ class _TableStudy(StudyKind):
             quiet=True,
             stop=threading.Event(),
             started=time.perf_counter(),
-            resume=(self.run_dir / "ledger.sqlite").exists(),
+            resume=(self.run_dir / "study.toml").exists(),
         )
         nodes = HOSPITALS if hospitals is None else hospitals
         coordinator.run(lambda server_app: run_inline(server_app, clients.app.app, num_nodes=nodes))

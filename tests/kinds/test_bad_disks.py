@@ -1,0 +1,148 @@
+"""Disks that fill up, and files of both sides that a crash cut short or filled with zeroes.
+
+    PATE_FED_TORN=834 PATE_FED_FULL=167 pytest -m slow -rP tests/kinds/test_bad_disks.py
+
+Whatever happens to them: the command ends with an exit code of the contract and no traceback, no question has
+two rows, and no hospital masks the same question twice with other noise. Where there is room again the same
+command goes on to its end.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dying import dying, takes
+from kinds import OwnStudy, StudyKind, SumStudy, VoteStudy
+
+from clients.base import SummingHospital
+from pate_fed.errors import PateFedError
+from pate_fed.protocol.messages import SumReply
+from pate_fed.secure_sum import read_reply
+from pate_fed.secure_sum.messages import BatchShares, MaskedVector, UnmaskShares
+from server.masked import MaskedRounds
+
+TEARS, FULL = (int(os.environ.get(f"PATE_FED_{name}", "6")) for name in ("TORN", "FULL"))
+CODES = range(7)
+
+
+@contextmanager
+def _watching(sent: dict[tuple[int, str], set[bytes]]) -> Iterator[None]:
+    """Note each hospital's masked vectors, by the question."""
+    whole = SummingHospital.sum_step
+
+    def step(self: Any, request: Any) -> Any:
+        reply = whole(self, request)
+        if isinstance(reply, SumReply):
+            message = read_reply(reply.step)
+            if isinstance(message, MaskedVector):
+                sent.setdefault((self._site.number, message.batch_digest), set()).add(reply.step)
+        return reply
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SummingHospital, "sum_step", step)
+        yield
+
+
+def _tear(path: Path, rng: np.random.Generator) -> str:
+    """Cut a file at any byte, or fill it with zeroes from there on; what was done."""
+    whole = path.read_bytes()
+    at = int(rng.integers(0, max(1, len(whole))))
+    zeroes = bool(rng.integers(2))
+    path.write_bytes(whole[:at] + bytes(len(whole) - at) * zeroes)
+    return f"{path.name} of {len(whole)} bytes {'zeroes' if zeroes else 'cut'} from {at}"
+
+
+def _run(study: StudyKind, sent: dict[tuple[int, str], set[bytes]], capfd: Any, what: str) -> int:
+    """The command's exit code, after what holds of every one."""
+    capfd.readouterr()
+    with _watching(sent):
+        try:
+            code = study.run()
+        except PateFedError as error:  # what the command makes of it is its exit code
+            code = error.exit_code
+    said = capfd.readouterr()
+    assert code in CODES and "Traceback" not in said.err + said.out, (what, said.err)
+    assert all(len(found) == 1 for found in sent.values()), what
+    return code
+
+
+KINDS = pytest.mark.parametrize("made", [SumStudy, VoteStudy, OwnStudy], ids=lambda kind: kind.__name__)
+
+
+@pytest.mark.slow
+@KINDS
+def test_a_disk_that_fills_up_is_a_sentence_and_with_room_the_same_command_goes_on(
+    made: type[StudyKind], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No file of either side grows beyond a size, as if that were all the room there is."""
+    study = made(tmp_path, monkeypatch)
+    kept = tmp_path / "kept"
+    shutil.copytree(study.parties, kept)
+    rng, codes = np.random.default_rng(38), Counter[int]()
+    for number in range(FULL):
+        for folder in (study.run_dir, study.parties):
+            shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(kept, study.parties)
+        most, sent = int(2 ** rng.uniform(0, 17)), dict[tuple[int, str], set[bytes]]()
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+        try:
+            code = _run(study, sent, capfd, f"{number}: {most} bytes")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        codes[code] += 1
+        if code:
+            code = _run(study, sent, capfd, f"{number}: after {most} bytes")
+        assert code == 0, most
+        rows = Counter(entry.batch_digest for entry in study.entries())
+        assert rows and all(count == 1 for count in rows.values())
+    with capfd.disabled():
+        print(f"{made.__name__}: {FULL} full, exit codes {dict(sorted(codes.items()))}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [BatchShares, MaskedVector, UnmaskShares, None], ids=str)
+@KINDS
+def test_a_torn_file_is_a_sentence_and_nothing_is_given_twice(
+    made: type[StudyKind],
+    moment: type | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    study, before = made(tmp_path, monkeypatch), dict[tuple[int, str], set[bytes]]()
+    with _watching(before):
+        if moment is None:
+            assert study.run() == 0
+        else:
+            with dying(MaskedRounds, "_take", takes(moment), after=True):
+                study.run()
+    kept = tmp_path / "kept"
+    for folder in (study.run_dir, study.parties):
+        shutil.copytree(folder, kept / folder.name)
+    files = sorted(path for path in kept.rglob("*") if path.is_file() and path.stat().st_size)
+    rng, codes = np.random.default_rng(37), Counter[int]()
+    for number in range(TEARS):
+        for folder in (study.run_dir, study.parties):
+            shutil.rmtree(folder)
+            shutil.copytree(kept / folder.name, folder)
+        torn = files[number % len(files)]
+        what = f"{number}: {torn.relative_to(kept).parent}/" + _tear(tmp_path / torn.relative_to(kept), rng)
+        sent = {key: set(found) for key, found in before.items()}
+        codes[_run(study, sent, capfd, what)] += 1
+        try:
+            rows = Counter(entry.batch_digest for entry in study.entries())
+        except PateFedError:
+            continue  # the ledger itself is torn, and says so
+        assert all(count == 1 for count in rows.values()), what
+    with capfd.disabled():
+        print(f"{made.__name__}, {moment}: {TEARS} torn, exit codes {dict(sorted(codes.items()))}")
