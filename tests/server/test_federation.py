@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -289,7 +290,7 @@ IDENTITIES = [Identity.generate() for _ in range(PARTIES)]
 def test_a_hospital_that_was_put_back_is_left_out_by_name(
     second: Callable[[Record], Record], reason: str | None, tmp_path: Path
 ) -> None:
-    state, asked = CoordinatorState(tmp_path / "private"), list[bytes]()
+    state, asked = CoordinatorState(tmp_path / "private"), list[Any]()
 
     def script(number: int, record: Record) -> Record:
         reply = _honest(number, record)
