@@ -80,14 +80,12 @@ class Trail:
         """
         heads, seen = read_heads(question.heads if asks else ""), self._seen(question.terms_digest, run)
         own = [head for head in (heads.get(self._party), seen.heads.get(self._party)) if head is not None]
-        if question.statement:
-            stated = self._own(question)
-            own.append(stated.head)
+        if question.statement and not self._holds(stated := self._own(question).head):
+            seen.heads[self._party] = stated  # from here on, also where nobody shows it any more
+            seen.write()
+            return self._older(stated, signed=self._identity is not None)
         if lacking := [head for head in own if not self._holds(head)]:
-            if question.statement:  # signed: from here on, also where nobody shows it any more
-                seen.heads[self._party] = max(lacking)
-                seen.write()
-            return self._older(max(lacking))
+            return self._older(max(lacking), signed=False)
         if not asks or seen.question == question.digest:
             return None
         for name, before in seen.heads.items():
@@ -139,14 +137,14 @@ class Trail:
             return False
         return len(found) == HEAD_BYTES and head.value in (found, _UNKNOWN)
 
-    def _older(self, head: Head) -> Objection:
+    def _older(self, head: Head, *, signed: bool) -> Objection:
         try:
             here = max(0, (self._dir / TRAIL_FILE).stat().st_size // HEAD_BYTES - 1)
         except FileNotFoundError:
             here = 0
-        signed = "has signed" if self._identity is not None else "is said to have given"
+        word = "has signed" if signed else "is said to have given"
         sentence = (
-            f"{self._dir}: this hospital {signed} {counted(head.count, 'reply')} in this study, "
+            f"{self._dir}: this hospital {word} {counted(head.count, 'reply')} in this study, "
             f"and here is another course, of {here:,}: a backup was put back, or it is another directory. It "
             "would answer anew what it has answered. Put the newest state directory back or leave the study: "
             "`pate-fed hospital leave`"

@@ -186,13 +186,21 @@ class Federation:
 
     def _with_statements(self, message_type: str, requests: Mapping[int, Record]) -> Mapping[int, Record]:
         """The same, each with the newest statement of the hospital that it goes to."""
-        stated = {} if message_type == JOIN else self._stated
-        return {
-            node: {**record, "statement": stated[self.participants[node]].to_bytes()}
-            if self.participants.get(node) in stated
-            else record
-            for node, record in requests.items()
-        }
+        found = dict(requests)
+        for node, record in requests.items() if message_type != JOIN else ():
+            stated = self._newest_of(self.participants.get(node, ""))
+            if stated is not None:
+                found[node] = {**record, "statement": stated.to_bytes()}
+        return found
+
+    def _newest_of(self, party: str) -> Statement | None:
+        """A hospital's newest statement, unless it is of a key that the name had before."""
+        stated = self._stated.get(party)
+        known = None if self._keys is None else self._keys.sum_identities.get(party)
+        if stated is None or known is None:
+            return stated
+        its_own = stated.signed_by(known, party=party, terms_digest=self._terms.digest)
+        return stated if its_own else None
 
     @property
     def enrol_request(self) -> bytes:
@@ -291,8 +299,12 @@ class Federation:
         self._presence.returning = Returning(self._channel.grid, self.participants, request)
 
     def heads(self, ledger: Mapping[str, Head]) -> str:
-        """How far each hospital is by its newest statement, and the ledger: for the next question."""
-        return heads_text({**ledger, **{party: stated.head for party, stated in self._stated.items()}})
+        """For the next question: the ledger and, under masks, how far each hospital is by its own word.
+
+        In the open nobody signs with the others what it was shown.
+        """
+        stated = self._stated if self._masked is not None else {}
+        return heads_text({**ledger, **{party: each.head for party, each in stated.items()}})
 
     def collect(self, question: Question, *, task: str) -> Totals:
         """Ask all participants one question and sum their answers, under masks where the terms say so.
@@ -416,7 +428,7 @@ class Federation:
         reply, party = answer.reply, self.participants.get(answer.node)
         if party is None or not isinstance(reply, AnswerReply | SumReply):
             return
-        last = self._stated.get(party)
+        last = self._newest_of(party)
         if not reply.statement and (last is None or isinstance(reply, SumReply)):
             return  # a simulated hospital's, or a refusal of a step
         stated = Statement.read(reply.statement)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from kinds import HOSPITALS, NoisyVotes
 
-from clients.log import read_events
+from clients.log import LOG_FILE, HospitalLog, read_events
 from clients.trail import TRAIL_FILE, Trail
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.heads import LEDGER, Head, Statement, heads_text, read_heads
@@ -169,6 +169,23 @@ def test_an_answer_leaves_only_once_it_is_on_the_trail(
         with pytest.raises(OSError, match="full"):
             _opening(kind, question, 1)
     assert isinstance(_opening(kind, question, 1), BatchShares)  # the very reply that was kept
+
+
+def test_the_first_line_of_a_log_is_on_the_disk_with_the_logs_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, real = list[str](), os.fsync
+
+    def note(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    log = HospitalLog(tmp_path, durable=True)
+    log.record("answered")
+    assert synced == [str(tmp_path / LOG_FILE), str(tmp_path)]
+    log.record("answered")
+    assert synced[2:] == [str(tmp_path / LOG_FILE)]
 
 
 def test_a_trail_tells_nothing_of_answers_and_counts_one_once(tmp_path: Path) -> None:

@@ -304,9 +304,29 @@ def test_a_hospital_that_was_put_back_is_left_out_by_name(
     assert run.left_out == []
     again = _Run(script, identities=IDENTITIES, state=state)  # another process of the coordinator
     heads = again.federation.heads({LEDGER: Head(4, bytes(32))})
-    assert {name: head.count for name, head in read_heads(heads).items()} == {LEDGER: 4, "p3": 2}
+    assert {name: head.count for name, head in read_heads(heads).items()} == {LEDGER: 4}  # no masks
     totals = again.collect(replace(QUESTION, batch=1, heads=heads))
     assert Statement.read(asked[1]).head.count == 2  # shown its own word
     assert totals.voters == PARTIES - (reason is not None)
     if reason is not None:
         assert [out.party for out in again.left_out] == ["p3"] and reason in again.left_out[0].reason
+
+
+def test_a_name_that_was_admitted_with_another_key_begins_anew(tmp_path: Path) -> None:
+    state, asked = CoordinatorState(tmp_path / "private"), list[Any]()
+    renewed = [*IDENTITIES[:3], Identity.generate(), IDENTITIES[4]]
+
+    def script(number: int, record: Record) -> Record:
+        reply = _honest(number, record)
+        if number != 3 or record["kind"] == "join":
+            return reply
+        asked.append(record["statement"])
+        if len(asked) == 1:
+            return _stated(3, 7)(reply)
+        head = Statement(head=Head(1, b"n" * 32)).signed(renewed[3], party="p3", terms_digest=TERMS.digest)
+        return {**reply, "statement": head.to_bytes()}
+
+    _Run(script, identities=IDENTITIES, state=state).collect(QUESTION)
+    again = _Run(script, identities=renewed, state=state)
+    assert again.collect(replace(QUESTION, batch=1)).voters == PARTIES
+    assert asked == [b"", b""] and again.left_out == []
