@@ -305,8 +305,8 @@ class Question(_Message):
     of them nothing is released: they are test inputs, on which teachers are measured (simulated parties
     only). `given` are public bytes that the answer rests on, such as the weights of a round, else empty.
     `coordinator` is the key of the coordinator's run, `signature` its own on the digest; without them a
-    question is answered once and not again. `heads` are those of all hospitals and of the ledger, the same
-    for all (`protocol.heads.heads_text`); `statement` is the newest that this hospital has made, packed.
+    question is answered once and not again. `heads` are the ledger's and, under masks, of all hospitals, the
+    same for all (`protocol.heads.heads_text`); `statement` is the newest that this hospital has made, packed.
     """
 
     kind: ClassVar[str] = "question"
