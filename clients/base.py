@@ -18,6 +18,7 @@ from clients.leave import erase, has_left, turn_to_answer
 from clients.log import HospitalLog, keep_receipt
 from clients.site import BaseSite, Objection
 from clients.state_dir import OLD_LABELS, TERMS_FILE
+from clients.trail import Trail
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.keys import KEY_FILE
@@ -42,6 +43,9 @@ from pate_fed.secure_sum.messages import (
     MaskedVector,
     MaskRequest,
     PinRequest,
+    SumRefused,
+    SurvivorConsent,
+    SurvivorNotice,
     UnmaskShares,
 )
 from pate_fed.structure.faults import keep
@@ -148,6 +152,22 @@ class BaseHospital:
             self.fault(error, "data")
             return Refusal.DATA
         return self._objects(booked)
+
+    def _old_copy(self, question: Question, *, run: bytes, asks: bool = True) -> Refusal | None:
+        """Whether this hospital, or whoever asks, was put back from a backup, by the heads that are shown."""
+        if self.simulated:
+            return None
+        return self._objects(self._trail.objection(question, run=run, asks=asks))
+
+    def _stated(self, answer: bytes, terms: Terms) -> bytes:
+        """What goes with an answer once the trail has it, on the disk; empty of a simulated hospital."""
+        if self.simulated:
+            return b""
+        return self._trail.add(hashlib.sha256(answer).digest(), terms_digest=terms.digest)
+
+    @property
+    def _trail(self) -> Trail:
+        return Trail(self._site.state_dir, party=self._party, key=self._site.sum_key)
 
     def _keep_receipt(self, receipt: str) -> None:
         """Keep the coordinator's receipt of what came from this hospital, if it is one."""
@@ -273,7 +293,9 @@ class SummingHospital(BaseHospital, ABC):
             return self.refuse(Refusal.REPEATED)
         if isinstance(reply, UnmaskShares):
             self.journal.note_revealed(reply.batch_digest)
-        return SumReply(party=self._party, step=reply.to_bytes())
+        packed = reply.to_bytes()
+        stated = b"" if isinstance(reply, SumRefused) else self._stated(packed, terms)
+        return SumReply(party=self._party, step=packed, statement=stated)
 
     def _enrol(self, terms: Terms, request: bytes) -> bytes:
         """The packed enrolment under the agreed terms; empty where nothing is masked.
@@ -305,12 +327,19 @@ class SummingHospital(BaseHospital, ABC):
                 raise RefusedError(SumRefusal.MALFORMED)
             machine.pin(roster, played=_PLAYED if self._site.simulated else None)
         step = read_request(request.step)
+        asks = isinstance(step, BatchOpening | MaskRequest)
         if isinstance(step, BatchOpening | MaskRequest):
             self._check(step, terms, request.question, begun=machine.begun(step.batch))
+        if (reason := self._old_copy(request.question, run=machine.coordinator, asks=asks)) is not None:
+            raise _Declined(reason)
         again = isinstance(step, MaskRequest) and step.attempt > 0
         reply = machine.answer(step, lambda: self._vector(terms, request.question, again=again))
         if isinstance(step, BatchOpening) and (wrong := machine.shown_wrong(step.batch)):
             self.log.note("shown wrong", hospitals=", ".join(wrong))
+        if isinstance(step, SurvivorNotice) and isinstance(reply, SurvivorConsent) and not self.simulated:
+            members = list(machine.roster)[1:]  # the first is the coordinator
+            names, run = [members[place] for place in step.survivors.tolist()], machine.coordinator
+            self._trail.note_survivors(step.batch_digest, names, terms_digest=terms.digest, run=run)
         return reply
 
     def _check(

@@ -62,6 +62,8 @@ class Hospital(SummingHospital):
             return self.refuse(reason)
         if (reason := self._bound(terms)) is not None:
             return self.refuse(reason)
+        if (reason := self._ledger_behind(terms, request)) is not None:
+            return self.refuse(reason)
         side = self._side(terms)
         if not self._has_parts(side):
             return self.refuse(Refusal.PART)
@@ -76,6 +78,13 @@ class Hospital(SummingHospital):
         if reason is not None:
             return self.refuse(reason)
         return self._answered(lambda: self._ready(side, request.enrol))
+
+    def _ledger_behind(self, terms: Terms, request: JoinRequest) -> Refusal | None:
+        """Whether who goes on was put back: it may keep answers that it has released before."""
+        if self.simulated or not request.heads:
+            return None
+        run = request.coordinator
+        return self._objects(self._trail.ledger_objection(terms.digest, request.heads, run=run))
 
     def _ready(self, side: HospitalSide, enrol: bytes) -> JoinReply:
         try:
@@ -141,6 +150,8 @@ class Hospital(SummingHospital):
         asker = self._asker(request)
         if asker is None:
             return self.refuse(Refusal.MALFORMED)
+        if (reason := self._old_copy(request, run=request.coordinator)) is not None:
+            return self.refuse(reason)
         before = self.journal.overlaps(request.index)
         try:
             found = self.journal.kept_answer(request, asker=asker)
@@ -156,7 +167,8 @@ class Hospital(SummingHospital):
             found = self.journal.answer_once(request, counted, asker=asker, keep=keep)
         if found is None:
             return self.refuse(Refusal.REPEATED)
-        return AnswerReply(party=self._party, batch_digest=request.digest, answer=found)
+        stated = self._stated(f"{request.digest}/".encode() + found.astype("<i8").tobytes(), terms)
+        return AnswerReply(party=self._party, batch_digest=request.digest, answer=found, statement=stated)
 
     def _asker(self, request: Question) -> bytes | None:
         """Who asks, as kept answers know it: the authority that admits to the study, and the run's key.

@@ -26,7 +26,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from pate_fed.disk import write_private
+from pate_fed.disk import sync_folder, write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted
 from pate_fed.identity import HospitalIdentity
@@ -203,6 +203,8 @@ class HospitalLog:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if self._durable:
             os.fsync(handle)
+            if not size:  # or a power cut takes the log with all that is in it
+                sync_folder(self._dir)
 
     def _write_head(self, size: int, digest: str) -> None:
         key = self._signing_key()

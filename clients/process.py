@@ -22,7 +22,7 @@ from clients.log import LOG_FILE, Answered, read_events
 from clients.policy import Policy, find_policy
 from clients.state_dir import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, find_state_dir, old_state_dir
 from pate_fed.disk import check_there, check_writable_files, hold
-from pate_fed.errors import InputError, PolicyError, require_libraries
+from pate_fed.errors import InputError, IntegrityError, PolicyError, require_libraries
 from pate_fed.flower.connection import Connection
 from pate_fed.format import counted, printable
 from pate_fed.kinds.terms import Terms, largest_messages
@@ -95,6 +95,7 @@ class HospitalProcess:
         Raises:
             InputError: the hospital's own data or identity cannot be used.
             PolicyError: the hospital's policy refuses the study.
+            IntegrityError: its state directory is behind what the hospital has answered.
         """
         from pate_fed.flower.compat import quiet_flower
 
@@ -153,8 +154,10 @@ class HospitalProcess:
                 continue
             refused = _refusal(done)
             by_policy = refused is not None and refused.is_policy
-            if over or by_policy or refused is Refusal.DATA:
+            if over or by_policy or refused in (Refusal.DATA, Refusal.OLDER):
                 connection.wait_until_sent(_DELIVERY_S)
+            if refused is Refusal.OLDER:
+                raise IntegrityError(self._logged_reason("this hospital's state directory is an old copy"))
             if refused is Refusal.DATA:
                 raise InputError(self._logged_reason("the hospital's own data cannot be used"))
             if by_policy:

@@ -23,6 +23,7 @@ from pate_fed.config.backend import PROCESSES
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.identity.keys import Receipt
 from pate_fed.kinds.terms import Terms
+from pate_fed.protocol.heads import Head, Statement, heads_text
 from pate_fed.protocol.messages import (
     ANSWER,
     JOIN,
@@ -32,6 +33,7 @@ from pate_fed.protocol.messages import (
     Record,
     RefusalReply,
     Reply,
+    SumReply,
     record_digest,
 )
 from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
@@ -176,10 +178,29 @@ class Federation:
                 expected=expected,
                 wrong=lambda party, reason: left_out(LeftOut(party=party, phase="vote", reason=reason)),
             )
+        self._stated = state.statements()
         self._presence = Presence(channel.grid, admitted=None if keys is None else keys.names.__contains__)
         self.participants: dict[int, str] = {}
         self._names: set[str] = set()
         self._asked: set[int] = set()
+
+    def _with_statements(self, message_type: str, requests: Mapping[int, Record]) -> Mapping[int, Record]:
+        """The same, each with the newest statement of the hospital that it goes to."""
+        found = dict(requests)
+        for node, record in requests.items() if message_type != JOIN else ():
+            stated = self._newest_of(self.participants.get(node, ""))
+            if stated is not None:
+                found[node] = {**record, "statement": stated.to_bytes()}
+        return found
+
+    def _newest_of(self, party: str) -> Statement | None:
+        """A hospital's newest statement, unless it is of a key that the name had before."""
+        stated = self._stated.get(party)
+        known = None if self._keys is None else self._keys.sum_identities.get(party)
+        if stated is None or known is None:
+            return stated
+        its_own = stated.signed_by(known, party=party, terms_digest=self._terms.digest)
+        return stated if its_own else None
 
     @property
     def enrol_request(self) -> bytes:
@@ -277,6 +298,14 @@ class Federation:
         """From now on a hospital without a key may come back as another node, once it agrees to `request`."""
         self._presence.returning = Returning(self._channel.grid, self.participants, request)
 
+    def heads(self, ledger: Mapping[str, Head]) -> str:
+        """For the next question: the ledger and, under masks, how far each hospital is by its own word.
+
+        In the open nobody signs with the others what it was shown.
+        """
+        stated = self._stated if self._masked is not None else {}
+        return heads_text({**ledger, **{party: each.head for party, each in stated.items()}})
+
     def collect(self, question: Question, *, task: str) -> Totals:
         """Ask all participants one question and sum their answers, under masks where the terms say so.
 
@@ -357,6 +386,7 @@ class Federation:
     ) -> Counter[str]:
         """Send, and take each answer; whose is missing or wrong is left out. The reasons, counted."""
         channel, reasons = self._channel, Counter[str]()
+        requests = self._with_statements(message_type, requests)
         missing, told, told_at = set(requests), -1, -_TELL_EVERY_S
 
         def tell() -> None:
@@ -381,12 +411,34 @@ class Federation:
             missing.discard(answer.node)
             tell()
             try:
+                self._hear_statement(answer)
                 take(answer)
             except IntegrityError as error:
                 reasons[str(error)] += 1
                 party = self._known().get(answer.node, answer.sender)
                 self._left_out(LeftOut(party=party, phase=phase, reason=str(error)))
         return reasons
+
+    def _hear_statement(self, answer: Answer) -> None:
+        """Keep how far a hospital is by its own word, before its answer counts.
+
+        Raises:
+            IntegrityError: it is behind what it said before, or not its own word.
+        """
+        reply, party = answer.reply, self.participants.get(answer.node)
+        if party is None or not isinstance(reply, AnswerReply | SumReply):
+            return
+        last = self._newest_of(party)
+        if not reply.statement and (last is None or isinstance(reply, SumReply)):
+            return  # a simulated hospital's, or a refusal of a step
+        stated = Statement.read(reply.statement)
+        known = None if self._keys is None else self._keys.sum_identities.get(party)
+        if known and not stated.signed_by(known, party=party, terms_digest=self._terms.digest):
+            raise IntegrityError("did not sign how many answers it has given")
+        if last is not None and stated.head.count <= last.head.count and stated.head != last.head:
+            raise IntegrityError("answers from an old copy of its state directory: a backup was put back")
+        self._state.keep_statement(party, stated)
+        self._stated[party] = stated
 
     def _known(self) -> Mapping[int, str]:
         """Names by nodes: of those that take part, and of the admitted hospitals."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.kinds.terms import Terms
+from pate_fed.protocol.heads import Head, Statement, read_heads
 from pate_fed.protocol.messages import (
     SUM,
     JoinReply,
@@ -92,6 +93,7 @@ class MaskedRounds:
             )
         self._pinned: set[str] = set()
         self._vectors: dict[str, MaskedVector] = {}  # of this step, so that one can be taken out again
+        self._shown: dict[str, Head] = {}  # of the question's heads
         self._never: set[str] = set()  # whose answer to this batch can never fit
         self.spent = self.open = False
 
@@ -147,6 +149,7 @@ class MaskedRounds:
             IntegrityError: what was revealed does not fit, or the rows are none of honest votes.
         """
         asked, begun = set[str](), self._begun(question)
+        self._shown = read_heads(question.heads)
         self._never.clear()
         try:
             while True:
@@ -292,6 +295,7 @@ class MaskedRounds:
             index=question.index if asks else _NO_INDEX,
             measured=question.measured if asks else 0,
             given=question.given if asks else b"",
+            heads=question.heads if asks else "",
             roster=b"" if party in self._pinned else self._sum.pin_request(party).to_bytes(),
             step=step.to_bytes(),
         ).to_record()
@@ -307,6 +311,8 @@ class MaskedRounds:
         reply = read_reply(packed)
         if reply.party != sender:
             raise IntegrityError("answered under another name")
+        if isinstance(reply, MaskedVector) and self._expected is not None and self._shown:
+            _require_counted(answer.require(SumReply).statement, self._shown.get(sender))
         if isinstance(reply, SumRefused):
             refusal = self._sum.read_refusal(reply)
             if refusal not in _MENDED:
@@ -329,6 +335,13 @@ def _batch_reply(packed: bytes) -> BatchReply:
     if not isinstance(reply, kinds):
         raise IntegrityError("sent a reply to another request")
     return reply
+
+
+def _require_counted(statement: bytes, shown: Head | None) -> None:
+    """Hold that a hospital counts its shares and its vector: the others ask for it with the next question."""
+    before = 0 if shown is None else shown.count
+    if not statement or Statement.read(statement).head.count < before + 2:
+        raise IntegrityError("does not count the answers that it gives")
 
 
 def _check_rows(totals: NDArray[np.int64], voters: int, each: tuple[int, int], *, modulus: int) -> None:

@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 from pate_fed.config.backend import CLUSTER
 from pate_fed.errors import IntegrityError, PateFedError, QuorumError
 from pate_fed.privacy import Ledger, NoiseSource
+from pate_fed.protocol.heads import LEDGER, Head, heads_text, ledger_head
 from pate_fed.protocol.messages import JoinRequest, Question, Record, Refusal, RefusalReply
 from pate_fed.report.log import Taught, Voted
 from server.base import Charges
@@ -87,6 +88,8 @@ class Run:
             self.figures.kept = totals is not None
             if totals is None:
                 federation = federation or self._join(grid)
+                if self._setup.apart and question is not self._open:
+                    question = replace(question, heads=federation.heads({LEDGER: self._ledger_head()}))
                 totals = self._collect(federation, question)
             if totals is None:  # charged: it never comes
                 continue
@@ -95,6 +98,11 @@ class Run:
             self._release(question, totals.rows(slice(asked)))
             if question.measured:
                 self.course.measured(totals.rows(slice(asked, None)))
+
+    def _ledger_head(self) -> Head:
+        """How far the ledger is, for hospitals to remember."""
+        rows, head = len(self._ledger.entries()), self._ledger.head
+        return ledger_head(self._state.identity(), rows=rows, head=head)
 
     def _next(self) -> Question | None:
         """The question that was open first, as it was asked: the ledger is what it was then."""
@@ -122,7 +130,10 @@ class Run:
         federation = Federation(
             terms, channel, self._state, keys=self._context.keys, left_out=tell, waiting=tell
         )
-        request = JoinRequest(terms=terms.to_json(), enrol=federation.enrol_request, file=file)
+        request = later = JoinRequest(terms=terms.to_json(), enrol=federation.enrol_request, file=file)
+        if setup.apart:  # later the ledger is further
+            heads, run = heads_text({LEDGER: self._ledger_head()}), self._state.identity().public
+            request = replace(request, heads=heads, coordinator=run)
         with_pool = replace(request, pool=setup.pool() if reads else b"")
 
         def again(refusal: RefusalReply) -> Record | None:
@@ -143,7 +154,7 @@ class Run:
             finally:
                 self.figures.hospitals = len(federation.participants)
         if setup.apart and self._context.keys is None:
-            federation.follow_restarts(request.to_record())
+            federation.follow_restarts(later.to_record())
         ready = len(federation.participants)
         self._log.write(Taught(clients=ready, seconds=self.figures.seconds.teach or 0.0))
         return federation

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from pate_fed.disk import read_json, sync_folder, write_arrays, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy.ledger.rows import digest_of
+from pate_fed.protocol.heads import Statement
 from pate_fed.protocol.messages import Question
 from pate_fed.runtime.run_dir import ALL_ASKED
 from pate_fed.secure_sum import Identity
@@ -78,6 +79,7 @@ class _BatchNote:
     asked: bool
     measured: int = setting(low=0)
     given: str
+    heads: str = ""
     step: int = setting(low=0)
     attempt: int = setting(low=0)
     proof: str
@@ -158,6 +160,7 @@ class CoordinatorState:
             index=np.array(note.index, dtype=np.int64),
             measured=note.measured,
             given=b64decode(note.given),
+            heads=note.heads,
         )
         proof = b64decode(note.proof)
         return OpenBatch(question, note.digest, note.asked, step=note.step, attempt=note.attempt, proof=proof)
@@ -189,6 +192,7 @@ class CoordinatorState:
             asked=batch.asked,
             measured=batch.question.measured,
             given=b64encode(batch.question.given).decode(),
+            heads=batch.question.heads,
             step=batch.step,
             attempt=batch.attempt,
             proof=b64encode(batch.proof).decode(),
@@ -210,6 +214,19 @@ class CoordinatorState:
     def keep_answer(self, party: str, answer: Ints) -> None:
         """Keep one hospital's answer to the last question, so that nobody asks it again."""
         self._write_arrays(f"answer-{party}.npz", answer=answer)
+
+    def statements(self) -> dict[str, Statement]:
+        """The newest statement of each hospital on its own answers, by name.
+
+        Raises:
+            IntegrityError: a file is damaged.
+        """
+        found = [] if self._private is None else sorted(self._private.glob("head-*"))
+        return {path.name.removeprefix("head-"): Statement.read(path.read_bytes()) for path in found}
+
+    def keep_statement(self, party: str, stated: Statement) -> None:
+        """Keep a hospital's newest statement, before anything is made of the answer that it came with."""
+        self._write(f"head-{party}", stated.to_bytes())
 
     def sum_replies(self, step: int, *, attempt: int = 0) -> list[bytes]:
         """Packed replies that came to a step of an attempt at the last batch's secure summation."""

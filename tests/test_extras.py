@@ -172,7 +172,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
         "sklearn": "scikit-learn",
         "dp_accounting": "dp-accounting",
         "grpc": "grpcio",
-        **dict.fromkeys(("google", "httpx"), "flwr"),  # whose own interfaces take them
+        **dict.fromkeys(("google", "httpx", "starlette"), "flwr"),  # whose own interfaces take them
     }
     optional = {"mlflow", "pandas", "opendp"}  # a reader's own, asked for where they are used
     for room in ROOMS:

@@ -8,6 +8,7 @@ closed before they start, in `line_1_39`. A node may pull what it was sent, and 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -150,6 +151,12 @@ class Deliveries:
 HEARTBEAT_S = 10
 """Seconds from one heartbeat to the latest time of the next; Flower's least. After two a seat is free."""
 
+CALLS = 8
+"""Calls of one certificate at a time; an honest node has a heartbeat, a pull and two parts of each way."""
+_PARTS = 2  # as many as Flower pushes at once
+_CALL_S = 300.0  # for a call, of at most one part of a reply
+_LOOK_S = 5.0
+
 _WRAPPING = 2**20  # a gRPC message around the largest object
 _HANDSHAKE_MS = 20_000
 _COMMON = [
@@ -170,6 +177,88 @@ _FLEET = [
 
 
 # The coordinator's side.
+
+
+@dataclass(slots=True)
+class _Share:
+    """The calls of one certificate: how many are under way, and room for parts of replies to be read."""
+
+    calls: int = 0
+    parts: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_PARTS))
+
+
+class CallLimits(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Gives each certificate its own share of calls, of bytes and of time, whatever its holder does with it.
+
+    A call is counted before anything of it is read, as gRPC keeps a thread for each that has begun. Of parts
+    of replies, which alone are large, two are read at a time. Comes before all other interceptors.
+    """
+
+    def __init__(self) -> None:
+        self._shares: dict[bytes, _Share] = {}
+        self._under_way: dict[grpc.ServicerContext, float] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def intercept_service(
+        self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        """The handler of a call, which reads it only where its certificate has room for it."""
+        handler = continuation(handler_call_details)
+        if handler is None or handler.unary_unary is None:
+            return handler
+        is_part = handler_call_details.method.endswith("/PushObject")
+
+        def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+            try:
+                with self._room(context, is_part=is_part):
+                    request = next(requests, None)
+                    if request is None:
+                        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a call without a message")
+                    return handler.unary_unary(request, context)
+            except Refused as refusal:
+                context.abort(refusal.code, str(refusal))
+                raise
+
+        return grpc.stream_unary_rpc_method_handler(
+            answer, handler.request_deserializer, handler.response_serializer
+        )
+
+    @contextmanager
+    def _room(self, context: grpc.ServicerContext, *, is_part: bool) -> Iterator[None]:
+        key = _key_of_peer(context)
+        if key is None:
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "no certificate")
+        with self._lock:
+            share = self._shares.setdefault(key, _Share())
+            if share.calls >= CALLS:
+                raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls of this hospital at once")
+            share.calls += 1
+            self._under_way[context] = time.monotonic()
+        try:
+            if not is_part:
+                yield
+            elif share.parts.acquire(timeout=_CALL_S):
+                try:
+                    yield
+                finally:
+                    share.parts.release()
+            else:
+                raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "earlier parts of a reply do not come")
+        finally:
+            with self._lock:
+                share.calls -= 1
+                del self._under_way[context]
+
+    def _watch(self) -> None:
+        """Break off calls that take too long; who sends slowly, or is gone, has its share back."""
+        while True:
+            time.sleep(_LOOK_S)
+            with self._lock:
+                begun = time.monotonic() - _CALL_S
+                late = [context for context, since in self._under_way.items() if since < begun]
+            for context in late:
+                context.cancel()
 
 
 class FleetGuard(grpc.ServerInterceptor):  # type: ignore[misc]
@@ -270,17 +359,17 @@ def fleet_server(
 ) -> grpc.Server:
     """The Fleet API's server, not started yet, for those alone whom the authority gave a certificate.
 
-    `certificates` are the authority's, the server's and its key, PEM. At most eight calls a hospital are read
-    at a time, each of at most the largest reply's bytes.
+    `certificates` are the authority's, the server's and its key, PEM. There is a thread for every call that
+    all hospitals may have under way, so that none waits for another's.
     """
     authority, certificate, key = certificates
     servicer, add = servicer_and_add_fn
-    workers = min(16 + 8 * guard.hospitals, 1000)
+    workers = 16 + CALLS * guard.hospitals
     server = grpc.server(
         ThreadPoolExecutor(workers),
         maximum_concurrent_rpcs=workers,
         options=[*_COMMON, *_FLEET, ("grpc.max_receive_message_length", guard.most_bytes + _WRAPPING)],
-        interceptors=[*interceptors, FleetGuard(guard.most_bytes)],
+        interceptors=[CallLimits(), *interceptors, FleetGuard(guard.most_bytes)],
     )
     add(servicer, server)
     credentials = grpc.ssl_server_credentials(

@@ -6,6 +6,7 @@ with another flwr nothing starts, rather than unguarded. `tests/flower` guards e
 
 from __future__ import annotations
 
+import hmac
 import inspect
 import json
 import time
@@ -22,9 +23,13 @@ from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkStat
 from flwr.server.superlink.linkstate.utils import create_message_error_unavailable_res_message
 from flwr.supercore import heartbeat
 from flwr.supercore.constant import NodeStatus
+from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pate_fed.errors import PateFedError
 from pate_fed.flower.guard import HEARTBEAT_S, fleet_channel, fleet_server
+from pate_fed.flower.processes import CONTROL_HEADER, control_word
 from pate_fed.flower.transport import LinkGuard, NodeGuard
 
 _CHANNEL = (
@@ -35,6 +40,8 @@ _CHANNEL = (
     # The default grows to two minutes: so late a coordinator that was away would be noticed to be back.
     ("grpc.max_reconnect_backoff_ms", 10_000),
 )
+
+_TASKS, _HEALTH = "/v1/runtime/", "/health"
 
 # Seconds after which a SuperNode that had a message, or is new, looks for the next one; then Flower's three.
 _LOOKS = (0.25, 0.5, 1.0, 2.0)
@@ -91,9 +98,48 @@ class StudyLinkState(InMemoryLinkState):
 
 
 def patch_superlink() -> None:
-    """Let the SuperLink admit a hospital again that was revoked."""
+    """Let the SuperLink admit a hospital again that was revoked, and take orders from its parent alone.
+
+    Raises:
+        PateFedError: the installed flwr is not the one that this is made for.
+    """
     factory: Any = linkstate_factory  # whose types leave out what it imports
     factory.InMemoryLinkState = StudyLinkState
+    main = import_module("flwr.superlink.main")
+    _replace(main, "_get_middleware", partial(_guarded, main._get_middleware))
+
+
+def _guarded(middleware: Callable[[], list[Middleware]]) -> list[Middleware]:
+    return [Middleware(ControlGuard), *middleware()]
+
+
+class ControlGuard:
+    """Refuses every call over HTTP without the word of whoever started this SuperLink.
+
+    Any process of the machine reaches the port. Tasks' own calls have tokens, which Flower checks; whether it
+    serves is nobody's secret.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call, or refuse it unread."""
+        if scope["type"] == "lifespan" or self._may(scope):
+            await self._app(scope, receive, send)
+        else:
+            refusal = Response("whoever started this SuperLink alone may call this", status_code=401)
+            await refusal(scope, receive, send)
+
+    @staticmethod
+    def _may(scope: Scope) -> bool:
+        if scope["type"] != "http":
+            return False
+        path, state = scope["path"], scope["app"].state
+        if path.startswith(_TASKS) or (scope["method"], path) == ("GET", _HEALTH):
+            return True
+        given = dict(scope["headers"]).get(CONTROL_HEADER.encode(), b"")
+        return hmac.compare_digest(given, control_word(state.superexec_auth_secret).encode())
 
 
 def patch_supernode() -> None:

@@ -45,13 +45,14 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.flower.processes import PROTECTED, Child
+from pate_fed.flower.processes import CONTROL_HEADER, PROTECTED, Child, control_word
 from pate_fed.flower.records import MOST_BYTES, build_bundle, inflate_message
 from pate_fed.flower.supernode import beating
 from pate_fed.flower.transport import LinkGuard, LinkLostError
@@ -78,7 +79,8 @@ class ServerTls:
 class SuperLink(Child):
     """A SuperLink of one study. `folder` holds all its state; `address` is what hospitals connect to.
 
-    Hospitals reach the Fleet API alone. The HTTP port, over which runs are submitted, stays on loopback.
+    Hospitals reach the Fleet API alone. The HTTP port, over which runs are submitted, stays on loopback, and
+    hears there who knows its secret: Flower asks for no login (`line_1_39.ControlGuard`).
     """
 
     def __init__(self, folder: Path, address: str, *, tls: ServerTls | None) -> None:
@@ -97,7 +99,7 @@ class SuperLink(Child):
             server_address=self.local_address,
             insecure=tls is None,
             root_certificates=self._root(),
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI"), _Word(self.secret)],
         )
 
     def wait_until_ready(self, interrupted: Callable[[], bool]) -> None:
@@ -146,6 +148,8 @@ class SuperLink(Child):
         self._heartbeat = HeartbeatSender(beating(runtime))
         self._heartbeat.start()
         given = runtime.PullTaskInput(PullTaskInputRequest())
+        if given.run.run_id != answer.run_id:
+            raise PateFedError(f"Flower handed out a run that was not submitted here: see {self.log}")
         TaskIdentity.task_id = given.task_id
         TaskIdentity.run_id = given.run.run_id
         TaskIdentity.node_id = given.context.node_id
@@ -213,6 +217,18 @@ class SuperLink(Child):
                 return True
         except (urllib.error.URLError, OSError):
             return False
+
+
+class _Word:
+    """Shows with every call that it comes from whoever started the SuperLink."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._word = control_word(secret)
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        """Send the call with the word."""
+        context.request.headers[CONTROL_HEADER] = self._word
+        return call_next(context)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -93,6 +93,9 @@ class Refusal(Enum):
     POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in one study"
     POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day of one study"
     POLICY_TOTAL = "refused by the hospital's policy: too large an ε over all its studies"
+    OLDER = "this hospital's state directory is behind what the hospital has answered: a backup was put back"
+    LEDGER = "the coordinator's ledger is behind what it showed before: a backup was put back"
+    BEHIND = "the coordinator shows fewer answers of a hospital than it showed before, which hides a backup"
     LEFT = "this hospital has left the study"
     MALFORMED = "the request is malformed"
     PLAIN = "by the study's terms answers leave this hospital masked only"
@@ -268,7 +271,8 @@ class JoinRequest(_Message):
 
     `enrol` is a packed `secure_sum.messages.EnrolRequest` where answers will be masked, else empty. `pool` is
     the public inputs as a .npy file, for a hospital that has no copy of them, else empty. `file` is the
-    public file that the terms name by its digest (an encoder, a feature map, clusters), else empty.
+    public file that the terms name by its digest (an encoder, a feature map, clusters), else empty. `heads`
+    is the ledger's alone, and `coordinator` the key of the run, as in a `Question`.
     """
 
     kind: ClassVar[str] = "join"
@@ -276,6 +280,8 @@ class JoinRequest(_Message):
     enrol: bytes = b""
     pool: bytes = b""
     file: bytes = b""
+    heads: str = ""
+    coordinator: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +305,8 @@ class Question(_Message):
     of them nothing is released: they are test inputs, on which teachers are measured (simulated parties
     only). `given` are public bytes that the answer rests on, such as the weights of a round, else empty.
     `coordinator` is the key of the coordinator's run, `signature` its own on the digest; without them a
-    question is answered once and not again.
+    question is answered once and not again. `heads` are the ledger's and, under masks, of all hospitals, the
+    same for all (`protocol.heads.heads_text`); `statement` is the newest that this hospital has made, packed.
     """
 
     kind: ClassVar[str] = "question"
@@ -310,12 +317,15 @@ class Question(_Message):
     given: bytes = b""
     coordinator: bytes = b""
     signature: bytes = b""
+    heads: str = ""
+    statement: bytes = b""
 
     @property
     def digest(self) -> str:
         """SHA-256 hex that names the question in the reply and in the ledger."""
         head = f"{self.terms_digest}/{self.batch}/{self.measured}".encode()
-        return digest_of(b"pate_fed/v2 question", head, self.index.astype("<i8").tobytes(), self.given)
+        index = self.index.astype("<i8").tobytes()
+        return digest_of(b"pate_fed/v3 question", head, index, self.given, self.heads.encode())
 
     @property
     def released(self) -> NDArray[np.int64]:
@@ -331,12 +341,16 @@ class Question(_Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReply(_Message):
-    """Hospital to coordinator: its answer without masks, int64 (rows, columns)."""
+    """Hospital to coordinator: its answer without masks, int64 (rows, columns).
+
+    `statement` is a packed `protocol.heads.Statement`; empty from a simulated hospital.
+    """
 
     kind: ClassVar[str] = "answer"
     party: str
     batch_digest: str
     answer: NDArray[np.int64]
+    statement: bytes = b""
 
     def __repr__(self) -> str:
         return f"AnswerReply(party={self.party!r}, batch_digest={self.batch_digest!r}, answer=<hidden>)"
@@ -348,8 +362,8 @@ class SumRequest(_Message):
 
     `step` is a packed request of `secure_sum.messages`, `roster` the packed roster where this hospital has
     not shown yet that it has pinned it, else empty. `batch`, `index`, `measured` and `given` are those of a
-    `Question`, whose digest the step must carry; the last three are empty but in the two steps that need them
-    (opening and masking).
+    `Question`, whose digest the step must carry; these but the number, and `heads`, are empty but in the two
+    steps that need them (opening and masking). `statement` is as in a `Question`.
     """
 
     kind: ClassVar[str] = "sum"
@@ -360,6 +374,8 @@ class SumRequest(_Message):
     step: bytes
     measured: int = setting(0, low=0)
     given: bytes = b""
+    heads: str = ""
+    statement: bytes = b""
 
     @property
     def question(self) -> Question:
@@ -370,16 +386,19 @@ class SumRequest(_Message):
             index=self.index,
             measured=self.measured,
             given=self.given,
+            heads=self.heads,
+            statement=self.statement,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumReply(_Message):
-    """Hospital to coordinator: a packed, signed reply of `secure_sum.messages`."""
+    """Hospital to coordinator: a packed, signed reply of `secure_sum.messages`, and a statement."""
 
     kind: ClassVar[str] = "summed"
     party: str
     step: bytes
+    statement: bytes = b""
 
     def __repr__(self) -> str:
         return f"SumReply(party={self.party!r}, step=<{len(self.step)} bytes>)"

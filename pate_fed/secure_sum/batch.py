@@ -90,11 +90,14 @@ class SumBatch:
         self._proofs: list[Proof] = []
         self._doubts: dict[int, ShareDoubt] = {}
         self._view = opening.digest
-        self._revealed: list[tuple[int, bool]] = []  # each sharer, and of which of its secrets shares are
+        # of what shares are revealed: sharer, holder, which secret; and the commitments to them, by holder
+        self._revealed = np.empty((0, 3), dtype=np.int64)
+        self._known = np.empty((0, 0, COMMITMENT_BYTES), dtype=np.uint8)
         self.opening = opening
         self.invited = invited
         self._identity, self._members, self._range = identity, members, sum_range
         self._step = _Step.SHARING
+        self._commit = batch_label(members, opening.head).commit_shares()
         self._masker = Masker(opening.length, opening.bits)
         # no single vector is kept once it is in here
         self._sum: Vector = np.zeros(opening.length, dtype=self._masker.dtype)
@@ -160,15 +163,16 @@ class SumBatch:
         messages = [self._dealt[sender] for sender in self._sharers.tolist()]
         dealt, requests = b"".join(message.digest for message in messages), {}
         self._view = sharing_view(self.opening, self._sharers, dealt)
+        sealed = _by_receiver([message.sealed for message in messages], SEALED_BYTES)
+        commitments = _by_receiver([message.commitments for message in messages], PAIR_BYTES)
         for receiver in self._sharers.tolist():
-            parts = [message.part(receiver) for message in messages]
             request = MaskRequest(
                 **self.opening.head,
                 party=self._members.names[receiver],
                 sharers=self._sharers,
                 dealt=dealt,
-                commitments=b"".join(commitments for _, commitments in parts),
-                sealed=b"".join(sealed for sealed, _ in parts),
+                commitments=commitments[receiver].tobytes(),
+                sealed=sealed[receiver].tobytes(),
             )
             requests[request.party] = request.signed(self._identity)
         return requests
@@ -197,7 +201,11 @@ class SumBatch:
         self._close(_Step.MASKING, len(self._masked), "sent their masked vectors")
         self._survivors = np.array(sorted(self._masked), dtype=np.int64)
         self._view = consent_digest(self._view, self._survivors)
-        self._revealed = [(sender, sender not in self._masked) for sender in self._sharers.tolist()]
+        lost = ~np.isin(self._sharers, self._survivors)  # of these the pair seeds' secret is revealed
+        self._revealed = np.stack([self._sharers, self._sharers, lost], axis=1)
+        known = _by_receiver([self._dealt[at].commitments for at in self._sharers.tolist()], PAIR_BYTES)
+        halves = known.reshape(len(known), len(lost), 2, COMMITMENT_BYTES)
+        self._known = halves[:, np.arange(len(lost)), lost.astype(np.int64)]
         return SurvivorNotice(**self.opening.head, survivors=self._survivors).signed(self._identity)
 
     def unmask_request(self) -> UnmaskRequest:
@@ -284,14 +292,9 @@ class SumBatch:
 
     def _fit(self, holder: int, shares: bytes) -> bool:
         """Whether each share is the one that its dealer committed to: of a survivor the self-mask's."""
-        dealt = self._revealed
-        at, size = PAIR_BYTES * holder, COMMITMENT_BYTES
-        known = [
-            self._dealt[sender].commitments[at + size * which : at + size * (which + 1)]
-            for sender, which in dealt
-        ]
-        commit = batch_label(self._members, self.opening.head).commit_shares()
-        return commit.all(dealt, holder, shares) == b"".join(known)
+        self._revealed[:, 1] = holder
+        known: bytes = self._known[holder].tobytes()
+        return self._commit(self._revealed, shares) == known
 
     def _position(self, reply: BatchReply) -> int:
         """The sender's position, once the reply is known to be its own, of this batch and of this step."""
@@ -340,6 +343,12 @@ class SumBatch:
 
     def _names(self, positions: Positions) -> tuple[str, ...]:
         return tuple(self._members.names[position] for position in positions.tolist())
+
+
+def _by_receiver(dealt: list[bytes], size: int) -> NDArray[np.uint8]:
+    """What each sharer dealt, `size` bytes a hospital, by who gets it: uint8 (hospitals, sharers, size)."""
+    rows = np.frombuffer(b"".join(dealt), dtype=np.uint8).reshape(len(dealt), -1, size)
+    return np.ascontiguousarray(rows.transpose(1, 0, 2))
 
 
 def _batch_of(head: Head) -> tuple[int, str, int]:

@@ -20,7 +20,6 @@ from pate_fed.secure_sum.keys import (
     ExchangeKey,
     HashTree,
     SealingKeys,
-    ShareCommitter,
     extract,
     pair_label,
     seal,
@@ -44,6 +43,7 @@ PAIR_MASK = "pair mask"
 SELF_MASK = "self mask"
 SEEDS = "pair seeds"
 _SHARE = "share"
+_BOTH = 2 * shamir.SECRET_BYTES  # a share of each of two secrets
 _PAIR, _SEAL = "pair", "seal"
 _MOST_PLAYED = 1024  # hospitals of a roster whose secrets one process keeps: some 40 MB
 
@@ -209,9 +209,7 @@ def deal(seat: Seat, opening: BatchOpening) -> Deal:
         own=shares[seat.position],
         commitment=label.commit(self_mask, seat.position),
         seeds=seal(label.key(under, SEEDS, seat.position, seat.position), b"".join(_seeds(seat, label))),
-        commitments=b"".join(
-            _commitments(commit, seat.position, other, part) for other, part in enumerate(parts)
-        ),
+        commitments=commit(_places([seat.position], range(len(members))), plain),
         sealed=b"".join(sealed),
     )
 
@@ -239,12 +237,20 @@ class ShareOpener:
         Raises:
             UnusableShareError: not sealed under it, not in the field, or not what was committed to.
         """
-        try:
-            shares = unseal(self._key(secret, sender, self._receiver), sealed)
-        except IntegrityError:
-            raise UnusableShareError(sender) from None
+        shares = self.unseal(secret, sender, sealed)
         self.check(sender, shares, commitments)
         return shares
+
+    def unseal(self, secret: bytes, sender: int, sealed: bytes) -> bytes:
+        """What `open` gives, not held against its commitments yet.
+
+        Raises:
+            UnusableShareError: not sealed under the pair's secret.
+        """
+        try:
+            return unseal(self._key(secret, sender, self._receiver), sealed)
+        except IntegrityError:
+            raise UnusableShareError(sender) from None
 
     def check(self, sender: int, shares: bytes, commitments: bytes) -> None:
         """Hold shares against their commitments.
@@ -252,14 +258,29 @@ class ShareOpener:
         Raises:
             UnusableShareError: not in the field, or not what was committed to.
         """
-        fits = len(shares) == 2 * shamir.SECRET_BYTES and shamir.in_field(shares)
-        if not fits or _commitments(self._commit, sender, self._receiver, shares) != commitments:
-            raise UnusableShareError(sender)
+        self.check_all([sender], [shares], commitments)
+
+    def check_all(self, senders: Sequence[int], shares: Sequence[bytes], commitments: bytes) -> None:
+        """The same for the shares of many, in one go.
+
+        Raises:
+            UnusableShareError: of the first that does not fit.
+        """
+        plain = b"".join(shares)
+        if {*map(len, shares)} <= {_BOTH} and shamir.in_field(plain):
+            if self._commit(_places(senders, [self._receiver]), plain) == commitments:
+                return
+        if len(senders) == 1:
+            raise UnusableShareError(senders[0])
+        for row, sender in enumerate(senders):
+            self.check(sender, shares[row], commitments[PAIR_BYTES * row : PAIR_BYTES * (row + 1)])
+        raise UnusableShareError(senders[0])  # too few commitments, or too many
 
 
-def _commitments(commit: ShareCommitter, sender: int, receiver: int, shares: bytes) -> bytes:
-    first, second = shares[: shamir.SECRET_BYTES], shares[shamir.SECRET_BYTES :]
-    return commit(sender, receiver, 0, first) + commit(sender, receiver, 1, second)
+def _places(senders: Sequence[int], receivers: Sequence[int]) -> NDArray[np.int64]:
+    """Of both shares of each pair of sender and receiver: int64 (shares, 3), as commitments name them."""
+    pairs = [(sender, receiver, which) for sender in senders for receiver in receivers for which in (0, 1)]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 3)
 
 
 def open_shares(seat: Seat, request: MaskRequest, own: Limbs) -> Limbs:
@@ -269,15 +290,23 @@ def open_shares(seat: Seat, request: MaskRequest, own: Limbs) -> Limbs:
         UnusableShareError: the first that is of no use.
     """
     opener = ShareOpener(seat.members, head_of(request), seat.position)
-    shares = []
-    for row, sender in enumerate(request.sharers.tolist()):
+    sharers, shares, commitments, shut = request.sharers.tolist(), dict[int, bytes](), b"", None
+    for row, sender in enumerate(sharers):
         if sender == seat.position:
-            shares.append(shamir.to_bytes(own))
             continue
         sealed = request.sealed[row * SEALED_BYTES : (row + 1) * SEALED_BYTES]
-        commitments = request.commitments[row * PAIR_BYTES : (row + 1) * PAIR_BYTES]
-        shares.append(opener.open(seat.seals[sender], sender, sealed, commitments))
-    return shamir.from_bytes(b"".join(shares)).reshape(-1, 2, shamir.LIMBS)
+        try:
+            shares[sender] = opener.unseal(seat.seals[sender], sender, sealed)
+        except UnusableShareError as error:
+            shut = error
+            break
+        commitments += request.commitments[row * PAIR_BYTES : (row + 1) * PAIR_BYTES]
+    opener.check_all([*shares], [*shares.values()], commitments)  # of those before it, too
+    if shut is not None:
+        raise shut
+    shares[seat.position] = shamir.to_bytes(own)
+    plain = b"".join(shares[sender] for sender in sharers)
+    return shamir.from_bytes(plain).reshape(-1, 2, shamir.LIMBS)
 
 
 def check_vector(values: NDArray[np.int64], opening: BatchOpening) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import re
 import secrets
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -135,7 +135,7 @@ _SEALING = f"{_PROTOCOL}/sealing key".encode()
 _NONCE = bytes(12)  # of keys that seal once
 _SHA256 = hashes.SHA256()
 _POSITIONS = struct.Struct(">II")
-_SHARE = struct.Struct(">32sIIB")
+_SHARE_ROW = KEY_BYTES + 4 + 4 + 1 + SHARE_BYTES  # hashed for a commitment: what for, its places, itself
 
 
 _system = secrets.token_bytes
@@ -463,19 +463,23 @@ class ShareCommitter:
     def __init__(self, head: bytes) -> None:
         self._head = hashlib.sha256(head).digest()
 
-    def __call__(self, sender: int, receiver: int, which: int, share: bytes) -> bytes:
-        """Of one of the `sender`'s secrets (`which`: 0 or 1) the share for the `receiver`."""
-        return self.all(((sender, which),), receiver, share)
+    def __call__(self, places: NDArray[np.int64], shares: bytes) -> bytes:
+        """Of many shares, one after the other.
 
-    def all(self, dealt: Iterable[tuple[int, int]], receiver: int, shares: bytes) -> bytes:
-        """Of many shares for one hospital, one after the other: each by its `sender` and `which`."""
-        head, pack_name, sha, size = self._head, _SHARE.pack, hashlib.sha256, SHARE_BYTES
-        return b"".join(
-            [
-                sha(pack_name(head, sender, receiver, which) + shares[at : at + size]).digest()[:_HALF]
-                for at, (sender, which) in zip(range(0, len(shares), size), dealt, strict=True)
-            ]
-        )
+        Shapes: `places` int64 (shares, 3): each one's sender, receiver, and of which secret it is, 0 or 1.
+        """
+        rows = np.empty((len(places), _SHARE_ROW), dtype=np.uint8)
+        rows[:, :KEY_BYTES] = np.frombuffer(self._head, dtype=np.uint8)
+        rows[:, KEY_BYTES:-SHARE_BYTES] = _in_bytes(places)
+        rows[:, -SHARE_BYTES:] = np.frombuffer(shares, dtype=np.uint8).reshape(-1, SHARE_BYTES)
+        packed, sha, size = rows.tobytes(), hashlib.sha256, _SHARE_ROW
+        return b"".join([sha(packed[at : at + size]).digest()[:_HALF] for at in range(0, len(packed), size)])
+
+
+def _in_bytes(places: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Places as commitments hash them: four bytes for each position, the first the largest, and one."""
+    positions = places[:, :2].astype(">u4").view(np.uint8)
+    return np.hstack([positions, places[:, 2:].astype(np.uint8)])
 
 
 class _Deriver:

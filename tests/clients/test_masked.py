@@ -31,6 +31,7 @@ from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings, pool_digest
 from pate_fed.learning import TeacherSettings
+from pate_fed.protocol.heads import Statement, heads_text
 from pate_fed.protocol.messages import (
     JoinReply,
     JoinRequest,
@@ -80,6 +81,7 @@ class Federation:
         self.sites, self.hospitals = sites, [Hospital(site) for site in sites]
         self.terms = make_terms(study, sites[0].dataset)
         self.sum = CoordinatorSum(Identity.generate(), study=self.terms.digest)
+        self.stated: dict[str, Statement] = {}
         self.taught = [self.join(number) for number in range(PARTIES)]
 
     def join(self, number: int, **changes: Any) -> JoinReply | RefusalReply:
@@ -95,7 +97,9 @@ class Federation:
 
     def question(self, index: list[int], batch: int = 0, measured: int = 0) -> Question:
         places = np.array(index, dtype=np.int64)
-        return Question(terms_digest=self.terms.digest, batch=batch, index=places, measured=measured)
+        heads = heads_text({name: stated.head for name, stated in self.stated.items()})
+        digest = self.terms.digest
+        return Question(terms_digest=digest, batch=batch, index=places, measured=measured, heads=heads)
 
     def open(self, question: Question, **changes: Any) -> SumBatch:
         totals = SumRange.noisy() if self.terms.adds_noise else SumRange.votes(self.terms.num_teachers)
@@ -113,10 +117,13 @@ class Federation:
             "batch": question.batch,
             "index": question.index,
             "measured": question.measured,
+            "heads": question.heads,
             "roster": self.sum.pin_request(f"p{number}").to_bytes() if self.terms.secure_sum else b"",
             "step": message.to_bytes(),
         }
         reply = self.hospitals[number].sum_step(SumRequest(**{**values, **changes}))
+        if isinstance(reply, SumReply) and reply.statement:
+            self.stated[reply.party] = Statement.read(reply.statement)
         return read_reply(reply.step) if isinstance(reply, SumReply) else reply
 
     def total(self, question: Question) -> np.ndarray:

@@ -17,6 +17,7 @@ from vote_study import make_vote_study
 from clients.log import HospitalLog
 from clients.process import HospitalProcess, _described
 from pate_fed.client import main, make_parser
+from pate_fed.errors import IntegrityError
 from pate_fed.flower.transport import Exchange
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.protocol.messages import ANSWER, END, JOIN, Record, record_digest
@@ -180,6 +181,18 @@ def test_an_answer_that_is_sent_again_is_said_to_be(
     told = [line.partition(" rows")[0] for line in shown.err.splitlines() if "answered" in line]
     assert told == ["north: answered: 3", "north: answered: 3", "north: answered again: 3"]
     assert " answered=6 " in shown.out  # by its log, whichever process answered
+
+
+def test_an_old_copy_of_its_state_ends_it_with_what_to_do(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").mkdir()
+    HospitalLog(tmp_path / "state").note("policy", reason="OLDER", sentence="a backup was put back: do this")
+    refused = {"kind": "refused", "party": "north", "code": "OLDER"}
+    done = Exchange(message_type=ANSWER, request={}, reply=refused, seconds=0.1, bytes_out=9)
+    with pytest.raises(IntegrityError, match="put back: do this") as raised:
+        _serve(demo, tmp_path, monkeypatch, [done])
+    assert raised.value.exit_code == 6
 
 
 def test_sums_that_were_given_are_in_the_outcome(

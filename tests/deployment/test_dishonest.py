@@ -52,7 +52,8 @@ def make(name):
     def vote(message, context):
         request = Question.from_record(from_flower(message.content))
         votes = votes_of(name, len(request.index))
-        record = {"kind": "answer", "party": name, "batch_digest": request.digest, "answer": votes}
+        record = {"kind": "answer", "party": name, "batch_digest": request.digest, "answer": votes,
+                  "statement": b""}
         return Message(to_flower(record), reply_to=message)
     @app.query("end")
     def end(message, context):

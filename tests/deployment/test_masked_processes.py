@@ -80,6 +80,51 @@ def test_four_hospitals_sum_under_masks_as_the_simulation_does(rehearsal: Any) -
     assert "masks hide each hospital's own votes" in metrics["privacy"]["coordinator"]["sees"]
 
 
+# A hospital's own program, but for what it seals for the first two of the others.
+LIAR = """
+import sys
+from dataclasses import replace
+from pate_fed.secure_sum import dealing
+honest = dealing.deal
+def lie(seat, opening):
+    dealt = honest(seat, opening)
+    sealed = bytearray(dealt.sealed)
+    for other in seat.others[:2]:
+        sealed[dealing.SEALED_BYTES * other] ^= 1
+    return replace(dealt, sealed=bytes(sealed))
+dealing.deal = lie
+from pate_fed.client import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_hospital_that_lies_to_two_others_is_named_and_the_rest_finish(rehearsal: Any) -> None:
+    folder = rehearsal.folder
+    study = STUDY.replace("num_clients = 4", "num_clients = 5\nquorum = 0.8")
+    study = study.replace("labels = 40", "labels = 40\nbatch_size = 20")
+    (folder / "study.toml").write_text(study, encoding="utf-8")
+    server = rehearsal.server("--num-hospitals", "5", "--insecure")
+    options = ("--config", "study.toml", "--insecure")
+    honest = [rehearsal.hospital(f"h{i}", f"part:{i}", *options) for i in (0, 1, 3, 4)]
+    base = ("--hospital", "h2", "--data", "part:2", "--server", rehearsal.address)
+    liar = rehearsal.start("h2", "-c", LIAR, *base, *options)
+    assert server.wait(400) == 0, server.text + liar.text
+    assert [party.wait(90) for party in (*honest, liar)] == [0] * 5
+    lines = (folder / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [json.loads(line) for line in lines]
+    out = [(event["party"], event["reason"]) for event in events if event["event"] == "left_out"]
+    assert {party for party, _ in out} == {"h2"}
+    assert any("sealed shares for" in reason and "that do not open" in reason for _, reason in out)
+    assert {event["clients"] for event in events if event["event"] == "vote"} == {4}
+    for party in honest:
+        log = (folder / f"hospital-{party.name}" / "log.jsonl").read_text(encoding="utf-8")
+        assert '"event": "shown wrong", "hospitals": "h2"' in log
+    entries = verify(folder / "run" / "ledger.sqlite").chain.entries
+    assert sum(entry.event.answered for entry in entries) == 40  # nothing was charged for what the lie cost
+    assert len(_labels(folder / "run")["index"]) == 40
+
+
 @pytest.mark.slow
 def test_admitted_hospitals_sum_on_after_their_coordinators_death(rehearsal: Any) -> None:
     """TLS, keys of the admission, a policy that trusts only known fingerprints, and a kill amid a batch."""

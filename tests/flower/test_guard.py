@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,7 +52,7 @@ from pate_fed.flower.records import to_flower
 from pate_fed.flower.transport import LinkGuard, NodeGuard
 from pate_fed.identity import Authority, make_request
 from pate_fed.identity.keys import KEY_FILE, load_key
-from pate_fed.runtime.addresses import free_port
+from pate_fed.runtime.addresses import channel_credentials, free_port
 
 MOST = 200_000
 CODE = grpc.StatusCode
@@ -315,6 +317,68 @@ def test_a_hospitals_bytes_are_bounded_in_one_message_in_all_and_when_compressed
         else:
             assert stub.PushObject(push).stored
     assert max(map(len, parts.values())) > MOST
+
+
+def _stalled(hospital: Hospital, connections: int, method: str = "PushObject") -> list[Any]:
+    """As many calls as a hospital's certificate can begin over so many connections, none of which goes on."""
+    signer, calls = NodeAuthClientInterceptor(hospital.key, hospital.key.public_key()), list[Any]()
+    never = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        never.wait(30)
+        yield b""
+
+    for number in range(connections):
+        metadata: list[Any] = []
+        signer.intercept_unary_unary(
+            lambda details, _, to=metadata: to.extend(details.metadata),  # type: ignore[misc]
+            SimpleNamespace(metadata=None, _replace=lambda metadata: SimpleNamespace(metadata=metadata)),
+            None,
+        )
+        credentials = channel_credentials(
+            hospital.authority, certificate=hospital.certificate, key=hospital.key
+        )
+        options = [("grpc.use_local_subchannel_pool", 1), ("number", number)]
+        channel = grpc.secure_channel(hospital.address, credentials, options=options)
+        hospital.channels.append(channel)
+        begin = channel.stream_unary(f"/flwr.proto.Fleet/{method}")
+        calls += [begin.future(nothing(), metadata=metadata) for _ in range(16)]
+    return calls
+
+
+def _beats(hospital: Hospital, node: int, times: int = 20) -> float:
+    """Seconds that so many heartbeats take, one after the other."""
+    stub, begun = hospital.stub(), time.perf_counter()
+    beat = heartbeat_pb2.SendNodeHeartbeatRequest(node=Node(node_id=node), heartbeat_interval=10)
+    for _ in range(times):
+        assert stub.SendNodeHeartbeat(beat, timeout=5).success
+    return time.perf_counter() - begun
+
+
+@pytest.mark.parametrize("method", ["PushObject", "PullMessages"])
+def test_one_that_stalls_costs_the_others_nothing_and_itself_its_share(method: str, fleet: Fleet) -> None:
+    north, east = fleet.activate(fleet.north), fleet.activate(fleet.east)
+    quiet = min(_beats(fleet.north, north) for _ in range(3))
+    calls = _stalled(fleet.east, connections=6, method=method)  # 96, and the server has 32 threads
+    time.sleep(1)
+    assert min(_beats(fleet.north, north) for _ in range(3)) < 2 * quiet + 0.05
+    open_ones = [call for call in calls if not call.done()]
+    assert len(open_ones) == guard.CALLS
+    assert {call.code() for call in calls if call.done()} == {CODE.RESOURCE_EXHAUSTED}
+    assert refused(lambda: _beats(fleet.east, east, 1)) is CODE.RESOURCE_EXHAUSTED
+    for call in calls:
+        call.cancel()
+    time.sleep(0.5)
+    assert _beats(fleet.east, east, 1)
+
+
+def test_a_call_that_does_not_go_on_is_broken_off(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    east = fleet.activate(fleet.east)
+    monkeypatch.setattr(guard, "_CALL_S", 0.5)
+    calls = _stalled(fleet.east, connections=1)
+    time.sleep(guard._LOOK_S + 1.5)
+    assert all(call.done() for call in calls)
+    assert _beats(fleet.east, east, 1)
 
 
 def test_a_coordinators_message_is_broken_off_where_it_is_larger_than_the_studys(fleet: Fleet) -> None:

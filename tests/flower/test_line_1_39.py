@@ -25,6 +25,7 @@ from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.date import now
 from flwr.supercore.grpc import create_channel
 from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.superlink import main
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.supernode import start_client_internal
 
@@ -37,6 +38,7 @@ def unpatched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Flower as it was, before and after."""
     with monkeypatch.context() as patch:
         patch.setattr(linkstate_factory, "InMemoryLinkState", InMemoryLinkState)
+        patch.setattr(main, "_get_middleware", main._get_middleware)
         for module in (connection, heartbeat):
             patch.setattr(module, "HEARTBEAT_DEFAULT_INTERVAL", constant.HEARTBEAT_DEFAULT_INTERVAL)
         for name in ("secure_channel", "insecure_channel"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from fuzz import mutate_bytes, mutate_record
 
 from pate_fed.flower import prepare_environment
@@ -18,7 +21,16 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from flwr.app import ArrayRecord, Message
-from flwr.common.serde import message_to_proto
+from flwr.common.serde import fab_to_proto, message_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    UnregisterNodeRequest,
+)
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import (
     InflatableObject,
     get_all_nested_objects,
@@ -26,11 +38,12 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
     no_object_id_recompute,
 )
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.run import Run
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.flower.compat import set_identity, stamp
-from pate_fed.flower.processes import Child
+from pate_fed.flower.processes import CONTROL_HEADER, Child, control_word
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower.superlink import ServerTls, StudyGrid, SuperLink
 from pate_fed.flower.transport import LinkGuard, LinkLostError
@@ -43,6 +56,7 @@ from pate_fed.protocol.messages import (
     SumReply,
     parse_reply,
 )
+from pate_fed.runtime.addresses import free_port
 
 
 @pytest.fixture
@@ -322,3 +336,52 @@ def test_mutated_replies_are_read_or_refused() -> None:
 @pytest.mark.slow
 def test_10_000_mutated_replies_are_read_or_refused() -> None:
     _fuzz(10_000)
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[SuperLink]:
+    """A SuperLink as a study starts it, in a process of its own."""
+    link = SuperLink(tmp_path / "link", f"127.0.0.1:{free_port()}", tls=None)
+    try:
+        link.wait_until_ready(lambda: False)
+        yield link
+    finally:
+        link.stop()
+
+
+def test_no_other_process_of_the_machine_submits_a_run_or_registers_a_node(serving: SuperLink) -> None:
+    """As any user of it may try, who reaches the port and has not the secret."""
+    stranger = ControlHttpClient.from_server_address(
+        server_address=serving.local_address,
+        insecure=True,
+        root_certificates=None,
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+    )
+    bundle = b"a bundle of a stranger"
+    fab = fab_to_proto(Fab(hashlib.sha256(bundle).hexdigest(), bundle, {}))
+    key = ec.generate_private_key(ec.SECP384R1()).public_key()
+    pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    for call in (
+        lambda: stranger.StartRun(StartRunRequest(fab=fab)),
+        lambda: stranger.RegisterNode(RegisterNodeRequest(public_key=pem, name="stranger")),
+        lambda: stranger.ListNodes(ListNodesRequest()),
+        lambda: stranger.UnregisterNode(UnregisterNodeRequest(node_id=1)),
+    ):
+        with pytest.raises(httpx.HTTPStatusError, match="401"):
+            call()
+    stranger.close()
+    paths = httpx.get(f"http://{serving.local_address}/openapi.json")
+    assert paths.status_code == 401
+    for word in ("", "0" * 64, control_word(b"another secret")):
+        got = httpx.post(
+            f"http://{serving.local_address}/v1/control/start-run", headers={CONTROL_HEADER: word}
+        )
+        assert got.status_code == 401
+    # Its own are executed, and nobody else's are there.
+    assert len(serving._control.ListRuns(ListRunsRequest()).run_dict) == 0
+    assert len(serving._control.ListNodes(ListNodesRequest()).nodes_info) == 0
+    grid, _ = serving.open_run()
+    assert list(grid.get_node_ids()) == []
+    serving.close_run(completed=True)
+    commands = Path(f"/proc/{serving._process.pid}/cmdline").read_bytes()
+    assert serving.secret not in commands and control_word(serving.secret).encode() not in commands

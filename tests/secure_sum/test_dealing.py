@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+import struct
 from typing import Any
 
 import numpy as np
@@ -63,10 +66,37 @@ def test_a_share_outside_the_field_is_of_no_use(seven: Any) -> None:
     opener = dealing.ShareOpener(seat.members, head, 0)
     shares = bytes(66) + b"\xff\xff"  # 34 bytes each of both secrets; the last limb is 65535
     commit = dealing.batch_label(seat.members, head).commit_shares()
-    pair = commit(3, 0, 0, shares[:34]) + commit(3, 0, 1, shares[34:])
+    places = np.array([[3, 0, 0], [3, 0, 1]])
     with pytest.raises(dealing.UnusableShareError):
-        opener.check(3, shares, pair)
-    opener.check(3, bytes(68), commit(3, 0, 0, bytes(34)) + commit(3, 0, 1, bytes(34)))
+        opener.check(3, shares, commit(places, shares))
+    opener.check(3, bytes(68), commit(places, bytes(68)))
+
+
+def test_commitments_in_bulk_are_those_of_single_shares(seven: Any) -> None:
+    members = seven.hospitals["hospital-3"]._state.seat.members
+    commit = dealing.batch_label(members, seven.open(6).opening.head).commit_shares()
+    places, shares = np.array([[3, 0, 0], [70_000, 258, 1], [0, 6, 1]]), secrets.token_bytes(3 * 34)
+    each = [
+        hashlib.sha256(struct.pack(">32sIIB", commit._head, *place) + shares[34 * row : 34 * row + 34])
+        for row, place in enumerate(places.tolist())
+    ]
+    assert commit(places, shares) == b"".join(hash_.digest()[:16] for hash_ in each)
+
+
+def test_of_many_shares_the_first_that_is_of_no_use_is_named(seven: Any) -> None:
+    seat = seven.hospitals["hospital-3"]._state.seat
+    opener = dealing.ShareOpener(seat.members, seven.open(7).opening.head, 0)
+    senders, shares = [1, 2, 4], [bytes([number]) * 68 for number in range(3)]
+    commitments = opener._commit(dealing._places(senders, [0]), b"".join(shares))
+    opener.check_all(senders, shares, commitments)
+    for row, sender in enumerate(senders):
+        for wrong in (b"\xff" * 68, bytes(67), bytes(66) + b"ab"):
+            others = [wrong if place >= row else share for place, share in enumerate(shares)]
+            with pytest.raises(dealing.UnusableShareError) as raised:
+                opener.check_all(senders, others, commitments)
+            assert raised.value.sender == sender
+    with pytest.raises(dealing.UnusableShareError):
+        opener.check_all(senders, shares, commitments[:-1])
 
 
 def test_shares_of_another_batch_or_for_another_hospital_are_not_used(seven: Any) -> None:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,12 +24,14 @@ from pate_fed.errors import QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.kinds.terms import Terms
-from pate_fed.protocol.messages import JoinReply, JoinRequest, Question, Record
+from pate_fed.protocol.heads import LEDGER, Head, Statement, read_heads
+from pate_fed.protocol.messages import AnswerReply, JoinReply, JoinRequest, Question, Record
 from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
+from pate_fed.secure_sum import Identity
 from server import federation
 from server.federation import AdmittedKeys, Channel, Federation, Invitation
-from server.state import CoordinatorState
+from server.state import CoordinatorState, Totals
 
 PARTIES, CLASSES, QUERIES = 5, 3, 4
 TERMS = make_terms(
@@ -43,7 +47,7 @@ def _honest(number: int, record: Record) -> Record:
     votes = np.zeros((QUERIES, CLASSES), dtype=np.int64)
     votes[:, number % CLASSES] = 1
     request = Question.from_record(record)
-    return {"kind": "answer", "party": f"p{number}", "batch_digest": request.digest, "answer": votes}
+    return AnswerReply(party=f"p{number}", batch_digest=request.digest, answer=votes).to_record()
 
 
 def _grid(script: Script, damage: Mapping[int, dict[str, object]]) -> InlineGrid:
@@ -75,6 +79,8 @@ class _Run:
         *,
         damage: Mapping[int, dict[str, object]] | None = None,
         keyed: bool = False,
+        identities: Sequence[Identity] = (),
+        state: CoordinatorState | None = None,
     ) -> None:
         self.waiting = list[Waiting]()
         self.grid, self.left_out, self.arrived = _grid(script, damage or {}), list[LeftOut](), 0
@@ -87,11 +93,12 @@ class _Run:
             window=2,
         )
         self.names = {node: f"p{number}" for number, node in enumerate(self.grid.get_node_ids())}
-        keys = AdmittedKeys(self.names, {}) if keyed else None
+        known = {f"p{number}": identity.public for number, identity in enumerate(identities)}
+        keys = AdmittedKeys(self.names, known) if keyed or known else None
         self.federation = Federation(
             terms,
             channel,
-            CoordinatorState(None),
+            state or CoordinatorState(None),
             keys=keys,
             left_out=self.left_out.append,
             waiting=self.waiting.append,
@@ -116,10 +123,13 @@ class _Run:
         )
         return sorted(self.federation.participants.values())
 
-    def vote(self) -> np.ndarray:
+    def collect(self, question: Question = QUESTION) -> Totals:
         nodes = enumerate(self.grid.get_node_ids())
         self.federation.participants = {node: f"p{number}" for number, node in nodes}
-        totals = self.federation.collect(QUESTION, task="voting")
+        return self.federation.collect(question, task="voting")
+
+    def vote(self) -> np.ndarray:
+        totals = self.collect()
         self.voters = totals.voters
         return totals.value
 
@@ -256,3 +266,67 @@ def test_the_votes_of_who_is_revoked_count_nowhere_however_late(number: int) -> 
     np.testing.assert_array_equal(run.vote(), everybody)
     assert run.voters == PARTIES - 1
     assert [(out.party, out.reason) for out in run.left_out] in ([], [(f"p{number}", "is revoked")])
+
+
+def _stated(number: int, count: int, value: bytes = b"h" * 32) -> Callable[[Record], Record]:
+    identity, party = IDENTITIES[number], f"p{number}"
+    signed = Statement(head=Head(count, value)).signed(identity, party=party, terms_digest=TERMS.digest)
+    return lambda record: record if record["kind"] == "join" else {**record, "statement": signed.to_bytes()}
+
+
+IDENTITIES = [Identity.generate() for _ in range(PARTIES)]
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (_stated(3, 1), "old copy"),
+        (_stated(3, 2, b"x" * 32), "old copy"),
+        (_stated(2, 9), "did not sign"),
+        (lambda record: record, "another length"),
+        (_stated(3, 3), None),
+    ],
+)
+def test_a_hospital_that_was_put_back_is_left_out_by_name(
+    second: Callable[[Record], Record], reason: str | None, tmp_path: Path
+) -> None:
+    state, asked = CoordinatorState(tmp_path / "private"), list[Any]()
+
+    def script(number: int, record: Record) -> Record:
+        reply = _honest(number, record)
+        if number != 3 or record["kind"] == "join":
+            return reply
+        asked.append(record["statement"])
+        return _stated(3, 2)(reply) if len(asked) == 1 else second(reply)
+
+    run = _Run(script, identities=IDENTITIES, state=state)
+    run.collect(QUESTION)
+    assert run.left_out == []
+    again = _Run(script, identities=IDENTITIES, state=state)  # another process of the coordinator
+    heads = again.federation.heads({LEDGER: Head(4, bytes(32))})
+    assert {name: head.count for name, head in read_heads(heads).items()} == {LEDGER: 4}  # no masks
+    totals = again.collect(replace(QUESTION, batch=1, heads=heads))
+    assert Statement.read(asked[1]).head.count == 2  # shown its own word
+    assert totals.voters == PARTIES - (reason is not None)
+    if reason is not None:
+        assert [out.party for out in again.left_out] == ["p3"] and reason in again.left_out[0].reason
+
+
+def test_a_name_that_was_admitted_with_another_key_begins_anew(tmp_path: Path) -> None:
+    state, asked = CoordinatorState(tmp_path / "private"), list[Any]()
+    renewed = [*IDENTITIES[:3], Identity.generate(), IDENTITIES[4]]
+
+    def script(number: int, record: Record) -> Record:
+        reply = _honest(number, record)
+        if number != 3 or record["kind"] == "join":
+            return reply
+        asked.append(record["statement"])
+        if len(asked) == 1:
+            return _stated(3, 7)(reply)
+        head = Statement(head=Head(1, b"n" * 32)).signed(renewed[3], party="p3", terms_digest=TERMS.digest)
+        return {**reply, "statement": head.to_bytes()}
+
+    _Run(script, identities=IDENTITIES, state=state).collect(QUESTION)
+    again = _Run(script, identities=renewed, state=state)
+    assert again.collect(replace(QUESTION, batch=1)).voters == PARTIES
+    assert asked == [b"", b""] and again.left_out == []

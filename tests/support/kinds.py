@@ -42,6 +42,7 @@ from pate_fed.kinds.own import shares_of
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import Ledger
 from pate_fed.privacy.ledger.report import verify_run
+from pate_fed.protocol.heads import Statement, heads_text
 from pate_fed.protocol.messages import JoinRequest, Question, SumRequest
 from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply
 from pate_fed.secure_sum.messages import Enrolment
@@ -122,6 +123,8 @@ class HospitalKind(ABC):
         self.terms = self.make_terms()
         self.sum = CoordinatorSum(Identity.generate(), study=self.terms.digest)
         self.settings = [self._settings(number) for number in range(HOSPITALS)]
+        self.stated: dict[str, Statement] = {}  # each hospital's newest, as a coordinator keeps them
+        self.heads = ""  # what it shows of them with the next question
         for number in range(HOSPITALS):
             self.set_policy(number, "")
 
@@ -187,7 +190,8 @@ class HospitalKind(ABC):
     def question(self, batch: int = 0, index: Ints | None = None, measured: int = 0) -> Question:
         """All that is asked about, as one question."""
         places = self.places() if index is None else np.asarray(index, dtype=np.int64)
-        return Question(terms_digest=self.terms.digest, batch=batch, index=places, measured=measured)
+        digest = self.terms.digest
+        return Question(terms_digest=digest, batch=batch, index=places, measured=measured, heads=self.heads)
 
     def open(self, question: Question, **changes: Any) -> SumBatch:
         """The coordinator's rounds about a question; `changes` to what it says of them."""
@@ -200,15 +204,20 @@ class HospitalKind(ABC):
 
     def send(self, number: int, question: Question, message: Any, **changes: Any) -> Any:
         """One step to one hospital; its message, or its refusal."""
+        name = self.settings[number].hospital
         values = {
             "terms_digest": question.terms_digest,
             "batch": question.batch,
             "index": question.index,
             "measured": question.measured,
+            "heads": question.heads,
+            "statement": self.stated[name].to_bytes() if name in self.stated else b"",
             "roster": self.sum.pin_request(self.settings[number].hospital).to_bytes(),
             "step": message if isinstance(message, bytes) else message.to_bytes(),
         }
         reply = self.hospital(number).sum_step(SumRequest(**{**values, **changes}))
+        if getattr(reply, "statement", b""):
+            self.stated[name] = Statement.read(reply.statement)
         return read_reply(reply.step) if hasattr(reply, "step") else reply
 
     def total(self, question: Question) -> Ints:
@@ -217,7 +226,13 @@ class HospitalKind(ABC):
         for requests in batch.rounds():
             for party, step in requests.items():
                 batch.take(self.send(int(party[-1]), question, step))
+        self.show()
         return batch.total().reshape(-1, self.columns)
+
+    def show(self, *without: str) -> None:
+        """Show from now on the newest statement of each hospital but these."""
+        newest = {name: stated.head for name, stated in self.stated.items() if name not in without}
+        self.heads = heads_text(newest)
 
     def exact(self, number: int) -> Ints:
         """What a hospital's records say, without noise and masks."""

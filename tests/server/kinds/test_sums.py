@@ -215,7 +215,9 @@ def test_a_link_that_is_lost_at_any_step_changes_nothing_but_the_time(
 
     def look() -> None:
         files = (exact.run_dir / "private").glob("*")
-        states.append({path.name: path.read_bytes() for path in files if path.name != "batch.json"})
+        states.append(
+            {path.name: path.read_bytes() for path in files if path.name[:5] not in ("batch", "head-")}
+        )
 
     def lose(self: Any, *given: Any, **named: Any) -> None:
         nonlocal count
@@ -240,6 +242,8 @@ def test_a_link_that_is_lost_at_any_step_changes_nothing_but_the_time(
     assert "stays open" not in capsys.readouterr().err
     _check(exact)
     lost, summed = states[:2]
+    shown = [path.read_text("utf-8") for path in exact.run_dir.parent.rglob("seen-*")]
+    assert len(shown) == PARTIES and all("\n(ledger) 0 " in text for text in shown)
     assert lost.items() <= summed.items()  # keys, roster and all replies, as they were
     replies = 0 if kind is Enrolment else MASKING.index(kind) * PARTIES + 2 + after
     assert len([each for each in lost if each.startswith("sum-")]) == replies

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from pate_fed.errors import IntegrityError
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.settings import StudentSettings
 from pate_fed.privacy import Ledger, verify
-from pate_fed.protocol.messages import EndRequest
+from pate_fed.protocol.messages import EndRequest, Refusal
 from pate_fed.report.log import read_log
 from pate_fed.report.result import Outcome
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector, SurvivorConsent, UnmaskShares
@@ -351,3 +352,61 @@ def test_the_same_parties_with_other_keys_are_not_taken_back(
     assert world.run(resume=True) == 4  # the terms want all four
     log = (world.run_dir / "log.jsonl").read_text(encoding="utf-8")
     assert "other keys than before the coordinator was started again" in log
+
+
+@pytest.mark.parametrize("study", [PLAIN, MASKED], ids=["plain", "masked"])
+def test_a_run_directory_that_was_put_back_is_asked_no_vote_for(
+    study: Study,
+    dying: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world = World(replace(study, aggregation=GNMAX), tmp_path, monkeypatch, real=True)
+    with dying(server.base, "charge", _second, after=False):
+        world.run(resume=False)
+    shutil.copytree(world.run_dir, tmp_path / "backup")
+    with dying(server.base, "charge", lambda given: given[0].index[0] == 2 * BATCH, after=False):
+        world.run(resume=True)
+    answered = len(world.events("answered"))
+    assert answered == 3 * PARTIES
+    shutil.rmtree(world.run_dir)
+    shutil.copytree(tmp_path / "backup", world.run_dir)
+    with Ledger.open(world.run_dir / "ledger.sqlite") as ledger:
+        assert len(ledger.entries()) == 1
+    for _ in range(2):
+        assert world.run(resume=True) == 4
+        assert Refusal.LEDGER.value in capsys.readouterr().err
+        with Ledger.open(world.run_dir / "ledger.sqlite") as ledger:  # nor is what it kept released anew
+            assert len(ledger.entries()) == 1
+    assert len(world.events("answered")) == answered
+
+
+@pytest.mark.parametrize("secure_sum", [False, True])
+def test_a_hospital_that_was_put_back_is_out_and_the_others_finish(
+    secure_sum: bool, dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = replace(
+        PLAIN,
+        aggregation=GNMAX,
+        parties=replace(PLAIN.parties, quorum=0.75),
+        queries=replace(PLAIN.queries, labels=35),
+        secrecy=TrustModel(secure_sum=secure_sum),
+    ).resolve()
+    world = World(study, tmp_path, monkeypatch, real=True)
+    with dying(server.base, "charge", _second, after=False):
+        world.run(resume=False)
+    state = next(path.parent for path in sorted(world.parties.glob("*/trail")))
+    shutil.copytree(state, tmp_path / "backup")
+    with dying(server.base, "charge", lambda given: given[0].index[0] == 2 * BATCH, after=False):
+        world.run(resume=True)
+    shutil.rmtree(state)
+    shutil.copytree(tmp_path / "backup", state)
+    answered = len(world.events("answered"))
+    assert world.run(resume=True) == 0
+    assert len(world.check(refused=1)) == 4
+    assert len(world.events("answered")) == answered + PARTIES - 1
+    log = (world.run_dir / "log.jsonl").read_text(encoding="utf-8")
+    out = [event for event in map(json.loads, log.splitlines()) if event["event"] == "left_out"]
+    assert len(out) == 1 and Refusal.OLDER.value in out[0]["reason"]
+    assert [event["reason"] for event in world.events("policy")] == ["OLDER"]
