@@ -20,6 +20,7 @@ from pate_fed.errors import InputError
 from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster, least_share
 from pate_fed.kinds.labels import COUNTS_UNDER_MASKS, RANDRES, LabelTerms, clusters_digest
 from pate_fed.kinds.own import OwnTerms, own_terms, sigma_of
+from pate_fed.kinds.rounds import LENGTH, RoundTerms
 from pate_fed.kinds.sums import SumTerms, protection_by, sum_noise
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import VoteTerms, noise_share
@@ -94,27 +95,30 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
     features, privacy, secrecy = public_features(study, dataset), study.privacy, study.secrecy
     most = study.sums.most_records if privacy.unit == "hospital" else None
     shares = secrecy.shares(study.parties.num_clients, study.least_clients) if secrecy.at_hospitals else None
+    rounds = study.sums.rounds
     sigma = sum_noise(
         SumShape(
             num_classes=dataset.num_classes,
             dimension=features.dimension,
-            squared_norm=features.squared_norm,
+            squared_norm=features.squared_norm * (LENGTH**2 if rounds else 1),
+            questions=1 + rounds,
         ),
         protection_by(privacy, most),
         privacy=privacy,
         sigma2=study.aggregation.sigma2,
         shares=shares,
     )
-    sums = SumTerms(
-        settings=features.settings,
-        features=features.digest,
-        dimension=features.dimension,
-        squared_norm=features.squared_norm,
-        sigma=sigma if shares is None else None,
-        most_units=most,
-        part=features.part if isinstance(features, OwnFeatures) else None,
-        labels=dataset.num_queries,
-    )
+    asked: dict[str, Any] = {
+        "settings": features.settings,
+        "features": features.digest,
+        "dimension": features.dimension,
+        "squared_norm": features.squared_norm,
+        "sigma": sigma if shares is None else None,
+        "most_units": most,
+        "part": features.part if isinstance(features, OwnFeatures) else None,
+        "labels": dataset.num_queries,
+    }
+    sums = RoundTerms(**asked, rounds=rounds) if rounds else SumTerms(**asked)
     return sums, None if shares is None else sigma
 
 
