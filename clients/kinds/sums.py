@@ -162,7 +162,7 @@ class RoundSide(SumSide):
 
     @property
     def _times(self) -> int:
-        return self.asks.first_length(self.terms)
+        return max(self.asks.first, self.asks.length)
 
     def refusal(self, question: Question) -> Refusal | None:
         """A question is every feature of one round, in order; weights come with all but the first.

@@ -26,7 +26,7 @@ from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import VoteTerms, noise_share
 from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.teachers.own import try_own
-from pate_fed.privacy.mechanisms.class_sums import SumShape
+from pate_fed.privacy.mechanisms.class_sums import SumShape, class_length
 from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
 from pate_fed.privacy.protection import LABEL, LEAST_PARTIES
 from pate_fed.structure.parts import PartIdentity, load_part, part_identity
@@ -96,13 +96,21 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
     most = study.sums.most_records if privacy.unit == "hospital" else None
     shares = secrecy.shares(study.parties.num_clients, study.least_clients) if secrecy.at_hospitals else None
     rounds = study.sums.rounds
-    sigma = sum_noise(
-        SumShape(
-            num_classes=dataset.num_classes,
-            dimension=features.dimension,
-            squared_norm=features.squared_norm * (LENGTH**2 if rounds else 1),
+    shape = SumShape(
+        num_classes=dataset.num_classes,
+        dimension=features.dimension,
+        squared_norm=features.squared_norm,
+    )
+    first = class_length(LENGTH, privacy.adjacency)
+    if rounds:
+        shape = replace(
+            shape,
+            squared_norm=features.squared_norm * LENGTH**2,
             questions=1 + rounds,
-        ),
+            class_norm=features.squared_norm * first**2,
+        )
+    sigma = sum_noise(
+        shape,
         protection_by(privacy, most),
         privacy=privacy,
         sigma2=study.aggregation.sigma2,
@@ -118,7 +126,7 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
         "part": features.part if isinstance(features, OwnFeatures) else None,
         "labels": dataset.num_queries,
     }
-    sums = RoundTerms(**asked, rounds=rounds) if rounds else SumTerms(**asked)
+    sums = RoundTerms(**asked, rounds=rounds, first=first) if rounds else SumTerms(**asked)
     return sums, None if shares is None else sigma
 
 

@@ -26,7 +26,6 @@ from pate_fed.privacy.mechanisms.class_sums import (
     MOST_SQUARED_NORM,
     SharedSumsInRounds,
     SumsInRounds,
-    class_length,
 )
 from pate_fed.privacy.protection import PATIENT_UNIT
 from pate_fed.structure import setting
@@ -45,8 +44,9 @@ LENGTH, UNIT = 10, 20  # of a residual: half of 1 (docs/class-sums.md)
 class RoundTerms(SumTerms):
     """Class sums that `rounds` more questions follow, each with public weights that hospitals get with it.
 
-    A record's residual under them, the difference of its class from what they say of it, has `unit` steps of
-    1 and is cut to `length` of these. `sigma`, and the hospitals' shares, are in the steps of the products.
+    In the first question a record's class counts `first` times. A record's residual under later weights, the
+    difference of its class from what they say of it, has `unit` steps of 1 and is cut to `length` of these.
+    `sigma`, and the hospitals' shares, are in the steps of the products.
 
     Raises:
         InputError: a value of the wrong type or out of range.
@@ -56,6 +56,7 @@ class RoundTerms(SumTerms):
     gives: ClassVar[bool] = True
     kind: str = setting(SUMS_IN_ROUNDS, choices=(SUMS_IN_ROUNDS,))
     rounds: int = setting(low=1, high=100)
+    first: int = setting(unit="times", low=1, high=64)
     length: int = setting(LENGTH, unit="steps", low=1, high=32)
     unit: int = setting(UNIT, unit="steps", low=1, high=32)
 
@@ -64,7 +65,8 @@ class RoundTerms(SumTerms):
         yield from SumTerms.checks(self, terms)
         yield "asks.dimension", self.squared_norm * self.dimension <= MOST_LENGTHS, "a coarser lattice"
         yield "num_classes", terms.num_classes <= MOST_CLASSES, f"at most {MOST_CLASSES:,} classes"
-        yield "asks.length", self.longest <= MOST_SQUARED_NORM, "a coarser lattice, or a shorter residual,"
+        fits = self.squared_norm * max(self.length, self.first) ** 2 <= MOST_SQUARED_NORM
+        yield "asks.length", fits, "a coarser lattice, or a shorter residual,"
 
     @property
     def questions(self) -> int:
@@ -82,14 +84,16 @@ class RoundTerms(SumTerms):
         Raises:
             InputError: noise that no bound is known for.
         """
-        size = {"num_classes": terms.num_classes, "dimension": self.dimension, "labels": self.labels}
+        size = {
+            "num_classes": terms.num_classes,
+            "dimension": self.dimension,
+            "squared_norm": self.longest,
+            "class_norm": self.squared_norm * self.first**2,
+            "labels": self.labels,
+        }
         if self.sigma is None:
-            return SharedSumsInRounds(**size, squared_norm=self.longest, **terms.shares)
-        return SumsInRounds(**size, squared_norm=self.longest, sigma=self.sigma)
-
-    def first_length(self, terms: Terms) -> int:
-        """How many times a record's class counts in the first question, which costs no more than others."""
-        return class_length(self.length, terms.privacy.adjacency)
+            return SharedSumsInRounds(**size, **terms.shares)
+        return SumsInRounds(**size, sigma=self.sigma)
 
     def pull(self, terms: Terms, question: Question) -> Pull:
         """By how much a record's features count in a question, held against the terms.
@@ -98,7 +102,7 @@ class RoundTerms(SumTerms):
             IntegrityError: weights of another shape, or none.
         """
         if not self.round_of(question):
-            return ClassPull(num_classes=terms.num_classes, length=self.first_length(terms))
+            return ClassPull(num_classes=terms.num_classes, length=self.first)
         return ResidualPull(
             weights=unpack_weights(question.given, (self.dimension, terms.num_classes)),
             squared_norm=self.squared_norm,

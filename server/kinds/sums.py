@@ -187,9 +187,8 @@ class RoundCourse(SumCourse):
 
     @cached_property
     def _rounds(self) -> RoundsFit:
-        first = self._asks.first_length(self._terms)
-        sigma, unit = self._mechanism.sigma, self._asks.unit
-        return RoundsFit(self._features, self._pool, sigma=sigma, length=first, unit=unit)
+        sigma, asks = self._mechanism.sigma, self._asks
+        return RoundsFit(self._features, self._pool, sigma=sigma, length=asks.first, unit=asks.unit)
 
     @cached_property
     def _first(self) -> Floats:

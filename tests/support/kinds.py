@@ -482,6 +482,10 @@ class RoundStudy(SumStudy):
 
     kind, questions, labels_last = "rounds", 1 + ROUNDS, True
 
+    def pool(self) -> Ints:
+        """The public inputs that get labels."""
+        return load_study_data(self.study).public_images[:ASKED]
+
 
 class ExactRoundStudy(RoundStudy):
     """The same with noise at the coordinator."""

@@ -389,9 +389,11 @@ def _variance(given: Given) -> tuple[float, float]:
 
 def _sums_epsilon(name: str, given: Given, protection: Given, delta: float, *, releases: int) -> float:
     """ε at δ of class sums, or of so many rounds of sums: each is nearly Gaussian, and μ² adds up."""
-    squared: float = given["squared_norm"] * protection["votes_moved"] ** 2
-    apart = 2 if name.startswith("class-sums") else 4  # in rounds entries have signs
-    squared *= 1 if protection["adjacency"] == "add-or-remove-one" else apart
+    alone = protection["adjacency"] == "add-or-remove-one"
+    squared: float = given["squared_norm"] * (1 if alone else 2)
+    if name.startswith(SUMS[1]):  # entries have signs, but in the first round
+        squared = max(given["squared_norm"] * (1 if alone else 4), given["class_norm"] * (1 if alone else 2))
+    squared *= protection["votes_moved"] ** 2
     # as of a Gaussian of two less variance (docs/proofs/class-sums.md)
     variance, distance = _variance(given)
     near: float = releases * (distance + 3e-17) * given["dimension"] * given["num_classes"]

@@ -20,7 +20,7 @@ features by residuals, which have signs. Each costs the same, and together they 
 INTERFACE for a federation:
     ClassSums(num_classes=, dimension=, squared_norm=, sigma=)             noise at one place, σ in steps
     SharedClassSums(..., sigma_party=, survivors=, colluders=)             noise in shares at the hospitals
-    SumsInRounds(..., labels=), SharedSumsInRounds(..., labels=)           one of them a round
+    SumsInRounds(..., class_norm=, labels=), SharedSumsInRounds(...)       one of them a round
     squared_sensitivity(squared_norm, protection) -> int                   in steps
     least_sigma(epsilon, delta, shape, protection) -> float                the least σ, else least_share(...)
 The first two are charged once, with `asked` = `answered` = the number of labels that are made of the sums;
@@ -81,13 +81,14 @@ def class_length(length: int, adjacency: str) -> int:
 class SumShape:
     """What hospitals add up: a matrix (`dimension`, `num_classes`), and a contribution's `squared_norm`.
 
-    With more than one of the `questions` they are asked in rounds.
+    With more than one of the `questions` they are asked in rounds; then `class_norm` is that of the first.
     """
 
     num_classes: int
     dimension: int
     squared_norm: int
     questions: int = 1
+    class_norm: int | None = None
 
     def __post_init__(self) -> None:
         _check_shape(self.num_classes, self.dimension, self.squared_norm)
@@ -95,12 +96,13 @@ class SumShape:
 
     def cost(self, protection: Protection, **noise: Any) -> Cost:
         """What all questions cost with noise of `sigma`, or of shares as `SharedClassSums` has them."""
-        given = {name: value for name, value in asdict(self).items() if name != "questions"}
-        if self.questions == 1:
+        given = {**asdict(self), **noise}
+        questions, class_norm = given.pop("questions"), given.pop("class_norm")
+        if questions == 1:
             kind: type[LabelRelease] = SharedClassSums if "survivors" in noise else ClassSums
-            return kind(**given, **noise).cost_asked(protection)
+            return kind(**given).cost_asked(protection)
         kind = SharedSumsInRounds if "survivors" in noise else SumsInRounds
-        return kind(**given, **noise, labels=1).cost(self.questions, 0, protection)
+        return kind(**given, class_norm=class_norm, labels=1).cost(questions, 0, protection)
 
 
 def _check_shape(num_classes: int, dimension: int, squared_norm: int) -> None:
@@ -210,24 +212,28 @@ class SharedClassSums(LabelRelease):
 
 
 class InRounds(LabelRelease):
-    """Questions one after the other, each chosen by what was released before; all of them cost the same.
+    """Questions one after the other, each chosen by what was released before; all of them are charged alike.
 
     A row asks about `labels` public inputs, whether it labels them or not: so many count as one question.
-    `squared_norm` bounds a contribution of residuals, which has signs.
+    `squared_norm` bounds a contribution of residuals, which has signs, `class_norm` one of a record's class,
+    which has none, in the first question.
     """
 
     __slots__ = ()
     answers_all: ClassVar[bool] = False
     labels: int
     squared_norm: int
+    class_norm: int
 
     def __post_init__(self) -> None:
         check_count("labels", self.labels, least=1)
+        check_count("class_norm", self.class_norm, least=1)
         super().__post_init__()
 
     def squared_sensitivity(self, protection: Protection) -> int:
-        """How far neighbours' sums are apart at most, squared, in steps; in the first question too."""
-        return signed_sensitivity(self.squared_norm, protection)
+        """How far neighbours' sums are apart at most, squared, in steps; of any question."""
+        first = squared_sensitivity(self.class_norm, protection)
+        return max(first, signed_sensitivity(self.squared_norm, protection))
 
     def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
         """What the questions cost of which so many labels are asked, rounded up to whole ones."""
@@ -239,6 +245,7 @@ class SumsInRounds(InRounds, ClassSums):
     """The same as `ClassSums` in every one of several rounds."""
 
     name: ClassVar[str] = "sums-in-rounds"
+    class_norm: int
     labels: int
 
 
@@ -247,6 +254,7 @@ class SharedSumsInRounds(InRounds, SharedClassSums):
     """The same as `SharedClassSums` in every one of several rounds."""
 
     name: ClassVar[str] = "sums-in-rounds-shares"
+    class_norm: int
     labels: int
 
 
