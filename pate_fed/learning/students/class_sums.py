@@ -30,7 +30,8 @@ _TINY = 1e-12  # of the Gram matrix, so that its factor exists without noise too
 _SHARPNESS = (-1.0, 6.0)  # range of its logarithm
 _BELIEVED = 0.95  # of the pool's greatest scores
 _WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)  # of a map's further features, against the others
-_LACKING = 30.0  # squared weights that a round may have to add
+# Squared weights that a round may have to add: fewer where what matters stands in features of its own.
+_LACKING, _LACKING_IN_KERNEL = 1.0, 30.0
 _HELD_OUT = 5  # every so many of the pool's inputs tell how sure the scores are
 
 
@@ -199,9 +200,10 @@ class RoundsFit:
 
     A step of Newton's: of n records the sums of residuals N are the slope of the likelihood of their classes,
     about H (W* - W) with H = a n E φφᵀ and a the mean variance of a class by what W says of the pool. In the
-    eigenvectors of H, with values h, and the noise of σ: W += h / ((1 + r/2) h² + (1 + n/p) h + σ²/30) N in
-    round r. What 1 + n/p stands for is said at `fit_sums_student`; r/2 is that W has learnt from r rounds
-    before; 30 is what squared weights are expected to lack, in the mean.
+    eigenvectors of H, with values h and the noise's variance σ² along them, W += g N in round r with
+    g = h / ((1 + (r - 1)/2) h² + (1 + n/p) h + σ²/λ). What 1 + n/p stands for is said at `fit_sums_student`;
+    W has learnt from r - 1 rounds before, and λ is how large squared weights may be that it lacks. Both were
+    chosen on private parts that were left out of the sums, as the map was (docs/class-sums.md).
     """
 
     def __init__(
@@ -242,16 +244,16 @@ class RoundsFit:
             self._basis = np.maximum(values, 0.0), scale[:, None] * vectors
         values, vectors = self._basis
         released, records = self._released(noisy, self._unit), self._records
-        shares = self.student(weights).predict_proba_of(self._features)
-        spread = float((1 - (shares.astype(np.float64) ** 2).sum(axis=1)).mean()) / (weights.shape[1] - 1)
+        shares = self.student(weights).predict_proba_of(self._features).astype(np.float64)
+        classes = weights.shape[1]
+        spread = float((1 - (shares**2).sum(axis=1)).mean()) / (classes - 1)
         slope = records * spread * values
-        gain = slope / (
-            (1 + (number - 1) / 2) * slope**2
-            + (1 + records / len(self._features)) * slope
-            + released.noise**2 / _LACKING
-            + _TINY * records**2
-        )
-        return np.asarray(weights + vectors @ (gain[:, None] * (vectors.T @ released.centred)))
+        chance = (1 + records / len(self._features)) * slope
+        noise = released.noise**2 * (vectors**2).sum(axis=0) + _TINY * records**2
+        along = vectors.T @ released.centred
+        lacking = _LACKING if self._map.further else _LACKING_IN_KERNEL
+        gain = slope / ((1 + (number - 1) / 2) * slope**2 + chance + noise / lacking)
+        return np.asarray(weights + vectors @ (gain[:, None] * along))
 
     def student(self, weights: Floats, *, sharpness: float = 1.0, balanced: bool = False) -> SumsStudent:
         """The student of these weights; with `balanced` each class counts alike."""
