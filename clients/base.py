@@ -270,7 +270,8 @@ class SummingHospital(BaseHospital, ABC):
             IntegrityError: this hospital has not enrolled, or its state is damaged.
         """
         terms = self._agreed()
-        if request.given:  # no kind's answer rests on what comes with a question
+        gives = terms is not None and terms.asks.gives and len(request.index) > 0
+        if request.given and not gives:  # no answer of the kind rests on what comes with a question
             return self.refuse(Refusal.MALFORMED)
         reason = self._step_refusal(terms, request.question)
         if reason is not None:

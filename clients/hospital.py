@@ -142,7 +142,7 @@ class Hospital(SummingHospital):
         terms = self._agreed()
         if terms is not None and terms.secure_sum:
             return self.refuse(Refusal.PLAIN)
-        if request.given:  # no kind's answer rests on what comes with a question
+        if request.given:  # what an answer rests on comes with questions under masks alone
             return self.refuse(Refusal.MALFORMED)
         reason = self._refusal(terms, request, asked=True)
         if terms is None or reason is not None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.disk import read_toml
 from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms, worst_epsilon
 from pate_fed.privacy.protection import (
     ADJACENCIES,
@@ -73,7 +73,8 @@ class Policy:
 
     `class_sums` says which sums of features by class leave, under masks all of them: "noisy", with this
     hospital's own noise, so that nobody ever reads an exact sum; "exact", also sums of all hospitals that the
-    coordinator reads before it adds noise (how many of all records have a class and a feature); or "no".
+    coordinator reads before it adds noise (how many of all records have a class and a feature); or "no". They
+    leave `most_sums` times in a study at most: in rounds ε is of all of them.
 
     In a secure summation `least_hospitals` is also the smallest roster and sum. `every_signature` wants
     all hospitals of a sum to sign who is in it. `trusted` are the others' fingerprints, heard by telephone:
@@ -140,6 +141,9 @@ class Policy:
         NOISY_SUMS,
         choices=(NO_SUMS, NOISY_SUMS, EXACT_SUMS),
         help="class sums leave never, with this hospital's noise, or also without; so do kinds of others",
+    )
+    most_sums: int | None = setting(
+        None, low=0, help="times that class sums leave in one study; none: any, as its ε is of all of them"
     )
     every_signature: bool = setting(False, help="all hospitals of a masked sum sign who is in it")
     least_confirmed: int | None = setting(
@@ -299,7 +303,8 @@ class Policy:
         ]
 
     def _demands_on_method(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
-        asks, sums = terms.asks, terms.asks.kind == CLASS_SUMS
+        asks, sums = terms.asks, isinstance(terms.asks, SumTerms)
+        often = asks.questions if isinstance(asks, SumTerms) else None
         exact = asks.totals_tell and not terms.adds_noise
         return [
             (
@@ -311,6 +316,11 @@ class Policy:
                 Refusal.POLICY_SUMS,
                 not sums or self.class_sums != NO_SUMS,
                 f'the line class_sums = "{NOISY_SUMS}" in {POLICY_FILE} would allow them under masks',
+            ),
+            (
+                Refusal.POLICY_ROUNDS,
+                often is None or self.most_sums is None or often <= self.most_sums,
+                f"sums may be asked for {often} times, {_limit(f'most_sums = {self.most_sums}')}",
             ),
             (
                 Refusal.POLICY_EXACT_SUMS,

@@ -319,6 +319,22 @@ class CoordinatorState:
         held = _read_arrays(self.predictions_path(number), gone, ("probabilities", "scores"))
         return StudentPredictions(held["probabilities"], held["scores"])
 
+    def keep_weights(self, number: int, weights: bytes) -> None:
+        """Keep what hospitals are given in round `number`, which is public, before they are asked."""
+        write_arrays(self.predictions_path(number), weights=np.frombuffer(weights, dtype=np.uint8))
+
+    def weights(self, number: int) -> bytes | None:
+        """What hospitals are given in round `number`; None where nothing is kept.
+
+        Raises:
+            IntegrityError: the file is damaged.
+        """
+        path = self.predictions_path(number)
+        if not path.exists():
+            return None
+        damaged = "the weights that a round rests on are damaged, so it cannot go on"
+        return _read_arrays(path, damaged, ("weights",))["weights"].tobytes()
+
     def remove_private(self) -> None:
         """Remove all that is private, at the study's end.
 

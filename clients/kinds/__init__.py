@@ -10,7 +10,7 @@ from pathlib import Path
 from clients.kinds.base import HospitalSide
 from clients.kinds.labels import LabelSide
 from clients.kinds.own import OwnSide
-from clients.kinds.sums import SumSide
+from clients.kinds.sums import RoundSide, SumSide
 from clients.kinds.votes import VoteSide
 from clients.log import HospitalLog
 from clients.site import Site
@@ -21,6 +21,7 @@ __all__ = ["HospitalSide", "check_file", "side_of"]
 _SIDES: dict[str, type[HospitalSide]] = {
     "votes": VoteSide,
     "class-sums": SumSide,
+    "sums-in-rounds": RoundSide,
     "private-labels": LabelSide,
     "own": OwnSide,
 }

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from clients.kinds.base import HospitalSide
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.kinds.rounds import RoundTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.words import Facts
+from pate_fed.learning.features.residuals import packed_size
 from pate_fed.protocol.messages import Question, Refusal
 
 if TYPE_CHECKING:
-    from pate_fed.learning.features.feature_map import FeatureMap
+    from pate_fed.learning.features.feature_map import FeatureMap, Pull
 
 FEATURES_FILE = "features.bin"
 _LARGEST = 2**31 - 1  # sums under masks are read mod 2^32, around zero
@@ -56,7 +58,7 @@ class SumSide(HospitalSide):
         terms, count = self.terms, len(self.site.own_records())
         noise = (terms.sigma_party or self.asks.sigma or 0.0) * math.sqrt(terms.num_clients)
         most = (_LARGEST - int(_SIGMAS * noise)) // terms.num_clients
-        if self._kept().largest_entry(count) > most:
+        if self._kept().largest_entry(count) * self._times > most:
             raise InputError(
                 f"{count} records are more than sums in 32 bits have room for at one of {terms.num_clients} "
                 "hospitals; a study with a smaller lattice (sums.lattice) has more"
@@ -76,6 +78,11 @@ class SumSide(HospitalSide):
         index = np.arange(features.dimension, dtype=np.int64)
         return index, (("features", f"{features.dimension:,}"),)
 
+    @property
+    def _times(self) -> int:
+        """How many times a record counts at most."""
+        return 1
+
     def refusal(self, question: Question) -> Refusal | None:
         """There is one question: every feature's sum once, in order, to be released."""
         every = np.arange(self.asks.dimension)
@@ -88,6 +95,9 @@ class SumSide(HospitalSide):
         With the unit patient all of one's records are cut to the length of one; with the unit hospital so is
         the whole, to that of so many.
         """
+        return self._contributions()
+
+    def _contributions(self, pull: Pull | None = None, kept: NDArray[np.generic] | None = None) -> Ints:
         dataset, own = self.site.dataset, self.site.own_records()
         return self._kept().contributions(
             dataset.private_images[own],
@@ -95,6 +105,8 @@ class SumSide(HospitalSide):
             num_classes=self.terms.num_classes,
             groups=self.site.own_patients(),
             most_units=self.asks.most_units,
+            pull=pull,
+            kept=kept,
         )
 
     @property
@@ -140,6 +152,65 @@ class SumSide(HospitalSide):
         return _OWN[place]
 
 
+class RoundSide(SumSide):
+    """A hospital whose sums are asked for in rounds; weights that come are numbers, and are not trusted."""
+
+    @property
+    def asks(self) -> RoundTerms:
+        """The terms of sums in rounds."""
+        return RoundTerms.of(self.terms)
+
+    @property
+    def _times(self) -> int:
+        return max(self.asks.first, self.asks.length)
+
+    def refusal(self, question: Question) -> Refusal | None:
+        """A question is every feature of one round, in order; weights come with all but the first.
+
+        The journal has each place answered once, so no round is answered again with other weights.
+        """
+        asks, places = self.asks, question.index
+        if question.measured or len(places) != asks.dimension:
+            return Refusal.MALFORMED
+        number = asks.round_of(question)
+        every = np.arange(asks.dimension) + number * asks.dimension
+        if not 0 <= number <= asks.rounds or not np.array_equal(places, every):
+            return Refusal.MALFORMED
+        size = packed_size(asks.dimension, self.terms.num_classes) if number else 0
+        return None if len(question.given) == size else Refusal.MALFORMED
+
+    def answer(self, question: Question) -> Ints:
+        """This hospital's sums of one round: int64 (dimension, classes)."""
+        found = self._contributions(self.asks.pull(self.terms, question), self._features())
+        if self.asks.round_of(question) == self.asks.rounds:
+            _FEATURES.pop(self._place, None)
+        return found
+
+    @property
+    def _place(self) -> tuple[str, str, int]:
+        return str(self.site.state_dir), self.terms.digest, len(self.site.own_records())
+
+    def _features(self) -> NDArray[np.generic] | None:
+        """The records' features as a process keeps them from round to round; None where they are too many."""
+        features, own = self._kept(), self.site.own_records()
+        small = np.int16 if features.squared_norm < 2**30 else np.int32
+        size = len(own) * features.dimension * np.dtype(small).itemsize
+        place = self._place
+        if place in _FEATURES or size > _MOST_KEPT:
+            return _FEATURES.get(place)
+        while _FEATURES and size + sum(each.nbytes for each in _FEATURES.values()) > _MOST_KEPT:
+            _FEATURES.pop(next(iter(_FEATURES)))
+        inputs = self.site.dataset.private_images
+        found = np.empty((len(own), features.dimension), dtype=small)
+        for start in range(0, len(own), _CHUNK):
+            found[start : start + _CHUNK] = features.features(inputs[own[start : start + _CHUNK]])
+        _FEATURES[place] = found
+        return found
+
+
+_CHUNK = 1000  # records at once
+_MOST_KEPT = 400 * 2**20  # bytes of features of all hospitals that a process plays
+_FEATURES: dict[tuple[str, str, int], NDArray[np.generic]] = {}
 _OWN: dict[tuple[str, str], FeatureMap] = {}  # a process may play many hospitals in turn
 
 

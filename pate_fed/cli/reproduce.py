@@ -27,6 +27,7 @@ _REPRODUCTIONS = {
     "label-dp-fashion-mnist": "an hour with --seeds 1, three with 5",
     "class-sums-fashion-mnist": "some minutes",
     "class-sums-tables": "a minute or two",
+    "class-sums-rounds": "a quarter of an hour with --seeds 3",
 }
 
 

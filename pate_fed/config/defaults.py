@@ -230,7 +230,8 @@ class Sums:
 
     `features` is "linear-and-kernel" for a table, "kernel" for images.
     `cuts` are declared knots of a table's numbers, by column; those of the others are the public pool's
-    quantiles. With `balanced` the ridge student counts each class alike, however many records have it. With
+    quantiles. With `balanced` the ridge student counts each class alike, however many records have it. After
+    the first question so many `rounds` follow, each with weights made of the answers so far. With
     the unit hospital `most_records` is to how many records' length a hospital's sum is cut.
     """
 
@@ -243,6 +244,12 @@ class Sums:
         (), read=_cuts, allowed="a table of columns with rising numbers"
     )
     balanced: bool = setting(False, help="each class counts alike for the ridge student, however rare it is")
+    rounds: int = setting(
+        0,
+        help="more questions after the first, by what the sums so far leave unexplained; ε is of all",
+        low=0,
+        high=100,
+    )
     most_records: int | None = setting(
         None,
         help="with unit = hospital: cut a hospital's sums to the length of so many records",

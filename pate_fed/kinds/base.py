@@ -85,6 +85,7 @@ class KindTerms(ABC):
     reads_inputs: ClassVar[bool] = True  # whether hospitals get the pool, and records are of its form
     counts_inputs: ClassVar[bool] = False  # whether each input is asked about, as caps and policies count
     totals_tell: ClassVar[bool] = False  # whether a hospital's policy must allow that exact totals are seen
+    gives: ClassVar[bool] = False  # whether a question brings public bytes that the answer rests on
     once_for_all: ClassVar[bool] = False  # whether a hospital answers one study of the kind, and no other
     units: ClassVar[tuple[str, ...]] = UNITS  # whom ε may protect
 

@@ -20,12 +20,13 @@ from pate_fed.errors import InputError
 from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster, least_share
 from pate_fed.kinds.labels import COUNTS_UNDER_MASKS, RANDRES, LabelTerms, clusters_digest
 from pate_fed.kinds.own import OwnTerms, own_terms, sigma_of
+from pate_fed.kinds.rounds import LENGTH, RoundTerms
 from pate_fed.kinds.sums import SumTerms, protection_by, sum_noise
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import VoteTerms, noise_share
 from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.teachers.own import try_own
-from pate_fed.privacy.mechanisms.class_sums import SumShape
+from pate_fed.privacy.mechanisms.class_sums import SumShape, class_length
 from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
 from pate_fed.privacy.protection import LABEL, LEAST_PARTIES
 from pate_fed.structure.parts import PartIdentity, load_part, part_identity
@@ -94,27 +95,38 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
     features, privacy, secrecy = public_features(study, dataset), study.privacy, study.secrecy
     most = study.sums.most_records if privacy.unit == "hospital" else None
     shares = secrecy.shares(study.parties.num_clients, study.least_clients) if secrecy.at_hospitals else None
+    rounds = study.sums.rounds
+    shape = SumShape(
+        num_classes=dataset.num_classes,
+        dimension=features.dimension,
+        squared_norm=features.squared_norm,
+    )
+    first = class_length(LENGTH, privacy.adjacency)
+    if rounds:
+        shape = replace(
+            shape,
+            squared_norm=features.squared_norm * LENGTH**2,
+            questions=1 + rounds,
+            class_norm=features.squared_norm * first**2,
+        )
     sigma = sum_noise(
-        SumShape(
-            num_classes=dataset.num_classes,
-            dimension=features.dimension,
-            squared_norm=features.squared_norm,
-        ),
+        shape,
         protection_by(privacy, most),
         privacy=privacy,
         sigma2=study.aggregation.sigma2,
         shares=shares,
     )
-    sums = SumTerms(
-        settings=features.settings,
-        features=features.digest,
-        dimension=features.dimension,
-        squared_norm=features.squared_norm,
-        sigma=sigma if shares is None else None,
-        most_units=most,
-        part=features.part if isinstance(features, OwnFeatures) else None,
-        labels=dataset.num_queries,
-    )
+    asked: dict[str, Any] = {
+        "settings": features.settings,
+        "features": features.digest,
+        "dimension": features.dimension,
+        "squared_norm": features.squared_norm,
+        "sigma": sigma if shares is None else None,
+        "most_units": most,
+        "part": features.part if isinstance(features, OwnFeatures) else None,
+        "labels": dataset.num_queries,
+    }
+    sums = RoundTerms(**asked, rounds=rounds, first=first) if rounds else SumTerms(**asked)
     return sums, None if shares is None else sigma
 
 

@@ -88,6 +88,16 @@ class SumTerms(KindTerms):
         yield "asks.labels", self.labels <= terms.pool_size, "the inputs that get a label"
 
     @property
+    def questions(self) -> int:
+        """How often sums are asked for."""
+        return 1
+
+    @property
+    def longest(self) -> int:
+        """The most that what one record adds can be, squared and summed up, in steps of the sums."""
+        return self.squared_norm
+
+    @property
     def max_queries(self) -> int:
         """The inputs that get a label: nobody is asked about one."""
         return self.labels
@@ -103,6 +113,7 @@ class SumTerms(KindTerms):
             InputError: it would pass the study's budget.
         """
         mechanism, privacy = sum_mechanism(terms), terms.privacy
+        asked = self.labels * self.questions
         made = LedgerTerms(
             study_digest=terms.digest,
             delta=privacy.delta,
@@ -111,7 +122,7 @@ class SumTerms(KindTerms):
             noise=noise,
             private=private,
             coordinator=self.view(terms, terms.least_clients),
-            most_asked=self.labels,
+            most_asked=asked,
             most_answered=self.labels,
             assumed=terms.assumptions(together=together).at_hospitals,
         )
@@ -138,6 +149,20 @@ class SumTerms(KindTerms):
             return False
         return True
 
+    def release(self, terms: Terms) -> SumMechanism:
+        """The mechanism of each release, as the ledger has it.
+
+        Raises:
+            InputError: noise that no bound is known for.
+        """
+        shape = {
+            "num_classes": terms.num_classes,
+            "dimension": self.dimension,
+            "squared_norm": self.squared_norm,
+        }
+        made: SumMechanism = find_part(CLASS_SUMS, "aggregator")(shape, self.sigma, **terms.shares)
+        return made
+
     @property
     def parts(self) -> tuple[tuple[str, PartIdentity], ...]:
         """A feature map of the user's own."""
@@ -159,19 +184,12 @@ class SumTerms(KindTerms):
 
 
 def sum_mechanism(terms: Terms) -> SumMechanism:
-    """The one release that the terms fix.
+    """The release that the terms fix, of which there may be several.
 
     Raises:
         InputError: noise that no bound is known for.
     """
-    sums = SumTerms.of(terms)
-    shape = {
-        "num_classes": terms.num_classes,
-        "dimension": sums.dimension,
-        "squared_norm": sums.squared_norm,
-    }
-    made: SumMechanism = find_part(CLASS_SUMS, "aggregator")(shape, sums.sigma, **terms.shares)
-    return made
+    return SumTerms.of(terms).release(terms)
 
 
 def protection_by(privacy: Privacy, most: int | None) -> Protection:
@@ -243,6 +261,7 @@ class SumWords(Words):
     def __init__(self, terms: Terms, sums: SumTerms) -> None:
         super().__init__(terms)
         self.sums = sums
+        self.often, self.releases, self.times = "one release", "the one release", "once"
 
     @property
     def values(self) -> dict[str, Any]:
@@ -332,13 +351,13 @@ class SumWords(Words):
         """Hospitals, features, and noise in records."""
         terms, sums = self.terms, self.sums
         of = "a table's columns" if sums.settings.columns else "images"
-        length = math.sqrt(sums.squared_norm)
+        length = math.sqrt(sums.longest)
         sigma = sums.sigma
         if sigma is None:
             sigma = (terms.sigma_party or 0.0) * math.sqrt(terms.least_clients - terms.colluders)
         return (
             ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in the sum"),
-            ("Mechanism", f"{self.mechanism}: one release"),
+            ("Mechanism", f"{self.mechanism}: {self.often}"),
             ("Features", f"{sums.dimension:,}, {sums.settings.name} of {of}, SHA-256 {sums.features[:12]}…"),
             ("Noise σ", f"{sigma / length:,.4g} records on every sum ({sigma:,.6g} of the features' steps)"),
         )
@@ -347,7 +366,7 @@ class SumWords(Words):
         terms = self.terms
         if terms.sigma_party is None:
             return "masked: only the sum over hospitals can be read"
-        share = terms.sigma_party / math.sqrt(self.sums.squared_norm)
+        share = terms.sigma_party / math.sqrt(self.sums.longest)
         honest = counted(terms.least_clients - terms.colluders, "hospital")
         return (
             f"masked, with noise of σ = {share:.4g} records of every hospital; counted on are {honest} that "
@@ -359,7 +378,7 @@ class SumWords(Words):
             who="Anyone who gets the student or its labels",
             sees="Noisy sums of features by class, labels and a student made of them",
             hidden=f"Exact sums. {self.at_home}",
-            by=f"noise on the one release: {noise}; fixed before the first message",
+            by=f"noise on {self.releases}: {noise}; fixed before the first message",
         )
 
     def _from_coordinator(self) -> tuple[str, str]:
@@ -377,7 +396,7 @@ class SumWords(Words):
             name=counted(self.terms.num_clients, "hospital"),
             holds="keep records and each one's own sums",
             sends=f"masked sums{', with noise added at home' if noisy else ''}",
-            released=f"{released}, once",
+            released=f"{released}, {self.times}",
         )
 
     def question(self, rows: int) -> str:

@@ -15,6 +15,7 @@ from pate_fed.format import delta_text, epsilon_text
 from pate_fed.kinds.base import SHA256, Bounds, KindTerms
 from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.own import OwnTerms
+from pate_fed.kinds.rounds import RoundTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.votes import VoteTerms
 from pate_fed.kinds.words import Words
@@ -27,6 +28,7 @@ from pate_fed.structure import check, entries, from_plain, nearest, refusal, sam
 KINDS: dict[str, type[KindTerms]] = {
     "votes": VoteTerms,
     "class-sums": SumTerms,
+    "sums-in-rounds": RoundTerms,
     "private-labels": LabelTerms,
     "own": OwnTerms,
 }
@@ -282,6 +284,8 @@ def largest_messages(terms: Terms) -> MessageSizes:
     if terms.asks.reads_inputs:
         to_hospital += _NUMBER * terms.pool_size * math.prod(terms.image_shape)
     asked = _NUMBER * max(queries, bounds.rows)  # places of a question
+    if terms.asks.gives:  # an entry of a public array for each number of an answer
+        asked += _NUMBER * bounds.rows * bounds.columns
     to_hospital += asked + _RECEIPT * queries + bounds.file
     to_coordinator = shared + _NUMBER * bounds.rows * bounds.columns
     return MessageSizes(to_hospital=min(to_hospital, _MOST), to_coordinator=min(to_coordinator, _MOST))

@@ -61,6 +61,7 @@ class Refusal(Enum):
         "refused by the hospital's policy: too few of the other hospitals are confirmed at it by telephone"
     )
     POLICY_SUMS = "refused by the hospital's policy: class sums do not leave it"
+    POLICY_ROUNDS = "refused by the hospital's policy: class sums in more rounds than it allows"
     POLICY_EXACT_SUMS = (
         "refused by the hospital's policy: class sums would be read without noise; --noise-at hospitals adds "
         "it before they leave"

@@ -11,7 +11,11 @@ from dataclasses import replace
 
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
-from pate_fed.reproduce.class_sums import reproduce_sums_of_images, reproduce_sums_of_tables
+from pate_fed.reproduce.class_sums import (
+    reproduce_sums_in_rounds,
+    reproduce_sums_of_images,
+    reproduce_sums_of_tables,
+)
 from pate_fed.reproduce.default_student import reproduce_default_student, reproduce_student_schedule
 from pate_fed.reproduce.driver import Log, Reproduction
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
@@ -47,6 +51,7 @@ _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "label-dp-fashion-mnist": (reproduce_label_dp, "--paper --seeds".split()),
     "class-sums-fashion-mnist": (reproduce_sums_of_images, ["--seeds"]),
     "class-sums-tables": (reproduce_sums_of_tables, ["--seeds"]),
+    "class-sums-rounds": (reproduce_sums_in_rounds, ["--seeds"]),
 }
 REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 

@@ -8,15 +8,18 @@ Fashion-MNIST: the 60,000 at four hospitals, the first 9,000 test images as the 
 private part. Adult: adult.data at four hospitals, the first half of adult.test as the pool, tested on the
 other half. Breast cancer (Wolberg, Street and Mangasarian, 1995; shipped with scikit-learn): 420 records at
 four hospitals and 149 as the pool, which are the test too: no label of theirs is used. What is fixed about
-tables was chosen on scikit-learn's digits and on parts of Adult of 420 records.
+tables was chosen on scikit-learn's digits and on parts of Adult of 420 records. In rounds all public inputs
+are the pool and the test; what is fixed about them was chosen as the map was.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import math
+import time
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
+from pate_fed.kinds.rounds import LENGTH, UNIT
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import (
     BINS,
@@ -36,10 +40,18 @@ from pate_fed.learning.features.feature_map import (
     RANDOM,
     FeatureMap,
     FeatureSettings,
+    Pull,
 )
-from pate_fed.learning.students.class_sums import fit_sums_student
+from pate_fed.learning.features.residuals import ClassPull, ResidualPull, pack_weights, unpack_weights
+from pate_fed.learning.students.class_sums import RoundsFit, fit_sums_student
 from pate_fed.privacy import SeededNoise
-from pate_fed.privacy.mechanisms.class_sums import ClassSums, SumShape, least_sigma
+from pate_fed.privacy.mechanisms.class_sums import (
+    ClassSums,
+    SumShape,
+    class_length,
+    least_sigma,
+)
+from pate_fed.privacy.protection import RECORD
 from pate_fed.reproduce.columns import ACCURACY, Column, cells_of, text_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.votes import inputs_of
@@ -48,6 +60,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 HOSPITALS = 4
+ROUNDS = (0, 3, 10)  # after the first question
 EPSILONS = (0.3, 1.0, 3.0)
 POOL, CHOICE = 9000, 50_000
 SCATTERING = "scattering"
@@ -109,6 +122,19 @@ def reproduce_sums_of_tables(plan: Reproduction, log: Log) -> list[str]:
     return _reproduce("class-sums-tables", plan, log, tasks, [adult, breast], _Tables(adult, breast))
 
 
+def reproduce_sums_in_rounds(plan: Reproduction, log: Log) -> list[str]:
+    """Fashion-MNIST and Adult with no round after the first question, and with several."""
+    adult, images = _adult(plan), plan.load("fashion-mnist")
+    tasks = [
+        (data, f"{rounds} rounds", epsilon, seed)
+        for data in (images.name, adult.name)
+        for epsilon in EPSILONS
+        for rounds in ROUNDS
+        for seed in range(plan.seeds)
+    ]
+    return _reproduce("class-sums-rounds", plan, log, tasks, [images, adult], _Rounds(images, adult))
+
+
 def _reproduce(
     name: str, plan: Reproduction, log: Log, tasks: list[Any], datasets: list[Dataset], made: Any
 ) -> list[str]:
@@ -148,6 +174,33 @@ class _Images:
         owners = np.random.default_rng(0).integers(0, HOSPITALS, count)
         inputs, labels = whole.private_images[:count], whole.private_labels[:count]
         return SplitRecords(inputs, labels, owners, whole.public_images[:POOL], test)
+
+
+class _Rounds:
+    """The rows of sums in rounds; the pool is all public inputs, and of no label of theirs is made use."""
+
+    def __init__(self, images: Dataset, adult: Dataset) -> None:
+        self._adult, self._given = adult, {images.name: images, adult.name: adult}
+        self._kept: dict[str, tuple[SplitRecords, FeatureMap, NDArray[Any]]] = {}
+
+    def __call__(self, task: tuple[str, str, float, int]) -> SumsRun:
+        data, method, *_ = task
+        if data not in self._kept:
+            parts = self._parts(data)
+            name = LINEAR if parts.columns else KERNEL
+            features = build_feature_map(FeatureSettings(name=name, columns=parts.columns), parts.pool)
+            rows = range(0, len(parts.inputs), 1000)
+            kept = [features.features(parts.inputs[row : row + 1000]).astype(np.int16) for row in rows]
+            self._kept = {data: (parts, features, np.concatenate(kept))}
+        return _in_rounds(task, int(method.split()[0]), *self._kept[data])
+
+    def _parts(self, data: str) -> SplitRecords:
+        whole = self._given[data]
+        private, public = (whole.private_images, whole.private_labels), whole.public_images
+        if data != self._adult.name:
+            return SplitRecords(*private, private[1], public, (public, whole.public_labels))
+        parts = _Tables(self._adult, self._adult)._parts(data, np.random.default_rng(0))
+        return replace(parts, pool=public)
 
 
 class _Tables:
@@ -206,8 +259,6 @@ def _exact(parts: SplitRecords, feature_map: FeatureMap) -> tuple[FeatureMap, In
 def _measured(
     task: tuple[str, str, float, int], parts: SplitRecords, feature_map: FeatureMap, total: Ints
 ) -> SumsRun:
-    import time
-
     data, _, epsilon, seed = task
     started = time.perf_counter()
     size = {"num_classes": total.shape[1], "dimension": total.shape[0]}
@@ -219,6 +270,35 @@ def _measured(
     spent = time.perf_counter() - started
     unit = float(np.sqrt(feature_map.squared_norm))
     return _row(task, student.predict_proba(parts.test[0]), parts, sigma=sigma / unit, seconds=spent)
+
+
+def _in_rounds(
+    task: tuple[str, str, float, int],
+    rounds: int,
+    parts: SplitRecords,
+    features: FeatureMap,
+    kept: NDArray[Any],
+) -> SumsRun:
+    """One student of one question and so many rounds after it, as a study asks them."""
+    started = time.perf_counter()
+    data, _, epsilon, seed = task
+    classes, first = int(parts.labels.max()) + 1, class_length(LENGTH, RECORD.adjacency) if rounds else 1
+    size = {"num_classes": classes, "dimension": features.dimension}
+    norms = {"squared_norm": features.squared_norm * (LENGTH**2 if rounds else 1)}
+    norms["class_norm"] = features.squared_norm * first**2
+    sigma = least_sigma(epsilon, DELTAS[data], SumShape(**size, **norms, questions=1 + rounds))
+    fit = RoundsFit(features, parts.pool, sigma=sigma, length=first, unit=UNIT)
+    noise, weights = SeededNoise(seed), np.zeros((features.dimension, classes))
+    pull: Pull = ClassPull(num_classes=classes, length=first)
+    for number in range(1 + rounds):
+        total = features.contributions(parts.inputs, parts.labels, num_classes=classes, pull=pull, kept=kept)
+        noisy = total + noise.discrete_gaussian(total.shape, sigma=sigma)
+        weights = fit.go_on(weights, noisy, number) if number else fit.begin(noisy)
+        given = unpack_weights(pack_weights(weights), (features.dimension, classes))
+        pull = ResidualPull(weights=given, squared_norm=features.squared_norm, length=LENGTH, unit=UNIT)
+    scores = fit.student(weights).predict_proba(parts.test[0])
+    unit = math.sqrt(norms["squared_norm"])
+    return _row(task, scores, parts, sigma=sigma / unit, seconds=time.perf_counter() - started)
 
 
 def _row(

@@ -1,15 +1,16 @@
-"""Class sums at the coordinator: one question, one release, labels and a student of it.
+"""Class sums at the coordinator: one question or several in rounds, labels and a student of their releases.
 
 What an auditor should find: noise is drawn once and is on the disk before the charge, so that no second copy
-of the same sums gets other noise; the row of the one release, with the labels that follow from it, is on the
+of the same sums gets other noise; the row of a release, with the labels that follow from it, is on the
 ledger's disk before anything is learnt from it, written or shown. Sums that were asked for and did not come
-are charged too: hospitals give them once.
+are charged too: hospitals give them once. What a round is asked with follows from the rows before it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from numpy.typing import NDArray
 from pate_fed.config.registry import find_part
 from pate_fed.errors import BudgetError, IntegrityError
 from pate_fed.kinds.make import public_features
+from pate_fed.kinds.rounds import RoundTerms
 from pate_fed.kinds.sums import sum_mechanism
 from pate_fed.learning import RIDGE
-from pate_fed.learning.students.class_sums import SumsStudent
+from pate_fed.learning.features.residuals import pack_weights, unpack_weights
+from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent
+from pate_fed.privacy.ledger.rows import Provenance
 from pate_fed.privacy.mechanisms.class_sums import ClassSums
 from pate_fed.protocol.messages import Question
 from server.figures import measure
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from pate_fed.learning.teachers.forests import Forest
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class SumCourse(StudyCourse):
@@ -77,7 +82,10 @@ class SumCourse(StudyCourse):
 
     def void(self, question: Question) -> Release:
         """No label of any input."""
-        return self._as_charged(np.full(self._terms.max_queries, -1, dtype=np.int64))
+        return self._as_charged(self._no_label())
+
+    def _no_label(self) -> Ints:
+        return np.full(self._terms.max_queries, -1, dtype=np.int64)
 
     def _as_charged(self, label: Ints) -> Release:
         index = np.arange(len(label), dtype=np.int64)
@@ -101,7 +109,7 @@ class SumCourse(StudyCourse):
             IntegrityError: they are gone or damaged.
         """
         if self._noisy is None:
-            kept = self._state.totals(self._kept_name)
+            kept = self._state.totals(self._kept_name())
             if kept is None:
                 raise IntegrityError(
                     f"{self._setup.run_dir}: the release is on the ledger, but the noisy sums are gone from "
@@ -110,16 +118,15 @@ class SumCourse(StudyCourse):
             self._noisy = self._checked(kept)
         return self._noisy.value
 
-    @property
-    def _kept_name(self) -> str:
-        """By which the noisy sums of the one release are kept."""
-        digest = self._ledger.entries()[0].batch_digest
+    def _kept_name(self, place: int = 0) -> str:
+        """By which the noisy sums of a release are kept, the first if no other is meant."""
+        digest = self._ledger.entries()[place].batch_digest
         return _noisy_name(digest) if isinstance(self._mechanism, ClassSums) else digest
 
     def keep_for_learning(self, state: CoordinatorState) -> None:
         """Keep the noisy sums, which are released."""
         if self._noisy is not None:
-            state.keep_totals(self._kept_name, self._noisy)
+            state.keep_totals(self._kept_name(), self._noisy)
 
     def _checked(self, totals: Totals) -> Totals:
         if totals.value.shape != (self._features.dimension, self._terms.num_classes):
@@ -137,6 +144,10 @@ class SumCourse(StudyCourse):
         student.class_names = self._dataset.class_names
         return student
 
+    def _model(self) -> SumsStudent:
+        """The student of the sums themselves."""
+        return self._ridge or self._fit(self._released())
+
     def measure(self) -> None:
         """Accuracy of the labels, where the public inputs' true ones are known."""
         truth = self._dataset.public_labels
@@ -147,11 +158,10 @@ class SumCourse(StudyCourse):
 
     def learn(self) -> None:
         """The student of the sums themselves, or one of what they say of the public inputs."""
-        noisy = self._released()
         with self.figures.timed("student"):
-            asked, _, label = self._ledger.released()
-            index, shares = asked, None
-            ridge = self._ridge or self._fit(noisy)
+            asked, answered, label = self._ledger.released()
+            asked, label = asked[answered], label[answered]
+            index, shares, ridge = asked, None, self._model()
             student: SumsStudent | Student | Forest | FittedStudent = ridge
             if self._study.student.name == RIDGE:
                 asked = asked[:0]  # no public input's label taught it
@@ -161,6 +171,144 @@ class SumCourse(StudyCourse):
         student.save(self._setup.student_path)
         self.figures.student = student
         self._measure_student(student, asked=asked, index=index, label=label, probabilities=shares)
+
+
+class RoundCourse(SumCourse):
+    """The course of a study with sums in rounds: weights, the sums of what they leave unexplained, weights.
+
+    Only the last round labels the public inputs; one that never comes does so by the rounds before it. So a
+    study whose rounds end early has a row for each that was asked, and labels by those that were released.
+    """
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._asks = RoundTerms.of(self._terms)
+        self._known: dict[int, Totals] = {}  # noisy sums by round
+
+    @cached_property
+    def _rounds(self) -> RoundsFit:
+        sigma, asks = self._mechanism.sigma, self._asks
+        return RoundsFit(self._features, self._pool, sigma=sigma, length=asks.first, unit=asks.unit)
+
+    @cached_property
+    def _first(self) -> Floats:
+        """Weights by the sums of classes."""
+        return self._rounds.begin(self._noisy_of(0).value)
+
+    def next_question(self, number: int) -> Question | None:
+        """All features once a round, after the first with the weights so far."""
+        place = len(self._ledger.entries())
+        if self._ledger.answered:
+            return None
+        features = np.arange(self._features.dimension, dtype=np.int64)
+        places = features + place * self._features.dimension
+        return self._question(number, places, given=self._given(place))
+
+    def task(self, question: Question) -> str:
+        """A round by its number."""
+        return f"summing under masks, round {self._asks.round_of(question) + 1} of {self._asks.questions}"
+
+    def release(self, question: Question, totals: Totals) -> Release:
+        """The noisy sums and, in the last round, a label of each public input by all of them."""
+        place = self._asks.round_of(question)
+        with self._progress.phase("fitting the sums", 1) as bar:
+            self._known[place] = self._with_noise(question.digest, totals)
+            last = place == self._asks.rounds
+            label = self._labels_by(self._after(place)) if last else self._no_label()
+            bar.advance()
+        return self._charged_in(place, label)
+
+    def void(self, question: Question) -> Release:
+        """Labels by the rounds before, if there were any."""
+        place = self._asks.round_of(question)
+        if not place:
+            return self._as_charged(self._no_label())
+        self.lost = (
+            f"{SumCourse.lost}; what the rounds before released stands, and where hospitals are processes of "
+            "their own the same command learns from it"
+        )
+        return self._charged_in(place, self._labels_by(unpack_weights(self._given(place), self._shape)))
+
+    def _charged_in(self, place: int, label: Ints) -> Release:
+        """As it is charged: with the row whose sums its weights follow from last, and the weights' digest."""
+        found = self._as_charged(label)
+        if not place:
+            return found
+        told = Provenance(
+            round=place + 1,
+            strategy=self._asks.kind,
+            learnt_to=self._ledger.entries()[place - 1].hash,
+            predictions=hashlib.sha256(self._given(place)).hexdigest(),
+        )
+        return replace(found, provenance=told)
+
+    def _given(self, place: int) -> bytes:
+        """What a round is asked with: as an earlier process did, else by the sums before it; then kept.
+
+        Raises:
+            IntegrityError: what was kept is not what the ledger names.
+        """
+        if not place:
+            return b""
+        kept, entries = self._state.weights(place + 1), self._ledger.entries()
+        if kept is None and place == len(entries):
+            kept = pack_weights(self._after(place - 1))
+            self._state.keep_weights(place + 1, kept)
+        told = entries[place].provenance if place < len(entries) else None
+        if kept is None or (told is not None and told.predictions != hashlib.sha256(kept).hexdigest()):
+            path = self._state.predictions_path(place + 1)
+            raise IntegrityError(f"{path}: not what the ledger names as the weights of this round")
+        return kept
+
+    def _after(self, place: int) -> Floats:
+        """Weights float64 (dimension, classes) by all rounds up to this one.
+
+        Raises:
+            BudgetError: hospitals were asked in it, and there was no sum.
+        """
+        if not place:
+            return self._first
+        before, noisy = unpack_weights(self._given(place), self._shape), self._noisy_of(place).value
+        _ = self._first  # how many records there are
+        return self._rounds.go_on(before, noisy, place)
+
+    def _noisy_of(self, place: int) -> Totals:
+        if place not in self._known:
+            kept = self._state.totals(self._kept_name(place))
+            if kept is None:
+                raise BudgetError(
+                    f"hospitals were asked for their sums before, and there was no sum; {self.lost}"
+                )
+            self._known[place] = self._checked(kept)
+        return self._known[place]
+
+    def keep_for_learning(self, state: CoordinatorState) -> None:
+        """Keep the noisy sums of all rounds, which are released."""
+        for place, noisy in self._known.items():
+            if place < len(self._ledger.entries()):
+                state.keep_totals(self._kept_name(place), noisy)
+
+    def _model(self) -> SumsStudent:
+        """The student of all rounds that were released; the last row may be of one that never came."""
+        last = len(self._ledger.entries()) - 1
+        if last in self._known or self._state.totals(self._kept_name(last)) is not None:
+            return self._student_of(self._after(last))
+        return self._student_of(unpack_weights(self._given(last), self._shape))
+
+    def _student_of(self, weights: Floats) -> SumsStudent:
+        balanced = self._study.sums.balanced
+        if balanced:
+            _ = self._first  # how many records each class has
+        student = self._rounds.student(weights, balanced=balanced)
+        student.class_names = self._dataset.class_names
+        return student
+
+    def _labels_by(self, weights: Floats) -> Ints:
+        return self._student_of(weights).predict(self._pool)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self._features.dimension, self._terms.num_classes
 
 
 def _noisy_name(digest: str) -> str:

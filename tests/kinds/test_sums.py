@@ -135,7 +135,9 @@ def test_votes_are_not_sums() -> None:
     text = make_sum_terms().to_json()
     with pytest.raises(IntegrityError):
         Terms.from_json(text.replace('"kind":"class-sums"', '"kind":"votes"'))
-    with pytest.raises(IntegrityError, match="votes, class-sums, private-labels, own is meant"):
+    with pytest.raises(
+        IntegrityError, match="votes, class-sums, sums-in-rounds, private-labels, own is meant"
+    ):
         Terms.from_json(text.replace('"kind":"class-sums"', '"kind":"none"'))
     with pytest.raises(IntegrityError):
         Terms.from_json(text.replace('"secure_sum":true', '"secure_sum":false'))

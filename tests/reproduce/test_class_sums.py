@@ -67,6 +67,23 @@ def test_tables_stand_beside_what_is_had_without_privacy(
     assert found["adult", "kernel", "1"] < found["adult", "central, no privacy", "-"]
 
 
+def test_rounds_stand_beside_one_question(
+    small: Reproduction, loaded: dict[str, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(0, 1, (900, 3))
+    adult = class_sums._dataset("adult", rows, (rows[:, 0] > 0.4).astype(np.int64), 600, "1 1 1")
+    monkeypatch.setattr(class_sums, "_adult", lambda plan: adult)
+    for name, value in {"ROUNDS": (0, 2), "EPSILONS": (30.0,)}.items():
+        monkeypatch.setattr(class_sums, name, value)
+    found = _percents(reproduce("class-sums-rounds", small))
+    assert set(found) == {
+        (data, f"{rounds} rounds", "30") for data in ("fashion-mnist", "adult") for rounds in (0, 2)
+    }
+    assert all(right > 60 for right in found.values())
+    assert found["adult", "2 rounds", "30"] > 85
+
+
 @pytest.mark.slow
 def test_four_hospitals_of_adult_are_within_two_points_of_central_learning(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -50,6 +50,7 @@ from server.app import Coordinator
 from server.kinds.labels import LabelSetup
 
 HOSPITALS, POOL, ASKED, RECORDS, CLUSTERS, CLASSES = 5, 60, 40, 20, 4, 2
+ROUNDS = 2  # after the first
 BINS = 128  # of the example of a kind of one's own: enough draws for a check of their mean square
 
 Ints = np.ndarray
@@ -82,6 +83,10 @@ def table_study(folder: Path, *, asks: str, at_hospitals: bool, seed: int | None
         "sums": {
             "aggregation": {"aggregator": "class-sums"},
             "sums": {"features": "bins", "cuts": {"x": [0.0, 1.0]}},
+        },
+        "rounds": {
+            "aggregation": {"aggregator": "class-sums"},
+            "sums": {"features": "bins", "cuts": {"x": [0.0, 1.0]}, "rounds": ROUNDS},
         },
         "own": {"aggregation": {"kind": "own_kind:Median", "parameters": {"bins": BINS, "scale": 4.0}}},
     }
@@ -298,6 +303,18 @@ class ExactClassSums(ClassSums):
     at_hospitals, permits = False, 'class_sums = "exact"\n'
 
 
+class RoundSums(ClassSums):
+    """Sums in rounds, of which `places` are the first."""
+
+    asks = "rounds"
+
+
+class ExactRoundSums(RoundSums):
+    """The same with noise at the coordinator."""
+
+    at_hospitals, permits = False, 'class_sums = "exact"\n'
+
+
 class Own(_Tables):
     """The example of a kind of one's own, with its own noise at the hospitals."""
 
@@ -346,7 +363,7 @@ class LabelCounts(HospitalKind):
 
 HOSPITAL_KINDS: tuple[type[HospitalKind], ...] = (
     *(Votes, NoisyVotes, ClassSums, ExactClassSums, LabelCounts),
-    *(Own, ExactOwn),
+    *(RoundSums, ExactRoundSums, Own, ExactOwn),
 )
 
 
@@ -363,6 +380,7 @@ class StudyKind(ABC):
     asks: int
     questions = 1
     void = 3
+    labels_last = False  # whether the last of several rows has all labels
     verify: tuple[str, ...] = ()  # options without which the verification finds something left to check
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -407,14 +425,18 @@ class StudyKind(ABC):
         """What holds after every end that is a success: a row and all answers a question, verified."""
         events = [entry.event for entry in self.entries()]
         counts = [(event.asked, event.answered) for event in events]
-        assert counts == [(self.asks // self.questions,) * 2] * self.questions
+        if self.labels_last:
+            assert counts == [(self.asks, 0)] * (self.questions - 1) + [(self.asks, self.asks)]
+        else:
+            assert counts == [(self.asks // self.questions,) * 2] * self.questions
         assert len(self.events("answered")) == given * self.questions
         assert len(self.events("refused")) == refused
         verify_run(self.run_dir)
         metrics = self.metrics()
         assert metrics["status"] == "success" and metrics["queries_answered"] == self.asks
         with np.load(self.run_dir / "labels.npz") as labels:
-            assert len(np.unique(labels["index"])) == len(labels["index"]) == self.asks
+            index = labels["index"][labels["answered"]]
+            assert len(np.unique(index)) == len(index) == self.asks
 
 
 class _TableStudy(StudyKind):
@@ -465,6 +487,22 @@ class SumStudy(_TableStudy):
 
 
 class ExactSumStudy(SumStudy):
+    """The same with noise at the coordinator."""
+
+    at_hospitals = False
+
+
+class RoundStudy(SumStudy):
+    """Sums in three rounds, with noise at the hospitals."""
+
+    kind, questions, labels_last = "rounds", 1 + ROUNDS, True
+
+    def pool(self) -> Ints:
+        """The public inputs that get labels."""
+        return load_study_data(self.study).public_images[:ASKED]
+
+
+class ExactRoundStudy(RoundStudy):
     """The same with noise at the coordinator."""
 
     at_hospitals = False
@@ -524,5 +562,5 @@ def by_place(inputs: Ints, num_clusters: int, *, seed: int) -> Ints:
 
 STUDY_KINDS: tuple[type[StudyKind], ...] = (
     *(VoteStudy, NoisyVoteStudy, SumStudy, ExactSumStudy, CountStudy),
-    *(OwnStudy, ExactOwnStudy),
+    *(RoundStudy, ExactRoundStudy, OwnStudy, ExactOwnStudy),
 )

@@ -328,6 +328,9 @@ def _sums() -> None:
         "add-or-remove": {"privacy__adjacency": "add-or-remove-one", "sums__balanced": True},
         "forest": {"student": "forest", "student__trees": 3},
         "found by auto": {"aggregation": {"aggregator": "auto"}, "student": None, "secrecy": {}},
+        # What later rounds sum follows from weights of floats.
+        "in rounds": {"sums__rounds": 2, "secrecy": HOSPITAL_NOISE, "certain": 2},
+        "in rounds, patients": {"sums__rounds": 2, "data": patient_table, "certain": 2},
         "own map": {"data": images, "feature_map": quarters, "sums__cuts": {}, "secrecy": HOSPITAL_NOISE},
     }
     for name, way in ways.items():

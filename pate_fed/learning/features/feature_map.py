@@ -5,7 +5,7 @@ INTERFACE for a federation:
     build_feature_map(settings, public)    the coordinator's, from the public pool alone
     FeatureMap.to_bytes(), feature_map_from_bytes(data, digest=)    to hospitals
     .dimension .squared_norm .digest .largest_entry(records)
-    .contributions(inputs, labels, num_classes=, groups=, most_units=) -> int64 (dimension, num_classes)
+    .contributions(inputs, labels, num_classes=, groups=, most_units=, pull=) -> int64 (dimension, classes)
 
 A record's features are rounded down to the lattice before anything is summed, and clipped in whole numbers,
 so a contribution's squared length is at most `squared_norm` whatever the inputs hold.
@@ -18,7 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +128,21 @@ class Embedding(ABC):
         """All that it was made of, as arrays for a file."""
 
 
+class Pull(Protocol):
+    """By how much a record's features count for each class, in whole numbers.
+
+    Calling it gives int64 (n, classes) of features int64 (n, dimension) and labels int64 (n,): of each row by
+    that row alone, with a sum of squares of at most `length`².
+    """
+
+    @property
+    def length(self) -> int:
+        """The most that it may be long."""
+
+    def __call__(self, features: Ints, labels: Ints) -> Ints:
+        """Int64 (n, classes)."""
+
+
 class FeatureMap(ABC):
     """A public map of inputs to non-negative whole numbers, at most √`squared_norm` steps long."""
 
@@ -194,12 +209,15 @@ class FeatureMap(ABC):
         num_classes: int,
         groups: NDArray[np.int64] | None = None,
         most_units: int | None = None,
+        pull: Pull | None = None,
+        kept: NDArray[Any] | None = None,
     ) -> Ints:
         """A hospital's clipped sum Σ φ(x) onehot(y)ᵀ, int64 (dimension, num_classes).
 
         Records with the same number in `groups` int64 (n,) are one patient's: their own sum is clipped to the
         length of one record's. With `most_units` the whole sum is clipped to so many such lengths, which is
-        what protects a hospital.
+        what protects a hospital. With a `pull` it is Σ φ(x) pull(x, y)ᵀ, and that length is `pull.length`
+        times as long. `kept` are the inputs' features, whole numbers (n, dimension), where they are at hand.
 
         Raises:
             InputError: inputs, labels or groups that do not fit together.
@@ -207,38 +225,45 @@ class FeatureMap(ABC):
         _check_labels(labels, len(inputs), num_classes)
         if groups is not None and groups.shape != labels.shape:
             raise InputError(f"groups {groups.shape} for labels {labels.shape}: one for each record is meant")
+        squared_norm = self.squared_norm * (1 if pull is None else pull.length**2)
         total = np.zeros((self.dimension, num_classes), dtype=np.int64)
         many = np.zeros(len(labels), dtype=np.bool_)
         if groups is not None:
             _, place, count = np.unique(groups, return_inverse=True, return_counts=True)
             many = count[place] > 1
+
+        def pulled(rows: Ints) -> tuple[Ints, Ints | None]:
+            features = self.features(inputs[rows]) if kept is None else kept[rows].astype(np.int64)
+            return features, None if pull is None else pull(features, labels[rows])
+
         alone = np.flatnonzero(~many)
         for start in range(0, len(alone), _CHUNK):
             rows = alone[start : start + _CHUNK]
-            _add(total, self.features(inputs[rows]), labels[rows])
+            _add(total, *pulled(rows), labels[rows])
         if groups is not None and many.any():
-            for own in self._sums_of_patients(inputs, labels, groups, np.flatnonzero(many), num_classes):
-                total += clipped(own, self.squared_norm)
-        return total if most_units is None else clipped(total, self.squared_norm * most_units**2)
+            for rows, ends in _by_patient(groups, np.flatnonzero(many)):
+                features, pulls = pulled(rows)
+                for first, last in zip((0, *ends), ends, strict=False):
+                    own = np.zeros_like(total)
+                    part = None if pulls is None else pulls[first:last]
+                    _add(own, features[first:last], part, labels[rows[first:last]])
+                    total += clipped(own, squared_norm)
+        return total if most_units is None else clipped(total, squared_norm * most_units**2)
 
-    def _sums_of_patients(
-        self, inputs: NDArray[Any], labels: Ints, groups: Ints, rows: Ints, num_classes: int
-    ) -> Iterator[Ints]:
-        """Each patient's features added up by class, before clipping: int64 (dimension, num_classes)."""
-        rows = rows[np.argsort(groups[rows], kind="stable")]
-        patients = np.split(rows, np.flatnonzero(np.diff(groups[rows])) + 1)
-        ends = np.cumsum([len(each) for each in patients])
-        first = 0
-        while first < len(patients):  # as many patients at once as make up a chunk, one at least
-            before = int(ends[first - 1]) if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, before + _CHUNK, side="right")))
-            found, start = self.features(inputs[rows[before : ends[last - 1]]]), 0
-            for each in patients[first:last]:
-                own = np.zeros((self.dimension, num_classes), dtype=np.int64)
-                _add(own, found[start : start + len(each)], labels[each])
-                yield own
-                start += len(each)
-            first = last
+
+def _by_patient(groups: Ints, rows: Ints) -> Iterator[tuple[Ints, list[int]]]:
+    """Rows in the order of their patients, as many patients at once as make up a chunk, one at least.
+
+    With the places among them at which each patient's end.
+    """
+    rows = rows[np.argsort(groups[rows], kind="stable")]
+    ends = np.append(np.flatnonzero(np.diff(groups[rows])) + 1, len(rows))
+    first = 0
+    while first < len(ends):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + _CHUNK, side="right")))
+        yield rows[before : ends[last - 1]], (ends[first:last] - before).tolist()
+        first = last
 
 
 def _check_labels(labels: NDArray[np.int64], count: int, num_classes: int) -> None:
@@ -248,7 +273,10 @@ def _check_labels(labels: NDArray[np.int64], count: int, num_classes: int) -> No
         raise InputError(f"a label is none of the classes 0 to {num_classes - 1}")
 
 
-def _add(total: Ints, features: Ints, labels: NDArray[np.int64]) -> None:
+def _add(total: Ints, features: Ints, pulls: Ints | None, labels: NDArray[np.int64]) -> None:
+    if pulls is not None:  # in doubles, which hold whole numbers below 2^53
+        total += (features.T.astype(np.float64) @ pulls.astype(np.float64)).astype(np.int64)
+        return
     for label in np.unique(labels):
         total[:, label] += features[labels == label].sum(axis=0)
 
@@ -268,10 +296,13 @@ def clip_rows(rows: Ints, squared_norm: int) -> Ints:
 
 
 def clipped(total: Ints, squared_norm: int) -> Ints:
-    """Whole numbers of any shape with a sum of squares of at most `squared_norm`, scaled down if need be."""
+    """Whole numbers of any shape with a sum of squares of at most `squared_norm`, scaled down if need be.
+
+    Every entry is rounded towards 0, so that no rounding can make them longer.
+    """
     exact = total.astype(object) if int(np.abs(total).max(initial=0)) > 2**24 else total
     squares = int((exact * exact).sum())
     if squares <= squared_norm:
         return total
-    shrunk = exact * math.isqrt(squared_norm) // (math.isqrt(squares - 1) + 1)
-    return np.asarray(shrunk, dtype=np.int64)
+    shrunk = np.abs(exact) * math.isqrt(squared_norm) // (math.isqrt(squares - 1) + 1)
+    return np.asarray(np.where(exact < 0, -shrunk, shrunk), dtype=np.int64)

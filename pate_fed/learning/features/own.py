@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings, Pull
 from pate_fed.learning.teachers.own import flat_rows
 from pate_fed.structure import to_plain
 from pate_fed.structure.faults import telling
@@ -91,6 +91,8 @@ class OwnFeatures(FeatureMap):
         num_classes: int,
         groups: NDArray[np.int64] | None = None,
         most_units: int | None = None,
+        pull: Pull | None = None,
+        kept: NDArray[Any] | None = None,
     ) -> Ints:
         """As of every map; refused where the code says afterwards something else than before.
 
@@ -102,7 +104,13 @@ class OwnFeatures(FeatureMap):
         some = np.asarray(inputs)[np.linspace(0, len(inputs) - 1, min(_AGAIN, len(inputs)), dtype=np.int64)]
         before = self._asked(some)
         found = super().contributions(
-            inputs, labels, num_classes=num_classes, groups=groups, most_units=most_units
+            inputs,
+            labels,
+            num_classes=num_classes,
+            groups=groups,
+            most_units=most_units,
+            pull=pull,
+            kept=kept,
         )
         after = self._asked(some[::-1])[::-1]
         if not np.array_equal(after, before) or not np.array_equal(self._asked(self._probes), self._expected):

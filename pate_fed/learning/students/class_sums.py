@@ -30,6 +30,8 @@ _TINY = 1e-12  # of the Gram matrix, so that its factor exists without noise too
 _SHARPNESS = (-1.0, 6.0)  # range of its logarithm
 _BELIEVED = 0.95  # of the pool's greatest scores
 _WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)  # of a map's further features, against the others
+# Squared weights that a round may have to add: fewer where what matters stands in features of its own.
+_LACKING, _LACKING_IN_KERNEL = 1.0, 30.0
 _HELD_OUT = 5  # every so many of the pool's inputs tell how sure the scores are
 
 
@@ -60,7 +62,10 @@ class SumsStudent:
 
     def logits(self, inputs: NDArray[Any]) -> Floats:
         """Logarithms of probabilities but for a constant, float64 (n, classes)."""
-        return np.asarray(self.sharpness * (self.feature_map.scaled(inputs) @ self.weights) + self.offset)
+        return self._logits_of(self.feature_map.scaled(inputs))
+
+    def _logits_of(self, features: NDArray[np.float32]) -> Floats:
+        return np.asarray(self.sharpness * (features @ self.weights) + self.offset)
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.int64]:
         """The class of each input; int64 (n,)."""
@@ -68,7 +73,11 @@ class SumsStudent:
 
     def predict_proba(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Class probabilities, float32 (n, classes), rows sum to 1."""
-        logits = self.logits(inputs)
+        return self.predict_proba_of(self.feature_map.scaled(inputs))
+
+    def predict_proba_of(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The same of inputs' scaled features, float32 (n, dimension)."""
+        logits = self._logits_of(features)
         shares = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True), dtype=np.float32)
 
@@ -178,29 +187,89 @@ def fit_sums_student(
     Raises:
         InputError: sums of another shape than the map's, or an empty pool.
     """
-    if noisy.ndim != 2 or len(noisy) != feature_map.dimension or len(pool) == 0:
-        raise InputError(
-            f"the sums are {noisy.shape}, the pool has {len(pool)} inputs: ({feature_map.dimension}, "
-            "classes) and one input at least are meant"
+    fit = RoundsFit(feature_map, pool, sigma=sigma, length=1, unit=1)
+    fit.begin(noisy)
+    return fit.student(fit.fitted, sharpness=fit.sharpness, balanced=balanced)
+
+
+class RoundsFit:
+    """Weights of scores φ(x)·W from sums in rounds, each by what the ones before left unexplained.
+
+    In the first question a class counts `length` times, in later ones a residual of 1 has `unit` steps;
+    `sigma`, in steps, is of every question's noise.
+
+    A step of Newton's: of n records the sums of residuals N are the slope of the likelihood of their classes,
+    about H (W* - W) with H = a n E φφᵀ and a the mean variance of a class by what W says of the pool. In the
+    eigenvectors of H, with values h and the noise's variance σ² along them, W += g N in round r with
+    g = h / ((1 + (r - 1)/2) h² + (1 + n/p) h + σ²/λ). What 1 + n/p stands for is said at `fit_sums_student`;
+    W has learnt from r - 1 rounds before, and λ is how large squared weights may be that it lacks. Both were
+    chosen on private parts that were left out of the sums, as the map was (docs/class-sums.md).
+    """
+
+    def __init__(
+        self, feature_map: FeatureMap, pool: NDArray[Any], *, sigma: float, length: int, unit: int
+    ) -> None:
+        if len(pool) == 0:
+            raise InputError("the pool has no inputs: one at least is meant")
+        self._map, self._sigma, self._length, self._unit = feature_map, sigma, length, unit
+        self._features = feature_map.scaled(pool)
+        self._gram = _gram(self._features)
+        self._basis: tuple[Floats, Floats] | None = None
+        self.sharpness = 1.0
+
+    def begin(self, noisy: Ints) -> Floats:
+        """Weights float64 (dimension, classes) from noisy sums of classes, int64 of the same shape.
+
+        Raises:
+            InputError: sums of another shape than the map's.
+        """
+        if noisy.ndim != 2 or len(noisy) != self._map.dimension:
+            raise InputError(f"the sums are {noisy.shape}: ({self._map.dimension}, classes) is meant")
+        released, features = self._released(noisy, self._length), self._features
+        self._counts = _class_counts(released.sums, self._gram, features.mean(axis=0, dtype=np.float64))
+        records = self._records
+        fitted = max(
+            (_fit(released, self._gram, records, len(features), prior) for prior in _priors(self._map)),
+            key=lambda each: each.evidence,
         )
-    unit = float(np.sqrt(feature_map.squared_norm))
-    released, features = _Released(noisy / unit, sigma / unit), feature_map.scaled(pool)
-    gram = _gram(features)
-    counts = _class_counts(released.sums, gram, features.mean(axis=0, dtype=np.float64))
-    records = max(float(counts.sum()), 1.0)
-    fitted = max(
-        (_fit(released, gram, records, len(features), prior) for prior in _priors(feature_map)),
-        key=lambda each: each.evidence,
-    )
-    offset = np.zeros(noisy.shape[1])
-    if balanced:
-        offset = -np.log(np.maximum(counts, 1.0) / np.maximum(counts, 1.0).sum())
-    return SumsStudent(
-        feature_map,
-        fitted.weights,
-        sharpness=_sharpness(released, features, records, fitted.prior),
-        offset=offset,
-    )
+        self._prior, self.fitted = fitted.prior, fitted.weights
+        self.sharpness = _sharpness(released, features, records, fitted.prior)
+        return fitted.weights * self.sharpness
+
+    def go_on(self, weights: Floats, noisy: Ints, number: int) -> Floats:
+        """Weights after those that round `number`, from 1 on, was asked with, and its noisy sums."""
+        if self._basis is None:
+            scale = np.sqrt(self._prior)
+            values, vectors = np.linalg.eigh(scale[:, None] * self._gram * scale)
+            self._basis = np.maximum(values, 0.0), scale[:, None] * vectors
+        values, vectors = self._basis
+        released, records = self._released(noisy, self._unit), self._records
+        shares = self.student(weights).predict_proba_of(self._features).astype(np.float64)
+        classes = weights.shape[1]
+        spread = float((1 - (shares**2).sum(axis=1)).mean()) / (classes - 1)
+        slope = records * spread * values
+        chance = (1 + records / len(self._features)) * slope
+        noise = released.noise**2 * (vectors**2).sum(axis=0) + _TINY * records**2
+        along = vectors.T @ released.centred
+        lacking = _LACKING if self._map.further else _LACKING_IN_KERNEL
+        gain = slope / ((1 + (number - 1) / 2) * slope**2 + chance + noise / lacking)
+        return np.asarray(weights + vectors @ (gain[:, None] * along))
+
+    def student(self, weights: Floats, *, sharpness: float = 1.0, balanced: bool = False) -> SumsStudent:
+        """The student of these weights; with `balanced` each class counts alike."""
+        offset = np.zeros(weights.shape[1])
+        if balanced:
+            counts = np.maximum(self._counts, 1.0)
+            offset = -np.log(counts / counts.sum())
+        return SumsStudent(self._map, weights, sharpness=sharpness, offset=offset)
+
+    @property
+    def _records(self) -> float:
+        return max(float(self._counts.sum()), 1.0)
+
+    def _released(self, noisy: Ints, steps: int) -> _Released:
+        unit = float(np.sqrt(self._map.squared_norm)) * steps
+        return _Released(noisy / unit, self._sigma / unit)
 
 
 def _priors(feature_map: FeatureMap) -> Iterator[Floats]:

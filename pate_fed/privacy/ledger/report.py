@@ -450,7 +450,7 @@ def _of_votes(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
 
 
 def _of_sums(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
-    """Of class sums, which are one release: nothing is voted on, and nothing composes."""
+    """Of class sums: nothing is voted on, and the noise of all rounds is one Gaussian."""
     seen = "all who see the noisy sums, or what is made of them"
     rdp, exact = epsilon_of(capped.as_totals, terms.delta), epsilon_of(capped, terms.delta)
     looser, stated = f"{seen}; a looser bound on the same noise", f"{seen}; this is what is stated"

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.format import epsilon_text
+from pate_fed.format import counted, epsilon_text
 from pate_fed.privacy.accounting import BudgetFilter
 from pate_fed.privacy.bounds.control import CheckedQuery, capped_cost_epsilon, checked_epsilon
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.label_dp import LABEL_MECHANISMS, LabelRelease, LabelResponse
-from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS
+from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, InRounds
 from pate_fed.privacy.mechanisms.data_dependent import SanitiseSettings
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
@@ -225,8 +225,11 @@ class LedgerTerms:
         if not _keeps_to(event.coordinator, self.coordinator):
             raise IntegrityError("the coordinator saw other than what the ledger's terms say")
         counts = isinstance(event.mechanism, LabelRelease) and not self.each_once
-        if counts and event.asked != self.most_asked:
-            raise IntegrityError("counts and sums are released once, about all public inputs")
+        whole = event.mechanism.labels if isinstance(event.mechanism, InRounds) else self.most_asked
+        if counts and event.asked != whole:
+            raise IntegrityError(
+                "counts and sums are released once, or once a round, about all public inputs"
+            )
 
     def refuse_beyond_caps(self, *, asked: int, answered: int) -> None:
         """Refuse totals of queries and labels beyond the caps.
@@ -378,7 +381,11 @@ def guarantee_text(terms: LedgerTerms) -> str:
     if terms.each_once:
         return "the mechanism, by which each record's label is answered about once"
     if terms.sums:
-        return "the mechanism, by which sums over all hospitals are released once"
+        first, most = terms.mechanisms[0], terms.most_asked
+        often = "once"
+        if isinstance(first, InRounds) and most is not None:
+            often = f"at most {counted(-(-most // first.labels), 'time')}"
+        return f"the mechanism, by which sums over all hospitals are released {often}"
     caps = f"at most {terms.most_asked} queries and {terms.most_answered} labels"
     known = terms.most_asked is not None and terms.most_answered is not None
     if terms.epsilon is None:

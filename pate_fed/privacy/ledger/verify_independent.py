@@ -370,25 +370,48 @@ def _once(name: str, given: Given, protection: Given, delta: float) -> float | N
     """ε of what a study releases once; None of what is asked query by query."""
     if name in ("randomised-response", "prior-response", "laplace-response"):
         return float(given["epsilon"])  # by the mechanism's definition, whatever the labels are
-    if not name.startswith(("class-sums", "noise-cluster")):
+    if name.startswith(SUMS[0]):
+        return _sums_epsilon(name, given, protection, delta, releases=1)
+    if not name.startswith("noise-cluster"):
         return None
-    variance, distance = float(given.get("sigma", 0.0)) ** 2, 0.0
-    if "survivors" in given:
-        honest = given["survivors"] - given["colluders"]
-        variance, distance = given["sigma_party"] ** 2 * honest, _distance(given["sigma_party"], honest)
-    if name.startswith("noise-cluster"):
-        delta = float(min(delta, given.get("delta", delta)) * math.exp(-2 * distance))
-        return counts_epsilon(math.sqrt(variance), delta) + 4 * distance
-    squared: float = given["squared_norm"] * protection["votes_moved"] ** 2
-    squared *= 1 if protection["adjacency"] == "add-or-remove-one" else 2
+    variance, distance = _variance(given)
+    delta = float(min(delta, given.get("delta", delta)) * math.exp(-2 * distance))
+    return counts_epsilon(math.sqrt(variance), delta) + 4 * distance
+
+
+def _variance(given: Given) -> tuple[float, float]:
+    """Of the noise in a sum, and how far it is from a discrete Gaussian."""
+    if "survivors" not in given:
+        return float(given["sigma"]) ** 2, 0.0
+    honest = given["survivors"] - given["colluders"]
+    return given["sigma_party"] ** 2 * honest, _distance(given["sigma_party"], honest)
+
+
+def _sums_epsilon(name: str, given: Given, protection: Given, delta: float, *, releases: int) -> float:
+    """ε at δ of class sums, or of so many rounds of sums: each is nearly Gaussian, and μ² adds up."""
+    alone = protection["adjacency"] == "add-or-remove-one"
+    squared: float = given["squared_norm"] * (1 if alone else 2)
+    if name.startswith(SUMS[1]):  # entries have signs, but in the first round
+        squared = max(given["squared_norm"] * (1 if alone else 4), given["class_norm"] * (1 if alone else 2))
+    squared *= protection["votes_moved"] ** 2
     # as of a Gaussian of two less variance (docs/proofs/class-sums.md)
-    near: float = (distance + 3e-17) * given["dimension"] * given["num_classes"]
-    return gaussian_epsilon(math.sqrt(squared / (variance - 2)), delta * math.exp(-near)) + 2 * near
+    variance, distance = _variance(given)
+    near: float = releases * (distance + 3e-17) * given["dimension"] * given["num_classes"]
+    mu = math.sqrt(releases * squared / (variance - 2))
+    return gaussian_epsilon(mu, delta * math.exp(-near)) + 2 * near
+
+
+SUMS = ("class-sums", "sums-in-rounds")
 
 
 def own_epsilon(terms: Given, charges: list[Charge]) -> tuple[float, float]:
     """Our ε at the terms' δ: by Rényi DP, an upper bound; and what Gaussian DP of as much RDP would give."""
     protection, delta = terms["protection"], terms["delta"]
+    if len(charges) == 1 and charges[0][0].startswith(SUMS[1]) and terms["sanitise"] is None:
+        [(name, given, asked, _)] = charges
+        rounds = -(-asked // given["labels"])  # a row asks about each label
+        together = _sums_epsilon(name, given, protection, delta, releases=rounds)
+        return together, together
     once = [_once(name, given, protection, delta) for name, given, *_ in charges]
     known = [each for each in once if each is not None]
     if terms["sanitise"] is not None or (known and (len(known) < len(once) or (delta and len(once) > 1))):

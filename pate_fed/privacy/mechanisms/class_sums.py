@@ -14,12 +14,17 @@ where ε_μ is the exact ε of the continuous Gaussian mechanism (Balle and Wang
 within a factor e^±τ of continuous Gaussian noise of variance σ² - 2, rounded at random (Peikert 2010, Theorem
 3.1), and rounding reads no data. A sum of h discrete Gaussians of σ/√h adds to τ how far it is from one.
 
+In rounds there are more questions, each chosen by the answers before: sums of features by class, and then of
+features by residuals, which have signs. Each costs the same, and together they are one Gaussian (theorem 5).
+
 INTERFACE for a federation:
     ClassSums(num_classes=, dimension=, squared_norm=, sigma=)             noise at one place, σ in steps
     SharedClassSums(..., sigma_party=, survivors=, colluders=)             noise in shares at the hospitals
+    SumsInRounds(..., class_norm=, labels=), SharedSumsInRounds(...)       one of them a round
     squared_sensitivity(squared_norm, protection) -> int                   in steps
     least_sigma(epsilon, delta, shape, protection) -> float                the least σ, else least_share(...)
-Both are charged once, with `asked` = `answered` = the number of labels that are made of the sums.
+The first two are charged once, with `asked` = `answered` = the number of labels that are made of the sums;
+those in rounds with `asked` = that number in every round, so that caps on it are caps on rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,16 +63,46 @@ def squared_sensitivity(squared_norm: int, protection: Protection) -> int:
     return one if protection.adjacency == "add-or-remove-one" else 2 * one
 
 
+def signed_sensitivity(squared_norm: int, protection: Protection) -> int:
+    """The same of sums whose entries have signs: two contributions may be each other's opposite."""
+    one = squared_norm * protection.votes_moved**2
+    return one if protection.adjacency == "add-or-remove-one" else 4 * one
+
+
+def class_length(length: int, adjacency: str) -> int:
+    """How many times a record's class may count in the first of the rounds, so that it costs no more.
+
+    Contributions of classes have no signs, so `length` may be √2 times as long where a record is replaced.
+    """
+    return length if adjacency == "add-or-remove-one" else math.isqrt(2 * length**2)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumShape:
-    """What hospitals add up: a matrix (`dimension`, `num_classes`), and a contribution's `squared_norm`."""
+    """What hospitals add up: a matrix (`dimension`, `num_classes`), and a contribution's `squared_norm`.
+
+    With more than one of the `questions` they are asked in rounds; then `class_norm` is that of the first.
+    """
 
     num_classes: int
     dimension: int
     squared_norm: int
+    questions: int = 1
+    class_norm: int | None = None
 
     def __post_init__(self) -> None:
         _check_shape(self.num_classes, self.dimension, self.squared_norm)
+        check_count("questions", self.questions, least=1)
+
+    def cost(self, protection: Protection, **noise: Any) -> Cost:
+        """What all questions cost with noise of `sigma`, or of shares as `SharedClassSums` has them."""
+        given = {**asdict(self), **noise}
+        questions, class_norm = given.pop("questions"), given.pop("class_norm")
+        if questions == 1:
+            kind: type[LabelRelease] = SharedClassSums if "survivors" in noise else ClassSums
+            return kind(**given).cost_asked(protection)
+        kind = SharedSumsInRounds if "survivors" in noise else SumsInRounds
+        return kind(**given, class_norm=class_norm, labels=1).cost(questions, 0, protection)
 
 
 def _check_shape(num_classes: int, dimension: int, squared_norm: int) -> None:
@@ -98,10 +133,14 @@ class ClassSums(LabelRelease):
         _check_shape(self.num_classes, self.dimension, self.squared_norm)
         self.cost_asked(RECORD)
 
+    def squared_sensitivity(self, protection: Protection) -> int:
+        """How far neighbours' sums are apart, squared, in steps."""
+        return squared_sensitivity(self.squared_norm, protection)
+
     def cost_asked(self, protection: Protection) -> Cost:
         """The whole release, once; it is the same for any number of records."""
         sums = sums_cost(
-            squared=squared_sensitivity(self.squared_norm, protection),
+            squared=self.squared_sensitivity(protection),
             sigma=self.sigma,
             entries=self.dimension * self.num_classes,
         )
@@ -147,6 +186,10 @@ class SharedClassSums(LabelRelease):
         """σ of the noise that nobody knows, in steps."""
         return self.sigma_party * math.sqrt(self.survivors - self.colluders)
 
+    def squared_sensitivity(self, protection: Protection) -> int:
+        """How far neighbours' sums are apart, squared, in steps."""
+        return squared_sensitivity(self.squared_norm, protection)
+
     def cost_asked(self, protection: Protection) -> Cost:
         """The whole release, once, by the noise that nobody knows.
 
@@ -160,7 +203,7 @@ class SharedClassSums(LabelRelease):
             )
         honest = self.survivors - self.colluders
         sums = sums_cost(
-            squared=squared_sensitivity(self.squared_norm, protection),
+            squared=self.squared_sensitivity(protection),
             sigma=self.sigma * (1 - 2**-50),  # rounded down
             entries=self.dimension * self.num_classes,
             distance=sum_distance(self.sigma_party, honest),
@@ -168,8 +211,55 @@ class SharedClassSums(LabelRelease):
         return Cost(outcomes=((sums, 1),))
 
 
+class InRounds(LabelRelease):
+    """Questions one after the other, each chosen by what was released before; all of them are charged alike.
+
+    A row asks about `labels` public inputs, whether it labels them or not: so many count as one question.
+    `squared_norm` bounds a contribution of residuals, which has signs, `class_norm` one of a record's class,
+    which has none, in the first question.
+    """
+
+    __slots__ = ()
+    answers_all: ClassVar[bool] = False
+    labels: int
+    squared_norm: int
+    class_norm: int
+
+    def __post_init__(self) -> None:
+        check_count("labels", self.labels, least=1)
+        check_count("class_norm", self.class_norm, least=1)
+        super().__post_init__()
+
+    def squared_sensitivity(self, protection: Protection) -> int:
+        """How far neighbours' sums are apart at most, squared, in steps; of any question."""
+        first = squared_sensitivity(self.class_norm, protection)
+        return max(first, signed_sensitivity(self.squared_norm, protection))
+
+    def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
+        """What the questions cost of which so many labels are asked, rounded up to whole ones."""
+        return self.cost_asked(protection) * -(-asked // self.labels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumsInRounds(InRounds, ClassSums):
+    """The same as `ClassSums` in every one of several rounds."""
+
+    name: ClassVar[str] = "sums-in-rounds"
+    class_norm: int
+    labels: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedSumsInRounds(InRounds, SharedClassSums):
+    """The same as `SharedClassSums` in every one of several rounds."""
+
+    name: ClassVar[str] = "sums-in-rounds-shares"
+    class_norm: int
+    labels: int
+
+
 CLASS_SUM_MECHANISMS: dict[str, type[LabelRelease]] = {
-    kind.name: kind for kind in (ClassSums, SharedClassSums)
+    kind.name: kind for kind in (ClassSums, SharedClassSums, SumsInRounds, SharedSumsInRounds)
 }
 
 
@@ -179,8 +269,7 @@ def least_sigma(epsilon: float, delta: float, shape: SumShape, protection: Prote
     Raises:
         InputError: ε or δ out of range, or so small that σ would pass 10^9 steps.
     """
-    given = asdict(shape)
-    return _least(lambda sigma: ClassSums(**given, sigma=sigma), epsilon, delta, protection)
+    return _least(lambda sigma: shape.cost(protection, sigma=sigma), epsilon, delta)
 
 
 def least_share(
@@ -202,13 +291,11 @@ def least_share(
     check_count("survivors", survivors, least=1)
     if check_count("colluders", colluders) >= survivors:
         raise InputError(f"colluders={colluders}: must be fewer than the {survivors} hospitals in the sum")
-    given = {**asdict(shape), "survivors": survivors, "colluders": colluders}
-    return _least(lambda share: SharedClassSums(**given, sigma_party=share), epsilon, delta, protection)
+    given = {"survivors": survivors, "colluders": colluders}
+    return _least(lambda share: shape.cost(protection, sigma_party=share, **given), epsilon, delta)
 
 
-def _least(
-    charged: Callable[[float], LabelRelease], epsilon: float, delta: float, protection: Protection
-) -> float:
+def _least(charged: Callable[[float], Cost], epsilon: float, delta: float) -> float:
     """The least noise whose cost is within ε at δ, as a cost falls where its noise grows.
 
     From 2 steps on, where even one honest hospital has noise enough for the theorem.
@@ -216,7 +303,7 @@ def _least(
     epsilon, delta, low = check_epsilon(epsilon), check_delta(delta), LEAST_SIGMA
 
     def suffices(sigma: float) -> bool:
-        return epsilon_of(charged(sigma).cost_asked(protection), delta) <= epsilon
+        return epsilon_of(charged(sigma), delta) <= epsilon
 
     if suffices(low):
         return low

@@ -1,0 +1,119 @@
+"""What is summed in rounds: features by class at first, then by what public weights left unexplained.
+
+A record's residual is onehot(y) - softmax(W·φ(x)), cut to a fixed length, in whole numbers. It follows from
+that record and the public weights alone, to the bit: what sums over features or classes is computed of whole
+numbers that stay below 2^53, where doubles are exact, and all else entry by entry. Its length is held in
+whole numbers at the very end, so no weights, however they were chosen, make it longer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import IntegrityError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+FINE = 2**16  # steps in a weight of 1, for features of length 1
+MOST_LENGTHS = (
+    2**44
+)  # of a squared length of features in steps times their number: else doubles are not exact
+_WHOLE = 2.0**40  # steps of a probability
+_MIXED = 2**20  # values that a feature is mixed by
+MOST_CLASSES = 2**12  # whose probabilities in whole numbers sum up exactly
+_BYTES = 4
+
+
+def pack_weights(weights: Floats) -> bytes:
+    """Weights (dimension, classes) as hospitals get them: 32 bits each, in steps of 1/`FINE`."""
+    most = 2**31 - 1
+    return np.clip(np.rint(weights * FINE), -most, most).astype("<i4").tobytes()
+
+
+def packed_size(dimension: int, classes: int) -> int:
+    """Bytes that weights (dimension, classes) take."""
+    return _BYTES * dimension * classes
+
+
+def unpack_weights(content: bytes, shape: tuple[int, int]) -> Floats:
+    """What `pack_weights` gave, float64 (dimension, classes): every number is finite.
+
+    Raises:
+        IntegrityError: weights of another shape.
+    """
+    if len(content) != packed_size(*shape):
+        raise IntegrityError(f"the weights take {len(content)} bytes: {shape} of {_BYTES} bytes are meant")
+    return np.frombuffer(content, "<i4").reshape(shape).astype(np.float64) / FINE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassPull:
+    """A record's class, `length` times."""
+
+    num_classes: int
+    length: int
+
+    def __call__(self, features: Ints, labels: Ints) -> Ints:
+        """Int64 (n, classes)."""
+        found = np.zeros((len(labels), self.num_classes), dtype=np.int64)
+        found[np.arange(len(labels)), labels] = self.length
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ResidualPull:
+    """A record's residual under public weights, in `unit` steps of 1, at most `length` steps long.
+
+    `weights` float64 (dimension, classes) are those of `unpack_weights`; `squared_norm` is that of the map.
+    """
+
+    weights: Floats
+    squared_norm: int
+    length: int
+    unit: int
+
+    def __call__(self, features: Ints, labels: Ints) -> Ints:
+        """Int64 (n, classes)."""
+        rows = np.arange(len(labels))
+        scores, mixed = self._scores(features)
+        shares = np.rint(np.exp(scores - scores.max(axis=1, keepdims=True)) * _WHOLE)
+        residual = -shares / shares.sum(axis=1, keepdims=True)
+        residual[rows, labels] += 1
+        residual *= self.unit
+        fine = np.rint(residual * _MIXED)
+        long = np.sqrt((fine * fine).sum(axis=1, keepdims=True)) / _MIXED  # of 2^26 at most: exact
+        residual *= np.minimum(1.0, self.length / np.maximum(long, 1e-9))
+        return cut_rows(np.floor(residual + self._dither(mixed)).astype(np.int64), self.length)
+
+    def _scores(self, features: Ints) -> tuple[Floats, NDArray[np.uint64]]:
+        """Scores (n, classes), and a number (n,) that depends on all features; both of each row alone."""
+        mixing = (np.arange(len(self.weights), dtype=np.int64) * 2654435761 + 12345) % 2**32 % _MIXED
+        steps = np.rint(self.weights * FINE)
+        exact = features.astype(np.float64) @ np.column_stack([steps, mixing.astype(np.float64)])
+        return exact[:, :-1] / (FINE * math.sqrt(self.squared_norm)), exact[:, -1].astype(np.uint64)
+
+    def _dither(self, mixed: NDArray[np.uint64]) -> Floats:
+        """From 0 to below 1, (n, classes): rounding down after it is right on average over records."""
+        classes = np.arange(1, self.weights.shape[1] + 1, dtype=np.uint64)
+        turned = (mixed[:, None] + np.uint64(1)) * (classes * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1))
+        turned ^= turned >> np.uint64(29)
+        turned *= np.uint64(0xBF58476D1CE4E5B9)
+        return np.asarray((turned >> np.uint64(32)).astype(np.float64) / 2.0**32)
+
+
+def cut_rows(rows: Ints, length: int) -> Ints:
+    """Rows of small whole numbers, each with a sum of squares of at most `length`²; int64 (n, classes).
+
+    What is too long is scaled down in whole numbers, every entry rounded towards 0.
+    """
+    found = rows.copy()
+    squares = (found * found).sum(axis=1)
+    for row in np.flatnonzero(squares > length**2):
+        divisor = math.isqrt(int(squares[row]) - 1) + 1
+        found[row] = np.sign(found[row]) * (np.abs(found[row]) * length // divisor)
+    return found
