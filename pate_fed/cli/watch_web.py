@@ -109,10 +109,9 @@ def _student(now: Snapshot) -> tuple[str, str]:
     result, accuracy = now.result, now.result.outcome.accuracy
     if now.over and accuracy.student is not None:
         return share_text(accuracy.student, accuracy.student_n), accuracy.student_text
-    points = [each.test_accuracy for each in result.epochs if each.test_accuracy is not None]
-    if not points:
+    if not (points := result.test_curve):
         return "-", "not tested yet"
-    return share_text(points[-1], result.study.test_size), f"after {counted(len(points), 'epoch')}"
+    return share_text(points[-1][1], result.study.test_size), f"after {counted(len(points), 'epoch')}"
 
 
 def _figures(now: Snapshot, *, analyst: bool) -> list[plots.Figure | None]:

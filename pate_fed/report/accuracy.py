@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.format import FEW_TRIALS, accuracy_text, counted, share_text, wilson_interval
+from pate_fed.format import FEW_TRIALS, accuracy_text, counted, interval_text, share_text, wilson_interval
 
 # How a student's probabilities fit the truth of the public inputs that tested it; it costs no privacy.
 
@@ -313,13 +313,12 @@ class Accuracy:
     @property
     def balanced_text(self) -> str:
         """The balanced accuracy in words, with its interval; "-" where it is not known."""
-        interval = self.balanced_interval
-        if interval is None:
+        if self.balanced_interval is None:
             return "-"
         # A mean of recalls is as fine as the class that was tested least.
         fewest = min(each.count for each in self.recall)
-        low, high = (share_text(end, fewest) for end in interval)
-        return f"{share_text(self.balanced_accuracy, fewest)} ({low.removesuffix(' %')} to {high})"
+        ends = interval_text(self.balanced_interval, fewest)
+        return f"{share_text(self.balanced_accuracy, fewest)} ({ends})"
 
     @property
     def weakest(self) -> Recall | None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from pate_fed.config.sections import EPSILON_ALARM
-from pate_fed.format import FEW_TRIALS, counted, delta_text, epsilon_text, share_text
+from pate_fed.format import counted, delta_text, epsilon_text, interval_text, right_text, share_text
 from pate_fed.kinds.words import Against
 from pate_fed.privacy.protection import to_a_patient
 from pate_fed.report.accuracy import Accuracy
@@ -286,7 +286,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
         ),
         KeyFigure(
             "student's accuracy",
-            _student_share(outcome.accuracy),
+            right_text(outcome.accuracy.student, outcome.accuracy.student_n),
             _tested(study, outcome.accuracy),
         ),
         KeyFigure("labels released", f"{answered:,}", (share, *_right(outcome.accuracy))),
@@ -304,15 +304,7 @@ def _right(accuracy: Accuracy) -> tuple[str, ...]:
     interval, count = accuracy.labels_interval, accuracy.labels_n
     if interval is None or not count:
         return ()
-    low, high = (share_text(end, count) for end in interval)
-    return f"{share_text(accuracy.labels, count)} right", f"95 % interval {low.removesuffix(' %')} to {high}"
-
-
-def _student_share(accuracy: Accuracy) -> str:
-    count = accuracy.student_n
-    if accuracy.student is None or not count or count >= FEW_TRIALS:
-        return share_text(accuracy.student, count)
-    return f"{round(accuracy.student * count)} of {count}"
+    return f"{share_text(accuracy.labels, count)} right", f"95 % interval {interval_text(interval, count)}"
 
 
 def _tested(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[str, ...]:
@@ -320,8 +312,7 @@ def _tested(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[
     interval, count = accuracy.student_interval, accuracy.student_n
     if interval is None or not count:
         return (f"no public {study.inputs} with true labels tested it",)
-    low, high = (share_text(end, count) for end in interval)
-    found = [f"on {count:,} public {study.inputs}", f"95 % interval {low.removesuffix(' %')} to {high}"]
+    found = [f"on {count:,} public {study.inputs}", f"95 % interval {interval_text(interval, count)}"]
     if accuracy.majority is not None:
         found.append(f"majority {share_text(accuracy.majority, count)}")
     return (*found, f"balanced {accuracy.balanced_text}")

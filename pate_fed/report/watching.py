@@ -279,8 +279,7 @@ def _count(label: NDArray[np.int64], classes: int) -> list[int]:
 
 def _student(now: Snapshot) -> Iterator[tuple[str, str]]:
     result = now.result
-    points = [each.test_accuracy for each in result.epochs if each.test_accuracy is not None]
-    if points:
+    if points := [accuracy for _, accuracy in result.test_curve]:
         last = share_text(points[-1], result.study.test_size)
         yield "student", f"{sparkline(points)} {last} right after {counted(len(points), 'epoch')}"
     if now.over and result.outcome.accuracy.student is not None:
