@@ -12,7 +12,7 @@ from dataclasses import replace
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.class_sums import reproduce_sums_of_images, reproduce_sums_of_tables
-from pate_fed.reproduce.default_student import reproduce_default_student, reproduce_student_schedule
+from pate_fed.reproduce.default_student import reproduce_default_student
 from pate_fed.reproduce.driver import Log, Reproduction
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
 from pate_fed.reproduce.interactive import reproduce_interactive
@@ -22,7 +22,7 @@ from pate_fed.reproduce.mnist2017 import reproduce_mnist_2017
 from pate_fed.reproduce.questions import reproduce_questions
 from pate_fed.reproduce.tables import reproduce_tables
 from pate_fed.reproduce.threshold import reproduce_frontier, reproduce_threshold
-from pate_fed.reproduce.uncertain import reproduce_uncertain, reproduce_wide
+from pate_fed.reproduce.wide_kernels import reproduce_wide
 from pate_fed.runtime.workers import cores
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "reproduce", "usual_workers"]
@@ -34,11 +34,9 @@ _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "pate++-mnist-votes": (reproduce_mnist, "--seeds --totals --workers".split()),
     "fashion-mnist-frontier": (reproduce_frontier, "--seeds --workers".split()),
     "fashion-mnist-threshold": (reproduce_threshold, "--seeds --totals".split()),
-    "fashion-mnist-questions": (reproduce_uncertain, "--seeds --totals".split()),
     "fashion-mnist-wide": (reproduce_wide, "--seeds --totals".split()),
     "interactive-gnmax": (reproduce_interactive, "--seeds --totals".split()),
     "default-student": (reproduce_default_student, "--seeds --workers".split()),
-    "student-schedule": (reproduce_student_schedule, "--seeds --workers".split()),
     "scalable-glyph": (reproduce_glyph, []),
     "pate-2017-mnist": (reproduce_mnist_2017, "--paper --seeds --workers".split()),
     "pate-2017-questions": (reproduce_questions, "--seeds --totals".split()),

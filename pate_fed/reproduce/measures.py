@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,25 +63,17 @@ def plot_curves(
     curve: Callable[[Cell[Any]], str],
     x: Callable[[Cell[Any]], float],
     *,
-    styles: Mapping[str, Mapping[str, Any]] | None = None,
-    ticks: Sequence[float] = (),
+    styles: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """A line for each `curve` through its cells' accuracies in %, with their standard deviation as bars.
-
-    With `ticks` x is on a logarithmic scale that names these values.
-    """
+    """A line for each `curve` through its cells' accuracies in %, with their standard deviation as bars."""
     curves: dict[str, list[Cell[Any]]] = {}
     for cell in cells:
         curves.setdefault(curve(cell), []).append(cell)
     base: dict[str, Any] = {"marker": "o", "markersize": 4, "capsize": 2, "linewidth": 0.9}
-    for (name, found), colour in zip(curves.items(), cycle(COLOURS), strict=False):
+    for name, found in curves.items():
         means, spreads = zip(*(cell.percent() for cell in found), strict=True)
-        style = base | {"color": colour, "label": name} | dict((styles or {}).get(name, {}))
+        style = base | {"label": name} | dict(styles[name])
         axes.errorbar([x(cell) for cell in found], means, yerr=np.nan_to_num(spreads), **style)
-    if ticks:
-        axes.set_xscale("log")
-        axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks], minor=False)
-        axes.set_xticks([], minor=True)
 
 
 Ints = NDArray[np.int64]

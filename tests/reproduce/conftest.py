@@ -19,8 +19,8 @@ from pate_fed.reproduce import (
     questions,
     tables,
     threshold,
-    uncertain,
     votes,
+    wide_kernels,
 )
 
 MakeData = Callable[..., Dataset]
@@ -86,13 +86,7 @@ def small(tmp_path: Path, loaded: dict[str, Dataset], monkeypatch: pytest.Monkey
             "EPSILON": 50.0,
             "SETTINGS": ((None, None, 40),),
         },
-        uncertain: {
-            "EPSILON": 50.0,
-            "LABELS": 40,
-            "STRATEGIES": ("random",),
-            "TEACHERS": 5,
-            "QUESTIONS": ("random",),
-        },
+        wide_kernels: {"EPSILON": 50.0, "LABELS": 40, "TEACHERS": 5, "QUESTIONS": ("random",)},
         mnist: {"LABELS": (20,), "SLOW_STUDENTS": ()},
         mnist2017: {"ENSEMBLES": (4, 250), "GAMMAS": (0.05,), "LABELS": (20,), "STUDENTS": ("encoder-head",)},
         questions: {"LABELS": (20,), "STRATEGIES": ("random",), "EPOCHS": 1, "SAMPLES": (30,), "TEACHERS": 5},

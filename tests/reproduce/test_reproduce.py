@@ -20,7 +20,6 @@ ROWS = {
     "pate++-mnist-votes": "mnist-votes-runs",
     "fashion-mnist-frontier": "frontier-runs",
     "fashion-mnist-threshold": "threshold-runs",
-    "fashion-mnist-questions": "questions-runs",
     "fashion-mnist-wide": "wide-runs",
     "interactive-gnmax": "interactive-gnmax-runs",
     "pate-2017-mnist": "pate-2017-mnist-runs-quick",
