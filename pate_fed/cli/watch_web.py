@@ -24,7 +24,7 @@ from typing import Any
 
 from pate_fed.format import counted, delta_text, duration_text, epsilon_text, share_text
 from pate_fed.report import figures, plots
-from pate_fed.report.html import asset, in_columns, render_page
+from pate_fed.report.html import in_columns, render_page
 from pate_fed.report.log import Taught, Voted
 from pate_fed.report.plots import WIDTH, Canvas, Scale
 from pate_fed.report.watching import (
@@ -61,16 +61,6 @@ def render_parts(now: Snapshot | None, run_dir: Path, *, analyst: bool = False) 
         values |= _values(now, analyst=analyst)
     render = partial(render_page, "watch_parts.html.jinja")
     return {part: render({**values, "part": part}) for part in PARTS}
-
-
-def watch_style() -> str:
-    """The report's style sheet."""
-    return asset("report.css")
-
-
-def watch_script() -> str:
-    """What puts news in their places."""
-    return asset("watch.js")
 
 
 def _values(now: Snapshot, *, analyst: bool) -> dict[str, Any]:

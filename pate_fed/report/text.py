@@ -24,13 +24,10 @@ class Banner:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """One adversary: what it sees, what is kept from it, and the bound; `kind` is finite, none or broken."""
+    """What one adversary sees, what is kept from it, and the bound; `kind` is finite, none or broken."""
 
-    against: str
-    sees: str
-    hidden: str
+    against: Against
     bound: str
-    by: str
     kind: str
 
 
@@ -166,20 +163,18 @@ def guarantees(result: RunResult) -> list[Guarantee]:
         why = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
     note = f"; {privacy.coordinator_note}" if privacy.coordinator_note else ""
     return [
-        _row(replace(public, by=why), _bound(study, privacy.student)),
-        _row(
+        Guarantee(replace(public, by=why), *_bound(study, privacy.student)),
+        Guarantee(
             replace(coordinator, by=coordinator.by + note),
-            _bound(study, privacy.coordinator, none="Unbounded: no promise"),
+            *_bound(study, privacy.coordinator, none="Unbounded: no promise"),
         ),
         *(
-            _row(each, _bound(study, privacy.student) if each.bounded else ("No bound is stated", "none"))
+            Guarantee(
+                each, *(_bound(study, privacy.student) if each.bounded else ("No bound is stated", "none"))
+            )
             for each in others
         ),
     ]
-
-
-def _row(against: Against, bound: tuple[str, str]) -> Guarantee:
-    return Guarantee(against.who, against.sees, against.hidden, bound[0], against.by, bound[1])
 
 
 def _bound(
@@ -225,8 +220,8 @@ def flow_of(result: RunResult) -> list[Station]:
         Station(icon="house", name=home.name, holds=home.holds, sends=home.sends),
         Station(
             icon="server",
-            name=middle.against,
-            holds=f"sees {_lower(middle.sees)}",
+            name=middle.against.who,
+            holds=f"sees {_lower(middle.against.sees)}",
             sends=home.released,
             bound=middle.bound,
             kind=middle.kind,
