@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from pate_fed.kinds.terms import Terms
 
 
-# `pate-fed hospital leave`: withdraw from a study, and what that cannot take back.
-
-
 _KEPT = (
     "Labels that were released with this hospital's {given} in them stay released.",
     "A student that learnt from them stays as it is, and so does every copy of it.",

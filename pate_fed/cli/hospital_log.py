@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from clients.state_dir import LocalSettings
 
 
-# A hospital's state directory by its path, or by the study that it belongs to.
-
-
 STATE_DIR_HELP = "the study's name, or the folder that the hospital ran with as --state-dir"
 
 
@@ -189,9 +186,6 @@ def _words(event: dict[str, Any]) -> str:
     rest = {name: value for name, value in event.items() if name not in _CHAIN}
     shown = event.get("sentence") or ", ".join(f"{name} {value}" for name, value in rest.items())
     return f"{when}  {kind}: {str(shown).strip().splitlines()[-1] if shown else '-'}"
-
-
-# `pate-fed hospital account`: what all studies of a hospital cost its patients together.
 
 
 _DELTA = 1e-5

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from pate_fed.report.run import Run
 
 
-# `pate-fed compare`: runs side by side, on the terminal and as a page.
-
-
 _DESCRIPTION = """\
 Put finished runs side by side: ε and δ, labels, accuracies with their 95 % intervals, time, whether the
 ledger passes its check, and the settings in which the runs differ."""
@@ -92,9 +89,6 @@ def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         return
     for row in lines:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-# `pate-fed export`: a run for programs that know nothing of this package.
 
 
 _EXPORT_DESCRIPTION = """\

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from pate_fed.data.schema import Schema
 
 
-# `pate-fed study new`: a commented study.toml, of a table with the columns that CSV files have.
-
-
 _FEW = 5  # rows: a value in fewer is asked about by itself, as it may tell of a patient
 
 

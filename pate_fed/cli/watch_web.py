@@ -37,9 +37,6 @@ from pate_fed.report.watching import (
     waited_for,
 )
 
-# A run under way as a page in the report's look: its parts, each by itself, so that only news are sent.
-
-
 PARTS = ("head", "heard", "course", "numbers", "hospitals", "figures")
 """The page's parts by the ids of their elements, in reading order."""
 

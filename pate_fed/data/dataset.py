@@ -235,9 +235,6 @@ def first_equal(dataset: Dataset) -> NDArray[np.int64]:
     return first
 
 
-# A contact sheet: what a data set looks like, as one picture.
-
-
 _SHOWN = 12  # images of a class
 _BESIDE = 3, 2  # images' widths that a class's name and its number of images have
 _MOST_ROWS, _MOST_SIDE, _GAP, _HEAD = 40, 32, 2, 44  # classes below each other; pixels of the canvas

@@ -263,9 +263,6 @@ def _words(count: Counter[str], places: Mapping[str, str] | None = None) -> set[
     return words
 
 
-# One CSV file dealt out to parties and a public pool, to try a study before there are hospitals.
-
-
 _PUBLIC = 1 / 3
 
 

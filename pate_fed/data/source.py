@@ -36,9 +36,6 @@ class DatasetSource:
     details: str = ""
 
 
-# What the Glyph data set is made of, as one frozen value that checks itself.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlyphSettings:
     """Settings of the embedded Glyph data set; equal settings give equal images.

@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 
 from pate_fed.format import FEW_TRIALS, accuracy_text, counted, interval_text, share_text, wilson_interval
 
-# How a student's probabilities fit the truth of the public inputs that tested it; it costs no privacy.
-
-
 _BINS = 10
 
 

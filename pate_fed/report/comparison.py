@@ -296,9 +296,6 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + more
 
 
-# Runs side by side as a page in the report's look: accuracy against ε, curves, figures, what differs.
-
-
 _MOST_NAMES = 8  # with more points, names stand in the table alone
 _SHIFT = 13.0  # between points of the same ε, which would lie on each other
 

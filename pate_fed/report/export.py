@@ -96,9 +96,6 @@ def _csv(rows: Iterable[Row]) -> str:
     return text.getvalue()
 
 
-# A run for MLflow, through its own library where that is installed, in a SQLite store as it recommends.
-
-
 STORE = "mlflow.db"
 _AT_ONCE = 1000  # metrics that a store takes in one call; of parameters it takes 100
 _MOST_PARAMETERS = 100
@@ -149,9 +146,6 @@ def _write(client: Any, result: RunResult, folder: Path, *, name: str, analyst: 
 def _key(name: str) -> str:
     """The name with nothing that MLflow refuses in one."""
     return re.sub(r"[^\w./ -]", "_", name)
-
-
-# A run for TensorBoard, through its own library where that is installed.
 
 
 def write_tensorboard(result: RunResult, folder: Path, *, analyst: bool = False) -> None:

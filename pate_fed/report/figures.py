@@ -187,9 +187,6 @@ def _decimal(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:.4f}"
 
 
-# The report's figures of how good a run is: accuracies, the student's recall by class, its calibration.
-
-
 _MOST_BARS = 20  # classes; of more those of least recall are drawn
 _MANY = 10_000  # inputs of a class: more do not fit beside its bar
 _LONGEST = 16  # letters of a class's name

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
 
 
-# Pictures of a reproduction: panels beside each other, in one file.
-
-
 COLOURS = ("#b5651d", "#1b6f8a", "#7a9a01", "#8a1b5c", "#333333")
 
 

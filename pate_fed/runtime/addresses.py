@@ -98,9 +98,6 @@ def is_let_in(address: str, credentials: grpc.ChannelCredentials, *, timeout_s: 
     return True
 
 
-# Whether a connection may do without TLS: the rules of --tls-dir, --insecure and --insecure-anywhere.
-
-
 def check_security(arguments: argparse.Namespace, host: str, *, where: str, keys: str) -> None:
     """Hold --tls-dir, --insecure and --insecure-anywhere to each other and to `host`.
 

@@ -23,8 +23,6 @@ from pate_fed.errors import PateFedError, naming_extras
 from pate_fed.runtime.isolation import require_one_installation
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
-# The two commands that run a study: signals, errors of one sentence, an outcome line at the end.
-
 
 def run_study_command(
     parse: Callable[[], argparse.Namespace],
