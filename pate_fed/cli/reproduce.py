@@ -13,7 +13,6 @@ _REPRODUCTIONS = {
     "pate++-fashion-mnist": "an hour or more",
     "pate++-mnist-votes": "minutes the first student, an hour all",
     "fashion-mnist-frontier": "many hours; the first student's in the first",
-    "fashion-mnist-threshold": "some minutes",
     "fashion-mnist-wide": "a minute or two",
     "interactive-gnmax": "20 minutes the first student, an hour the second",
     "default-student": "a quarter of an hour",
@@ -63,7 +62,7 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
         again,
         "--totals FILE",
         "ready totals (.npz or .npy) in place of teachers; of pate++-fashion-mnist, pate++-mnist-votes, "
-        "fashion-mnist-threshold, fashion-mnist-wide, interactive-gnmax, pate-2017-questions",
+        "fashion-mnist-wide, interactive-gnmax, pate-2017-questions",
     )
     add_option(again, "--device NAME", "cpu, cuda or auto", default="cpu")
     add_option(

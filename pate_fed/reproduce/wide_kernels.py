@@ -34,7 +34,7 @@ from pate_fed.privacy import RECORD, GNMax, SeededNoise
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.reproduce.columns import Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import affordable_sigma2
+from pate_fed.reproduce.measures import affordable_sigma2, least
 from pate_fed.reproduce.votes import AT_ONCE, TEACHERS, ensemble_size, inputs_of, kept_totals
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def reproduce_wide(plan: Reproduction, log: Log) -> list[str]:
     votes = partial(_votes, dataset, features)
     totals = kept_totals(dataset, path, votes, count=TEACHERS, log=log)
     stated = stated_sigma2(LABELS, epsilon=EPSILON, delta=DELTA)
-    by_totals = affordable_sigma2(asked=LABELS, answered=LABELS, epsilon=EPSILON, delta=DELTA)
+    by_totals = affordable_sigma2(LABELS, epsilon=EPSILON, delta=DELTA)
     table = Table(
         path=plan.out_dir / "wide-runs.csv",
         row=WideRun,
@@ -104,10 +104,7 @@ def stated_sigma2(labels: int, *, epsilon: float, delta: float) -> float:
     low, high = 9, 10
     while stated(high) > epsilon:
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if stated(middle) <= epsilon else (middle, high)
-    return high / 10
+    return least(lambda tenths: stated(tenths) <= epsilon, low, high) / 10
 
 
 def least_margin(scores: Floats, *, spread: float, rng: np.random.Generator) -> Ints:
