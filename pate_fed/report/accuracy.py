@@ -297,11 +297,6 @@ class Accuracy:
         return accuracy_text(self.student, self.student_n, majority=self.majority)
 
     @property
-    def labels_text(self) -> str:
-        """The labels' accuracy in words, as `student_text`."""
-        return accuracy_text(self.labels, self.labels_n, majority=self.labels_majority)
-
-    @property
     def votes_text(self) -> str:
         """Teachers' and ensemble's in words; several teachers of the same inputs have no interval."""
         ensemble = accuracy_text(self.ensemble, self.votes_n, majority=self.votes_majority)

@@ -154,6 +154,12 @@ class LabelStudyRecord(_Record):
         return str(number)
 
 
+def reservations(study: StudyRecord | LabelStudyRecord) -> tuple[str, ...]:
+    """What belongs beside every ε: whose word it rests on, and that seeded noise protects nobody."""
+    claimed = (study.assumptions.short,) if study.assumptions else ()
+    return claimed if study.noise_private else (*claimed, "not private: seeded noise")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedBatch:
     """One batch that went out: how many queries were looked at and answered, and ε after it.

@@ -10,7 +10,7 @@ from pate_fed.format import counted, delta_text, epsilon_text, interval_text, ri
 from pate_fed.kinds.words import Against
 from pate_fed.privacy.protection import to_a_patient
 from pate_fed.report.accuracy import Accuracy
-from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
+from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord, reservations
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +216,7 @@ class Station:
 def flow_of(result: RunResult) -> list[Station]:
     """The picture of who sees what: from the records to whoever gets the student."""
     home, (public, middle, *_) = result.study.words.home, guarantees(result)
+    labels = counted(result.queries_answered, "label") if result.queries_answered else "labels"
     return [
         Station(icon="house", name=home.name, holds=home.holds, sends=home.sends),
         Station(
@@ -229,17 +230,11 @@ def flow_of(result: RunResult) -> list[Station]:
         Station(
             icon="people",
             name="Anyone",
-            holds=f"gets {counted_labels(result)} and the student",
+            holds=f"gets {labels} and the student",
             bound=public.bound,
             kind=public.kind,
         ),
     ]
-
-
-def counted_labels(result: RunResult) -> str:
-    """How many labels were released, in words."""
-    answered = result.queries_answered
-    return f"{answered:,} label{'' if answered == 1 else 's'}" if answered else "labels"
 
 
 def _lower(text: str) -> str:
@@ -265,10 +260,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
     details: tuple[str, ...] = (f"δ = {delta}", privacy.unit, privacy.adjacency)
     if outcome.privacy.spent is not None and epsilon:
         details += (f"spent {epsilon_text(outcome.privacy.spent)}",)
-    if study.assumptions:
-        details += (study.assumptions.short,)
-    if not study.noise_private:
-        details += ("not private: seeded noise",)
+    details += reservations(study)
     bad = not study.noise_private or epsilon is None or epsilon > EPSILON_ALARM or bool(study.assumptions)
     none = "unbounded" if outcome.status == "success" else "unknown"
     share = f"of {asked:,} queries asked" + (f" ({answered / asked:.0%})" if asked else "")
