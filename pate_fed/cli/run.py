@@ -13,7 +13,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_refusal
 from pate_fed.format import printable
 
 if TYPE_CHECKING:
@@ -136,10 +136,8 @@ def _export(arguments: argparse.Namespace) -> int:
 def _folder(path: Path, *, option: str) -> Iterator[None]:
     """Make a folder; what made one and wrote nothing into it leaves none."""
     there = path.exists()
-    try:
+    with naming_refusal(f"{option} {path}: no folder can be made there"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{option} {path}: no folder can be made there ({error.strerror})") from error
     try:
         yield
     except InputError:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.source import DatasetSource, GlyphSettings, build_once, cache_root, read_manifest
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_refusal
 from pate_fed.structure import nearest
 
 DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
@@ -278,10 +278,8 @@ def contact_sheet(dataset: Dataset, path: Path) -> None:
         axes.axis("off")
         for x, y, text, side in texts:
             axes.text(x, y, text, fontsize=9, va="center", ha=side)
-        try:
+        with naming_refusal(f"--preview {path}: the picture cannot be written"):
             figure.savefig(path, format="png", dpi=_DPI, metadata={"Software": None})
-        except OSError as error:
-            raise InputError(f"--preview {path}: the picture cannot be written ({error.strerror})") from error
 
 
 def _facts(dataset: Dataset) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_refusal
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.class_sums import reproduce_sums_of_images, reproduce_sums_of_tables
 from pate_fed.reproduce.default_student import reproduce_default_student
@@ -70,8 +70,6 @@ def reproduce(name: str, plan: Reproduction, *, on_progress: Log | None = None) 
         if option not in options:
             takers = ", ".join(each for each, (_, taken) in _MAKERS.items() if option in taken)
             raise InputError(f"{name} takes no {option}; these do: {takers}")
-    try:
+    with naming_refusal(f"--run-dir {plan.out_dir}: cannot be made"):
         plan.out_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--run-dir {plan.out_dir}: cannot be made ({error.strerror})") from error
     return make(replace(plan, name=name), on_progress or (lambda line: None))
