@@ -92,6 +92,19 @@ def naming_extras(what: str) -> Iterator[None]:
 
 
 @contextmanager
+def naming_refusal(what: str, then: str = "") -> Iterator[None]:
+    """Let what the system refuses inside be a sentence: `what`, its reason in brackets, and `then`.
+
+    Raises:
+        InputError: it does.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{what} ({error.strerror}){then}") from error
+
+
+@contextmanager
 def naming_mismatch() -> Iterator[None]:
     """Let a torchvision that fails as it is imported inside, made for another torch, be a sentence.
 

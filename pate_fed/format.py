@@ -68,12 +68,25 @@ def accuracy_text(share: float | None, count: int | None = None, *, majority: fl
         return "-"
     if not count:
         return f"{share_text(share)} right"
-    low, high = (share_text(end, count) for end in wilson_interval(share, count))
-    interval = f"{low.removesuffix(' %')} to {high}"
+    interval = interval_text(wilson_interval(share, count), count)
     guess = "" if majority is None else f"; majority {share_text(majority, count)}"
-    if count < FEW_TRIALS:
-        return f"{round(share * count)} of {count} right ({interval}{guess})"
-    return f"{share_text(share, count)} right (n {count:,}, {interval}{guess})"
+    of = "" if count < FEW_TRIALS else f"n {count:,}, "
+    return f"{right_text(share, count)} right ({of}{interval}{guess})"
+
+
+def right_text(share: float | None, count: int | None) -> str:
+    """A share in percent, counted where it is of few: "12 of 15"."""
+    if share is None or not count or count >= FEW_TRIALS:
+        return share_text(share, count)
+    return f"{round(share * count)} of {count}"
+
+
+def interval_text(interval: tuple[float, float] | None, count: int | None = None) -> str:
+    """An interval of a share in percent, "55 to 93 %"; "-" where it is not known."""
+    if interval is None:
+        return "-"
+    low, high = (share_text(end, count) for end in interval)
+    return f"{low.removesuffix(' %')} to {high}"
 
 
 def duration_text(seconds: float | None) -> str:

@@ -184,7 +184,7 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
     "clients": (4_670, 20),
-    "pate_fed": (830, 7),
+    "pate_fed": (850, 7),
     "pate_fed/cli": (7_500, 32),
     "pate_fed/config": (2_460, 10),
     "pate_fed/data": (3_630, 13),

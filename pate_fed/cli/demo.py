@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.disk import write_result
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError, PateFedError, naming_refusal
 from pate_fed.format import accuracy_text, delta_text, epsilon_text
 from pate_fed.runtime.console import only_tell
 from pate_fed.runtime.signals import INTERRUPTED
@@ -168,7 +168,7 @@ def make_demo(folder: Path) -> Demo:
     """
     if (folder / "study.toml").exists():
         raise InputError(f"{folder}: holds a study already; give another folder")
-    try:
+    with naming_refusal(f"{folder}: cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, patients in drawn_patients(seed=0).items():
             _write(folder / f"{name}.csv", patients)
@@ -177,8 +177,6 @@ def make_demo(folder: Path) -> Demo:
             label=_LABEL, patient=_PATIENT, classes=json.dumps(list(CLASSES)), columns=columns
         )
         (folder / "study.toml").write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror})") from error
     make_identities(folder)
     return demo_in(folder)
 

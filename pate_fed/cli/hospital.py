@@ -30,7 +30,7 @@ from pate_fed.cli.parser import (
     print_lines,
 )
 from pate_fed.disk import read_json
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_refusal
 from pate_fed.format import counted, delta_text, epsilon_text, printable
 from pate_fed.runtime.console import only_tell
 from pate_fed.structure import to_plain
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from clients.leave import Given
     from clients.state_dir import LocalSettings
     from pate_fed.kinds.terms import Terms
-
-
-# `pate-fed hospital leave`: withdraw from a study, and what that cannot take back.
 
 
 _KEPT = (
@@ -110,21 +107,15 @@ def _leave(arguments: argparse.Namespace) -> int:
     if not has_left(state_dir):
         _ask(settings.hospital, agreed, yes=arguments.yes)
     _mark(state_dir)
-    try:
+    with naming_refusal(f"{state_dir}: not all could be erased", "; do it again"):
         erased = erase(state_dir)
-    except OSError as error:
-        raise InputError(f"{state_dir}: not all could be erased ({error.strerror}); do it again") from error
     if erased:
         print_lines([f"erased: {', '.join(erased)}"])
     path = state_dir / STATEMENT_FILE
     if not path.exists():
         identity = identity_of(state_dir, arguments.dir)
-        try:
+        with naming_refusal(f"{state_dir}: left and erased, but without a statement", "; do it again"):
             path = _state(state_dir, settings, identity)
-        except OSError as error:
-            raise InputError(
-                f"{state_dir}: left and erased, but without a statement ({error.strerror}); do it again"
-            ) from error
     signed = read_json(_Signed, path, what="a statement of `pate-fed hospital leave`")
     print_lines(map(printable, _lines(signed.statement)))
     print(f"keep this statement: {path}")
@@ -134,11 +125,9 @@ def _leave(arguments: argparse.Namespace) -> int:
 def _mark(state_dir: Path) -> None:
     from clients.leave import mark_left
 
-    try:
+    with naming_refusal(f"{state_dir}: cannot be written", "; nothing has changed"):
         if not mark_left(state_dir):
             print("an answer is still being made: it is thrown away, and erased with the rest")
-    except OSError as error:
-        raise InputError(f"{state_dir}: cannot be written ({error.strerror}); nothing has changed") from error
 
 
 def _agreed(state_dir: Path) -> Terms | None:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from clients.state_dir import LocalSettings
 
 
-# A hospital's state directory by its path, or by the study that it belongs to.
-
-
 STATE_DIR_HELP = "the study's name, or the folder that the hospital ran with as --state-dir"
 
 
@@ -191,9 +188,6 @@ def _words(event: dict[str, Any]) -> str:
     return f"{when}  {kind}: {str(shown).strip().splitlines()[-1] if shown else '-'}"
 
 
-# `pate-fed hospital account`: what all studies of a hospital cost its patients together.
-
-
 _DELTA = 1e-5
 
 
@@ -267,8 +261,6 @@ def _listed() -> str:
 
 def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:
     """The account for `--format json`."""
-    from clients.account import COORDINATOR, PUBLIC, total_epsilon
-
     bookings = account.bookings()
     counted = [each.cost for each in bookings if each.asked]
     totals: list[dict[str, Any]] = []
@@ -277,8 +269,7 @@ def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:
         totals.append(
             {
                 "protects": target,
-                "public": epsilon_json(total_epsilon(counted, target, PUBLIC, delta=delta)),
-                "coordinator": epsilon_json(total_epsilon(counted, target, COORDINATOR, delta=delta)),
+                **_epsilons(counted, target, delta),
                 "not_in_this_sum": outside,
             }
         )
@@ -287,9 +278,18 @@ def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:
     return {"hospital": name, "account": where, "delta": delta, "studies": studies, "totals": totals}
 
 
-def _study(booked: Booking, delta: float) -> dict[str, Any]:
+def _epsilons(counted: list[Any], target: Any, delta: float) -> dict[str, float | None]:
+    """What these studies cost together, against whom."""
     from clients.account import COORDINATOR, PUBLIC, total_epsilon
 
+    against = {"public": PUBLIC, "coordinator": COORDINATOR}
+    return {
+        name: epsilon_json(total_epsilon(counted, target, each, delta=delta))
+        for name, each in against.items()
+    }
+
+
+def _study(booked: Booking, delta: float) -> dict[str, Any]:
     cost, stated = booked.cost, booked.cost.stated
     seeded = not cost.terms[stated].private
     counted = [cost] if booked.asked else []
@@ -299,8 +299,7 @@ def _study(booked: Booking, delta: float) -> dict[str, Any]:
         "agreed": datetime.fromtimestamp(booked.time, UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "data": booked.data,
         "protects": stated,
-        "public": epsilon_json(total_epsilon(counted, stated, PUBLIC, delta=delta)),
-        "coordinator": epsilon_json(total_epsilon(counted, stated, COORDINATOR, delta=delta)),
+        **_epsilons(counted, stated, delta),
         "seeded_noise": seeded,
         "claimed": [each.warning for each in cost.terms[stated].assumptions.each],
         "asked": booked.asked,

@@ -28,9 +28,6 @@ from pate_fed.runtime.console import any_console
 from pate_fed.runtime.isolation import require_one_installation
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
-# `pate-fed completion`: what a shell needs to complete our commands.
-
-
 _HOW = """\
 for this session:  eval "$(pate-fed completion bash)"
 for good:          put that line at the end of ~/.bashrc"""

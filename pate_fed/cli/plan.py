@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from pate_fed.privacy.planning.choice import Sites
 
 
-# The picture of a plan: labels, and how many of them are right, against ε.
-
-
 def draw_plan(plan: Mapping[str, Any], path: Path) -> None:
     """Draw the curve of a plan (`Plan.to_dict()`) to a PNG.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.cli.evaluation import AccuracyTally, taught_places, true_labels
 from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.disk import read_file
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, naming_refusal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -141,10 +141,8 @@ def _with_pictures(files: Sequence[Path]) -> Iterator[Path]:
 def _load(path: Path, device: str) -> _Predictor:
     from pate_fed.learning.students.class_sums import holds_sums
 
-    try:
+    with naming_refusal(f"{path}: cannot be read"):
         content = read_file(path, most=None)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         if path.suffix == ".npz":
             return _load_sums(path) if holds_sums(path) else _load_forest(path)

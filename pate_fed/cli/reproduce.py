@@ -13,12 +13,9 @@ _REPRODUCTIONS = {
     "pate++-fashion-mnist": "an hour or more",
     "pate++-mnist-votes": "minutes the first student, an hour all",
     "fashion-mnist-frontier": "many hours; the first student's in the first",
-    "fashion-mnist-threshold": "some minutes",
-    "fashion-mnist-questions": "some minutes",
     "fashion-mnist-wide": "a minute or two",
     "interactive-gnmax": "20 minutes the first student, an hour the second",
     "default-student": "a quarter of an hour",
-    "student-schedule": "an hour",
     "scalable-glyph": "a quarter to half an hour",
     "pate-2017-mnist": "hours the GAN, some minutes the other students",
     "pate-2017-questions": "an hour or more",
@@ -66,15 +63,14 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
         again,
         "--totals FILE",
         "ready totals (.npz or .npy) in place of teachers; of pate++-fashion-mnist, pate++-mnist-votes, "
-        "fashion-mnist-threshold, fashion-mnist-questions, fashion-mnist-wide, interactive-gnmax, "
-        "pate-2017-questions",
+        "fashion-mnist-wide, interactive-gnmax, pate-2017-questions",
     )
     add_option(again, "--device NAME", "cpu, cuda or auto", default="cpu")
     add_option(
         again,
         "--workers N",
         "students trained side by side, of pate++-fashion-mnist, pate++-mnist-votes, fashion-mnist-frontier, "
-        "default-student, student-schedule, pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
+        "default-student, pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
     )
     again.set_defaults(run=_reproduce)
 

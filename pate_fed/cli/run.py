@@ -9,18 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_refusal
+from pate_fed.format import printable
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
     from pate_fed.report.comparison import Comparison
     from pate_fed.report.run import Run
-
-
-# `pate-fed compare`: runs side by side, on the terminal and as a page.
 
 
 _DESCRIPTION = """\
@@ -79,11 +78,9 @@ def print_comparison(comparison: Comparison) -> None:
 
 def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Aligned columns; on a terminal that is narrower, a block of lines for each row."""
-    from pate_fed.format import printable
-
     lines = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[place]) for row in lines) for place in range(len(header))]
-    if sys.stdout.isatty() and sum(widths) + 2 * len(widths) > _columns():
+    if sys.stdout.isatty() and sum(widths) + 2 * len(widths) > get_terminal_size().columns:
         longest = max(map(len, lines[0][1:]))
         for row in lines[1:]:
             print(f"{row[0]}")
@@ -92,15 +89,6 @@ def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         return
     for row in lines:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _columns() -> int:
-    import shutil
-
-    return shutil.get_terminal_size().columns
-
-
-# `pate-fed export`: a run for programs that know nothing of this package.
 
 
 _EXPORT_DESCRIPTION = """\
@@ -148,10 +136,8 @@ def _export(arguments: argparse.Namespace) -> int:
 def _folder(path: Path, *, option: str) -> Iterator[None]:
     """Make a folder; what made one and wrote nothing into it leaves none."""
     there = path.exists()
-    try:
+    with naming_refusal(f"{option} {path}: no folder can be made there"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{option} {path}: no folder can be made there ({error.strerror})") from error
     try:
         yield
     except InputError:

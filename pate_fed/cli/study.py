@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import DECIMAL, Parser, add_command, add_option
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_refusal
 from pate_fed.format import counted, printable
 
 if TYPE_CHECKING:
     from pate_fed.data.infer import InferredSchema, Text
     from pate_fed.data.schema import Schema
-
-
-# `pate-fed study new`: a commented study.toml, of a table with the columns that CSV files have.
 
 
 _FEW = 5  # rows: a value in fewer is asked about by itself, as it may tell of a patient
@@ -222,10 +219,8 @@ def _beside(path: Path, out: Path) -> str:
 
 
 def _write(out: Path, text: str) -> None:
-    try:
+    with naming_refusal(f"--out {out}: cannot be written"):
         out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--out {out}: cannot be written ({error.strerror})") from error
 
 
 def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -14,6 +14,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -239,15 +240,13 @@ def combine(
         raise InputError("--seeds with --set study.seed=…: give one of the two")
     repeats: Sequence[int | None] = (None,) if seeds is None else range(seeds)
     options = [[(key, value) for value in chosen] for key, chosen in axes]
-    count = len(repeats)
-    for option in options:
-        count *= len(option)
+    count = len(repeats) * math.prod(map(len, options))
     if count > _MOST_RUNS:
         raise InputError(f"--set and --seeds give {count:,} runs; at most {_MOST_RUNS:,} are meant")
     found: list[Combination] = []
     for chosen in itertools.product(*options):
         for seed in repeats:
-            changed = _copy(values)
+            changed = deepcopy(values)
             for key, value in chosen:
                 _put(changed, key, value)
             if seed is not None:
@@ -288,10 +287,6 @@ def _read_one(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _copy(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: _copy(value) if isinstance(value, dict) else value for key, value in values.items()}
 
 
 def _put(values: dict[str, Any], key: str, value: Any) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_option, print_lines
 from pate_fed.errors import InputError
+from pate_fed.format import printable
 
 if TYPE_CHECKING:
     from pate_fed.report.watching import Snapshot
@@ -60,14 +61,16 @@ def _serve(run_dir: Path, *, analyst: bool) -> None:
         WatchServer,
         render_parts,
         render_watch_page,
-        watch_script,
-        watch_style,
     )
+    from pate_fed.report.html import asset
     from pate_fed.report.watching import read_snapshot
 
     news = News()
     now, size = read_snapshot(run_dir), _size(run_dir)
-    files = {"style.css": (watch_style(), "text/css"), "watch.js": (watch_script(), "text/javascript")}
+    files = {
+        "style.css": (asset("report.css"), "text/css"),
+        "watch.js": (asset("watch.js"), "text/javascript"),
+    }
     # Whoever opens it gets what was read last: reading it again is the loop's alone.
     server = WatchServer(news, lambda: render_watch_page(now, run_dir, analyst=analyst), files)
     thread = threading.Thread(target=server.serve_forever, name="watch", daemon=True)
@@ -103,7 +106,7 @@ def _print(run_dir: Path) -> None:
                 last = lines.pop() if lines and lines[-1] else None
                 lines += [f"{name}: {text}" for name, text in snapshot_rows(now) if name == "by class"]
                 lines.append(last)
-            print_lines(_clean(line) for line in lines if line)
+            print_lines(printable(line) for line in lines if line)
             if now.over:
                 return
         time.sleep(_EVERY_S)
@@ -137,7 +140,7 @@ def _picture(now: Snapshot | None, run_dir: Path) -> Any:
     table.add_column(overflow="fold")
     rows = [("study", f"{run_dir}: waits for its begin")] if now is None else snapshot_rows(now)
     for name, text in rows:
-        table.add_row(name, Text(_clean(text), style="yellow" if name == "left out" else ""))
+        table.add_row(name, Text(printable(text), style="yellow" if name == "left out" else ""))
     return table
 
 
@@ -146,9 +149,3 @@ def _size(run_dir: Path) -> int:
         return (run_dir / "log.jsonl").stat().st_size
     except FileNotFoundError:
         return -1
-
-
-def _clean(text: str) -> str:
-    from pate_fed.format import printable
-
-    return printable(text)

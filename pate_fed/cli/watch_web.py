@@ -24,7 +24,7 @@ from typing import Any
 
 from pate_fed.format import counted, delta_text, duration_text, epsilon_text, share_text
 from pate_fed.report import figures, plots
-from pate_fed.report.html import asset, in_columns, render_page
+from pate_fed.report.html import in_columns, render_page
 from pate_fed.report.log import Taught, Voted
 from pate_fed.report.plots import WIDTH, Canvas, Scale
 from pate_fed.report.watching import (
@@ -36,9 +36,6 @@ from pate_fed.report.watching import (
     stages_of,
     waited_for,
 )
-
-# A run under way as a page in the report's look: its parts, each by itself, so that only news are sent.
-
 
 PARTS = ("head", "heard", "course", "numbers", "hospitals", "figures")
 """The page's parts by the ids of their elements, in reading order."""
@@ -61,16 +58,6 @@ def render_parts(now: Snapshot | None, run_dir: Path, *, analyst: bool = False) 
         values |= _values(now, analyst=analyst)
     render = partial(render_page, "watch_parts.html.jinja")
     return {part: render({**values, "part": part}) for part in PARTS}
-
-
-def watch_style() -> str:
-    """The report's style sheet."""
-    return asset("report.css")
-
-
-def watch_script() -> str:
-    """What puts news in their places."""
-    return asset("watch.js")
 
 
 def _values(now: Snapshot, *, analyst: bool) -> dict[str, Any]:
@@ -109,10 +96,9 @@ def _student(now: Snapshot) -> tuple[str, str]:
     result, accuracy = now.result, now.result.outcome.accuracy
     if now.over and accuracy.student is not None:
         return share_text(accuracy.student, accuracy.student_n), accuracy.student_text
-    points = [each.test_accuracy for each in result.epochs if each.test_accuracy is not None]
-    if not points:
+    if not (points := result.test_curve):
         return "-", "not tested yet"
-    return share_text(points[-1], result.study.test_size), f"after {counted(len(points), 'epoch')}"
+    return share_text(points[-1][1], result.study.test_size), f"after {counted(len(points), 'epoch')}"
 
 
 def _figures(now: Snapshot, *, analyst: bool) -> list[plots.Figure | None]:

@@ -93,16 +93,10 @@ class Engine:
 
     def _refuse_cluster(self) -> None:
         """Settings of Ray that only a user gives: none is left where auto took one process."""
-        for name, there in (
-            ("ray_address", self.ray_address is not None),
-            ("shared_dir", self.shared_dir is not None),
-            ("insecure_cluster", self.insecure_cluster),
-        ):
-            if there:
+        for name in ("ray_address", "shared_dir", "insecure_cluster"):
+            if getattr(self, name) not in (None, False):
                 raise refusal(
-                    self,
-                    name,
-                    "would have no effect with --backend inline, one process; leave it out",
+                    self, name, "would have no effect with --backend inline, one process; leave it out"
                 )
 
 

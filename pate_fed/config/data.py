@@ -21,9 +21,6 @@ from pate_fed.privacy.protection import PATIENT_UNIT
 from pate_fed.structure.faults import telling
 from pate_fed.structure.parts import full_name, hold_dataset, is_part, load_part
 
-# The libraries that a study needs here, beyond those of a plain installation.
-
-
 IMAGES = ("torch", "torchvision", "matplotlib", "fontTools")
 
 
@@ -37,9 +34,6 @@ def require_study_libraries(study: Study) -> None:
         require_libraries(*IMAGES, what="a study of images")
     if study.engine.backend == "ray":
         require_libraries("ray", what="--backend ray (inline is the other)")
-
-
-# The models of a study that names none, where its data set is the user's own and has rows.
 
 
 _MODELS = {"teacher": TABLE_TEACHERS[0], "student": TABLE_STUDENTS[0]}

@@ -204,17 +204,6 @@ def _search(ensemble: Ensemble) -> OfferSearch:
     )
 
 
-# What `--aggregator auto` takes, votes or class sums, and why in a sentence; and the settings of class
-# sums.
-#
-# The numbers of hospitals and teachers, the budget and, where the study says it, the number of records
-# decide, before any data are read; `pate_fed.privacy.planning.choice` is the model. A setting that only one
-# way has chooses that one.
-
-
-# The section of a study that says what is summed where the aggregator is "class-sums".
-
-
 SUMS_EPSILON = 1.0
 """What class sums cost where a study says nothing: more buys them little, and less would be a gift."""
 

@@ -29,9 +29,6 @@ from pate_fed.privacy.protection import (
 )
 from pate_fed.structure import PART_NAME, check, entries, refusal, setting
 
-# The section of a study that people read before they accept it.
-
-
 _MOST_SAID = 500  # characters of one text
 
 

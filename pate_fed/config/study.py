@@ -78,12 +78,7 @@ class Study:
         self._check_unit()
         if not self.privacy.delta:
             raise refusal(self, "privacy.delta", "a number above 0 and below 1 is meant")
-        if self.aggregation.sums:
-            self._check_sums()
-        if self.aggregation.own:
-            self._check_own_aggregator()
-        if self.aggregation.kind is not None:
-            self._check_own_kind()
+        self._check_way()
         if self.privacy.sanitise and self.seed is not None:
             raise InputError(
                 "--sanitise with --seed: seeded noise protects nobody, so nothing of it may be published; "
@@ -100,47 +95,35 @@ class Study:
             wanted = f"at most {self.parties.num_clients}, the hospitals, is meant"
             raise refusal(self, "privacy.hospitals_per_patient", wanted)
 
-    def _check_sums(self) -> None:
-        """Sums leave hospitals under masks only, and are all that a study releases."""
-        if not self.secrecy.secure_sum:
-            raise InputError(
-                f"--aggregator {CLASS_SUMS} without --secure-sum: a hospital's own sums tell how many of its "
-                "records have each class and feature; under masks only the sum over all hospitals can be "
-                "read; give --secure-sum (secrecy.secure_sum = true) too"
-            )
-        if self.privacy.sanitise:
-            raise InputError(
-                f"--sanitise with --aggregator {CLASS_SUMS}: nothing is voted on, so there is no "
-                "data-dependent ε; the data-independent one may be published as it is"
-            )
+    def _check_way(self) -> None:
+        """Sums and answers leave under masks only; a data-dependent ε is known of our own votes alone.
 
-    def _check_own_aggregator(self) -> None:
-        """A mechanism of the user's own adds its noise to exact totals, in one place."""
-        name = self.aggregation.aggregator
-        if self.secrecy.at_hospitals:
+        A mechanism of the user's own adds its noise to exact totals, in one place.
+        """
+        given, secrecy = self.aggregation, self.secrecy
+        way = f"--aggregator {given.aggregator}" if given.kind is None else f"--kind {given.kind}"
+        if not given.votes and not secrecy.secure_sum:
+            tells = "answer is exact; under masks only the total"
+            if given.sums:
+                tells = (
+                    "sums tell how many of its records have each class and feature; under masks only the sum"
+                )
             raise InputError(
-                f"--aggregator {name} with --noise-at hospitals: hospitals add shares of Gaussian noise, and "
-                "a mechanism of your own adds its own to exact totals; take gnmax or confident-gnmax, or "
-                "noise at the coordinator (with --secure-sum it sees totals alone)"
+                f"{way} without --secure-sum: a hospital's own {tells} over all hospitals can be read; give "
+                "--secure-sum (secrecy.secure_sum = true) too"
             )
-        if self.privacy.sanitise:
+        if given.own and secrecy.at_hospitals:
             raise InputError(
-                f"--sanitise with --aggregator {name}: of a mechanism of your own no data-dependent ε is "
-                "known; the data-independent one may be published as it is"
+                f"{way} with --noise-at hospitals: hospitals add shares of Gaussian noise, and a mechanism "
+                "of your own adds its own to exact totals; take gnmax or confident-gnmax, or noise at the "
+                "coordinator (with --secure-sum it sees totals alone)"
             )
-
-    def _check_own_kind(self) -> None:
-        """Answers leave hospitals under masks only, and what they cost is the code's own claim."""
-        name = self.aggregation.kind
-        if not self.secrecy.secure_sum:
+        if self.privacy.sanitise and (given.own or not given.votes):
+            why = "nothing is voted on, so there is no data-dependent ε"
+            if given.own:
+                why = "of a mechanism of your own no data-dependent ε is known"
             raise InputError(
-                f"--kind {name} without --secure-sum: a hospital's own answer is exact; under masks only the "
-                "total over all hospitals can be read; give --secure-sum (secrecy.secure_sum = true) too"
-            )
-        if self.privacy.sanitise:
-            raise InputError(
-                f"--sanitise with --kind {name}: nothing is voted on, so there is no data-dependent ε; the "
-                "data-independent one may be published as it is"
+                f"--sanitise with {way}: {why}; the data-independent one may be published as it is"
             )
 
     def _check_models(self) -> None:

@@ -16,9 +16,6 @@ from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
 from pate_fed.privacy.protection import LEAST_PARTIES
 from pate_fed.structure import PART_NAME, DeclaredField, Setting, entries, to_plain
 
-# JSON schemas of the files that people write, for editors: each setting's help, type, range and default.
-
-
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string"}
 _BOUNDS = (

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.source import DatasetSource, GlyphSettings, build_once, cache_root, read_manifest
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_refusal
 from pate_fed.structure import nearest
 
 DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
@@ -235,54 +235,15 @@ def first_equal(dataset: Dataset) -> NDArray[np.int64]:
     return first
 
 
-# A contact sheet: what a data set looks like, as one picture.
-
-
-# All lengths in pixels of the picture; matplotlib wants text in points of 1/72 inch.
-_DPI = 100
-_TILE, _ROW = 56, 62
-_MARGIN, _HEAD, _FOOT = 48, 150, 64
-_BAR, _COUNT = 150, 70
-_GUTTER = 40
-_INK, _FAINT, _ACCENT, _EMPTY = "#1d2733", "#6b7785", "#3b6ea8", "#eef1f4"
-_TITLES = {
-    "glyph": "Glyph",
-    "fashion-mnist": "Fashion-MNIST",
-    "mnist": "MNIST",
-    "svhn": "SVHN",
-    "cifar10": "CIFAR-10",
-}
+_SHOWN = 12  # images of a class
+_BESIDE = 3, 2  # images' widths that a class's name and its number of images have
+_MOST_ROWS, _MOST_SIDE, _GAP, _HEAD = 40, 32, 2, 44  # classes below each other; pixels of the canvas
+_SCALE, _DPI = 2, 100
 _FAMILY = ["DejaVu Sans", "STIXGeneral"]  # they have every symbol of Glyph, and matplotlib brings them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Layout:
-    """Where classes stand: they run down one column of rows, then the next. Lengths in pixels."""
-
-    rows: int
-    examples: int
-    name: int  # width of a class's name
-    column: int  # and of a column
-    width: int
-    height: int
-
-    @classmethod
-    def of(cls, dataset: Dataset) -> _Layout:
-        classes = dataset.num_classes
-        columns, examples = next(
-            (columns, examples)
-            for most, columns, examples in ((16, 1, 18), (40, 2, 10), (90, 3, 8), (10**9, 5, 6))
-            if classes <= most
-        )
-        rows, name = -(-classes // columns), max(52, 26 + 12 * max(map(len, dataset.class_names)))
-        column = name + examples * _ROW + 14 + _BAR + _COUNT
-        width = 2 * _MARGIN + columns * column + (columns - 1) * _GUTTER
-        height = _HEAD + rows * _ROW + _FOOT
-        return cls(rows=rows, examples=examples, name=name, column=column, width=width, height=height)
-
-
 def contact_sheet(dataset: Dataset, path: Path) -> None:
-    """Write a PNG: a row of private images for every class, its name, and how many images carry its label.
+    """Write a PNG: for every class a row of private images with its label, its name, and how many there are.
 
     Raises:
         InputError: the file cannot be written.
@@ -291,72 +252,40 @@ def contact_sheet(dataset: Dataset, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    layout = _Layout.of(dataset)
+    labels, names = np.asarray(dataset.private_labels), dataset.class_names
+    step = -(-max(dataset.private_images.shape[1:3]) // _MOST_SIDE)
+    high, wide = (len(range(0, side, step)) + _GAP for side in dataset.private_images.shape[1:3])
+    columns = -(-len(names) // _MOST_ROWS)
+    rows, width = -(-len(names) // columns), (_BESIDE[0] + _SHOWN + _BESIDE[1]) * wide
+    canvas = np.full((_HEAD + rows * high, columns * width, 3), 255, dtype=np.uint8)
+    pool = f"public pool SHA-256 {dataset.pool_digest}"
+    heads = (f"{dataset.name}  ·  {_facts(dataset)}", dataset.details, pool)
+    texts = [(float(wide), 8.0 + 12 * line, text, "left") for line, text in enumerate(heads)]
+    for label, name in enumerate(names):
+        column, row = divmod(label, rows)
+        left, top = column * width + _BESIDE[0] * wide, _HEAD + row * high
+        for place, index in enumerate(np.flatnonzero(labels == label)[:_SHOWN]):
+            spot = canvas[top : top + high - _GAP, left + place * wide :]
+            spot[:, : wide - _GAP] = dataset.private_images[index, ::step, ::step]
+        texts.append((left - 8, top + high / 2, name, "right"))
+        texts.append((left + _SHOWN * wide + 4, top + high / 2, f"{(labels == label).sum():,}", "left"))
     with matplotlib.rc_context({"font.family": _FAMILY, "text.parse_math": False, "text.usetex": False}):
-        figure = Figure(figsize=(layout.width / _DPI, layout.height / _DPI), dpi=_DPI, facecolor="white")
+        down, across = (_SCALE * side / _DPI for side in canvas.shape[:2])
+        figure = Figure(figsize=(across, down), dpi=_DPI, facecolor="white")
         FigureCanvasAgg(figure)
         axes = figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(0, layout.width), ylim=(layout.height, 0))
+        axes.imshow(canvas, extent=(0, canvas.shape[1], canvas.shape[0], 0), interpolation="nearest")
         axes.axis("off")
-        _heading(axes, dataset, layout)
-        _rows(axes, dataset, layout)
-        try:
+        for x, y, text, side in texts:
+            axes.text(x, y, text, fontsize=9, va="center", ha=side)
+        with naming_refusal(f"--preview {path}: the picture cannot be written"):
             figure.savefig(path, format="png", dpi=_DPI, metadata={"Software": None})
-        except OSError as error:
-            raise InputError(f"--preview {path}: the picture cannot be written ({error.strerror})") from error
 
 
-def _text(axes: Any, x: float, y: float, text: str, *, size: float, colour: str = _INK, **style: Any) -> None:
-    points = size * 72 / _DPI
-    axes.text(x, y, text, fontsize=points, color=colour, **{"va": "center", **style})
-
-
-def _heading(axes: Any, dataset: Dataset, layout: _Layout) -> None:
+def _facts(dataset: Dataset) -> str:
     height, width, channels = dataset.public_images.shape[1:]
-    colours = "grey" if channels == 1 else "colour"
-    facts = (
+    return (
         f"{dataset.num_classes} classes  ·  {len(dataset.private_labels):,} private images  ·  "
         f"{len(dataset.public_labels):,} public, {dataset.num_queries:,} of them to ask about  ·  "
-        f"{height}×{width} {colours}"
+        f"{height}×{width} {'grey' if channels == 1 else 'colour'}"
     )
-    _text(axes, _MARGIN, 48, _TITLES.get(dataset.name, dataset.name), size=34, weight="bold")
-    _text(axes, _MARGIN, 86, facts, size=16)
-    _text(axes, _MARGIN, 112, dataset.details, size=14, colour=_FAINT)
-    end = layout.width - _MARGIN
-    _text(axes, end, 48, "private images, by the label they carry", size=14, colour=_FAINT, ha="right")
-    pool = f"public pool SHA-256 {dataset.pool_digest}"
-    _text(axes, _MARGIN, layout.height - 30, pool, size=12, colour=_FAINT)
-
-
-def _rows(axes: Any, dataset: Dataset, layout: _Layout) -> None:
-    from matplotlib.patches import Rectangle
-
-    labels = np.asarray(dataset.private_labels)
-    counts = np.bincount(labels, minlength=dataset.num_classes)
-    canvas = np.full((layout.height, layout.width, 3), 255, dtype=np.uint8)
-    for label, name in enumerate(dataset.class_names):
-        column, row = divmod(label, layout.rows)
-        left, top = _MARGIN + column * (layout.column + _GUTTER), _HEAD + row * _ROW
-        chosen = np.flatnonzero(labels == label)[: layout.examples]
-        _paste(canvas, np.asarray(dataset.private_images[chosen]), left + layout.name, top, layout.examples)
-        centre = top + _TILE / 2
-        _text(axes, left, centre, name, size=20)
-        bar = left + layout.name + layout.examples * _ROW + 14
-        length = _BAR * counts[label] / max(1, counts.max())
-        axes.add_patch(Rectangle((bar, centre - 5), _BAR, 10, color=_EMPTY, lw=0))
-        axes.add_patch(Rectangle((bar, centre - 5), length, 10, color=_ACCENT, lw=0))
-        end = bar + _BAR + _COUNT - 4
-        _text(axes, end, centre, f"{counts[label]:,}", size=13, colour=_FAINT, ha="right")
-    axes.imshow(canvas, extent=(0, layout.width, layout.height, 0), interpolation="nearest", zorder=-1)
-
-
-def _paste(canvas: NDArray[np.uint8], images: NDArray[np.uint8], left: int, top: int, places: int) -> None:
-    for place in range(places):
-        x = left + place * _ROW
-        spot = canvas[top : top + _TILE, x : x + _TILE]
-        spot[:] = (0xEE, 0xF1, 0xF4)
-        if place < len(images):
-            image = images[place]
-            rows = np.arange(_TILE) * image.shape[0] // _TILE
-            columns = np.arange(_TILE) * image.shape[1] // _TILE
-            spot[:] = image[rows][:, columns]  # one channel spreads over three

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data.pictures import read_labelled_images, read_picture
 from pate_fed.data.source import DatasetSource
-from pate_fed.errors import InputError, naming_mismatch
+from pate_fed.errors import InputError, naming_mismatch, naming_refusal
 
 # CINIC-10 (Darlow, Crowley, Antoniou and Storkey 2018): folders train, valid and test of one folder a
 # class.
@@ -242,11 +242,9 @@ def _missing(name: str, known: KnownFormat, root: Path, *, given: bool) -> str:
 def _digest(paths: tuple[Path, ...]) -> str:
     total = sha256()
     for path in paths:
-        try:
+        with naming_refusal(f"{path}: cannot be read"):
             with path.open("rb") as handle:
                 total.update(f"{path.name} {file_digest(handle, 'sha256').hexdigest()}\n".encode())
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     return total.hexdigest()[:32]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from pate_fed.data.csv_file import CsvFile, letters_of
 from pate_fed.data.schema import MISSING, Schema, is_missing_word, number_in
 from pate_fed.disk import write_private
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_refusal
 from pate_fed.format import counted
 from pate_fed.structure import nearest
 
@@ -263,9 +263,6 @@ def _words(count: Counter[str], places: Mapping[str, str] | None = None) -> set[
     return words
 
 
-# One CSV file dealt out to parties and a public pool, to try a study before there are hospitals.
-
-
 _PUBLIC = 1 / 3
 
 
@@ -304,12 +301,8 @@ def deal_csv(path: Path, folder: Path, *, parties: int, schema: Schema, decimal:
     public = max(1, min(round(_PUBLIC * len(units)), len(units) - parties))
     width = len(str(parties))
     private = [folder / f"party-{number:0{width}}.csv" for number in range(1, parties + 1)]
-    try:
+    with naming_refusal(f"{folder}: cannot be made", "; --deal writes its files there"):
         folder.mkdir(mode=0o700)
-    except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be made ({error.strerror}); --deal writes its files there"
-        ) from error
     pool = folder / "pool.csv"
     names = {schema.label, schema.patient, *(name for name, _ in schema.columns)}
     kept = [place for place, name in enumerate(header) if name in names]

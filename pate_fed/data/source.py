@@ -36,23 +36,13 @@ class DatasetSource:
     details: str = ""
 
 
-# What the Glyph data set is made of, as one frozen value that checks itself.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlyphSettings:
     """Settings of the embedded Glyph data set; equal settings give equal images.
 
-    Attributes:
-        classes: number of symbols, 2 to 150; the first so many of a fixed list.
-        private: images whose labels the hospitals hold.
-        public: images whose labels nobody needs; nine tenths of them, at most 9,000, may be asked about.
-        seed: of all that is random in the images and labels.
-        imbalance: how many times as many images the most frequent class has as the rarest; those in between
-            fall evenly.
-        wrong_labels: share of private labels that are another class's; public labels are always true.
-        distortion: strength of rotation, shear, stretching, shifts and stroke width; 0 none, 1 as tuned.
-        noise: strength of blur, pixel noise, fading and clutter; 0 none, 1 as tuned.
+    `classes` are the first so many of a fixed list; of the `public` images nine tenths, at most 9,000, may be
+    asked about, and their labels are always true. Classes between the most frequent and the rarest fall
+    evenly. `distortion` and `noise` are 0 for none and 1 as tuned.
 
     Raises:
         InputError: a value is out of its range; the error names key, value and range.

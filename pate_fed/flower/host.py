@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from pate_fed.protocol.messages import EndRequest
 
 
-# Which node is which hospital: admitted keys are registered, revoked ones shut out at once.
-
-
 _WATCH_S = 2.0
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_refusal
 from pate_fed.flower import prepare_environment
 from pate_fed.runtime.object_store import ObjectStore, StoredFolder
 from pate_fed.runtime.run_dir import disk_on_node, simulated_disks
@@ -157,10 +157,8 @@ def _check_shared(folder: Path, probe: str, node: str) -> None:
         InputError: it is not.
     """
     what = f"--shared-dir {folder.parent}: on node {node[:8]} of the cluster"
-    try:
+    with naming_refusal(f"{what} it is another folder, or cannot be written"):
         handle = os.open(folder / PROBE_FILE, os.O_RDWR)
-    except OSError as error:
-        raise InputError(f"{what} it is another folder, or cannot be written ({error.strerror})") from error
     try:
         if os.read(handle, 1000).decode() != probe:
             raise InputError(f"{what} it is another folder")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pate_fed.disk import write_private
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import PateFedError, naming_refusal
 from pate_fed.flower import prepare_environment
 from pate_fed.runtime.addresses import free_port
 
@@ -145,10 +145,8 @@ def private_folder(path: Path) -> Path:
     Raises:
         InputError: it cannot be made.
     """
-    try:
+    with naming_refusal(f"{path}: the folder cannot be made"):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: the folder cannot be made ({error.strerror})") from error
     return path
 
 

@@ -51,7 +51,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import PateFedError, naming_refusal
 from pate_fed.flower.processes import CONTROL_HEADER, PROTECTED, Child, control_word
 from pate_fed.flower.records import MOST_BYTES, build_bundle, inflate_message
 from pate_fed.flower.supernode import beating
@@ -202,10 +202,8 @@ class SuperLink(Child):
     def _root(self) -> bytes | None:
         if self._tls is None:
             return None
-        try:
+        with naming_refusal(f"{self._tls.ca}: cannot be read"):
             return self._tls.ca.read_bytes()
-        except OSError as error:
-            raise InputError(f"{self._tls.ca}: cannot be read ({error.strerror})") from error
 
     def _healthy(self) -> bool:
         context = None if self._tls is None else ssl.create_default_context(cafile=str(self._tls.ca))

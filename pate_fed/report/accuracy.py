@@ -15,10 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.format import FEW_TRIALS, accuracy_text, counted, share_text, wilson_interval
-
-# How a student's probabilities fit the truth of the public inputs that tested it; it costs no privacy.
-
+from pate_fed.format import FEW_TRIALS, accuracy_text, counted, interval_text, share_text, wilson_interval
 
 _BINS = 10
 
@@ -300,11 +297,6 @@ class Accuracy:
         return accuracy_text(self.student, self.student_n, majority=self.majority)
 
     @property
-    def labels_text(self) -> str:
-        """The labels' accuracy in words, as `student_text`."""
-        return accuracy_text(self.labels, self.labels_n, majority=self.labels_majority)
-
-    @property
     def votes_text(self) -> str:
         """Teachers' and ensemble's in words; several teachers of the same inputs have no interval."""
         ensemble = accuracy_text(self.ensemble, self.votes_n, majority=self.votes_majority)
@@ -313,13 +305,12 @@ class Accuracy:
     @property
     def balanced_text(self) -> str:
         """The balanced accuracy in words, with its interval; "-" where it is not known."""
-        interval = self.balanced_interval
-        if interval is None:
+        if self.balanced_interval is None:
             return "-"
         # A mean of recalls is as fine as the class that was tested least.
         fewest = min(each.count for each in self.recall)
-        low, high = (share_text(end, fewest) for end in interval)
-        return f"{share_text(self.balanced_accuracy, fewest)} ({low.removesuffix(' %')} to {high})"
+        ends = interval_text(self.balanced_interval, fewest)
+        return f"{share_text(self.balanced_accuracy, fewest)} ({ends})"
 
     @property
     def weakest(self) -> Recall | None:

@@ -14,7 +14,15 @@ from typing import Any
 
 from pate_fed.disk import read_toml
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.format import FEW_TRIALS, delta_text, duration_text, epsilon_text, share_text, wilson_interval
+from pate_fed.format import (
+    delta_text,
+    duration_text,
+    epsilon_text,
+    interval_text,
+    right_text,
+    share_text,
+    wilson_interval,
+)
 from pate_fed.report.figures import compare_curves
 from pate_fed.report.html import in_columns, render_page
 from pate_fed.report.log import read_result
@@ -159,9 +167,9 @@ class Comparison:
             run.epsilon,
             delta_text(result.study.terms.delta),
             f"{result.queries_answered:,}",
-            _share(found.labels, found.labels_n),
-            _share(found.student, found.student_n),
-            _ends(found.student_interval, found.student_n),
+            right_text(found.labels, found.labels_n),
+            right_text(found.student, found.student_n),
+            interval_text(found.student_interval, found.student_n),
             f"{found.student_n:,}" if found.student_n else "-",
             found.balanced_text,
             duration_text(outcome.seconds.total),
@@ -283,26 +291,9 @@ class Comparison:
         }
 
 
-def _share(share: float | None, count: int | None) -> str:
-    """A share in percent, counted where it is of few."""
-    if share is None or not count or count >= FEW_TRIALS:
-        return share_text(share, count)
-    return f"{round(share * count)} of {count}"
-
-
-def _ends(interval: tuple[float, float] | None, count: int | None) -> str:
-    if interval is None:
-        return _UNKNOWN
-    low, high = (share_text(end, count) for end in interval)
-    return f"{low.removesuffix(' %')} to {high}"
-
-
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more
-
-
-# Runs side by side as a page in the report's look: accuracy against ε, curves, figures, what differs.
 
 
 _MOST_NAMES = 8  # with more points, names stand in the table alone
@@ -439,11 +430,10 @@ def _draw(chart: Chart, point: _Point, *, shift: float, number: str) -> None:
 
 
 def _row(point: _Point) -> tuple[str, ...]:
-    ends = f"{share_text(point.low).removesuffix(' %')} to {share_text(point.high)}"
     return (
         point.name,
         epsilon_text(point.epsilon),
         f"{100 * point.accuracy:.1f} %",
-        ends,
+        interval_text((point.low, point.high)),
         f"{point.repeats}",
     )

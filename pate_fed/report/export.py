@@ -58,20 +58,6 @@ def epoch_rows(result: RunResult) -> list[tuple[int, str, float]]:
     return found
 
 
-def spending_rows(result: RunResult) -> list[tuple[int, int, float]]:
-    """Queries asked, labels released and data-independent ε so far, along the run."""
-    spent = result.spending
-    if spent is not None:
-        return list(zip(spent.asked, spent.answered, spent.epsilon, strict=True))
-    found: list[tuple[int, int, float]] = []
-    asked = answered = 0
-    for release in result.releases:
-        asked, answered = asked + release.asked, answered + release.answered
-        if release.epsilon is not None:
-            found.append((asked, answered, release.epsilon))
-    return found
-
-
 def write_csv_files(run: Run, folder: Path, *, analyst: bool = False) -> list[str]:
     """Write figures.csv, labels.csv, epochs.csv and spending.csv; the names of those the run has.
 
@@ -83,7 +69,7 @@ def write_csv_files(run: Run, folder: Path, *, analyst: bool = False) -> list[st
         ("figures.csv", ("figure", "value"), figure_rows(result, analyst=analyst)),
         ("labels.csv", ("index", "answered", "label"), _label_rows(run)),
         ("epochs.csv", ("epoch", "name", "value"), epoch_rows(result)),
-        ("spending.csv", ("asked", "answered", "epsilon"), spending_rows(result)),
+        ("spending.csv", ("asked", "answered", "epsilon"), result.spent_so_far),
     ]
     written = []
     for name, header, rows in tables:
@@ -108,9 +94,6 @@ def _csv(rows: Iterable[Row]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
-
-
-# A run for MLflow, through its own library where that is installed, in a SQLite store as it recommends.
 
 
 STORE = "mlflow.db"
@@ -149,9 +132,10 @@ def _write(client: Any, result: RunResult, folder: Path, *, name: str, analyst: 
     experiment = client.create_experiment(study, artifact_location=artifacts) if found is None else None
     run = client.create_run(experiment or found.experiment_id, run_name=name)
     now = int(1000 * time.time())
-    metrics = [Metric(key, value, now, step) for key, value, step in _metrics(result, analyst=analyst)]
+    named = [(name, value, 0) for name, value in _numbers(result, analyst=analyst)] + _series(result)
+    metrics = [Metric(_key(name), value, now, step) for name, value, step in named if math.isfinite(value)]
     params = [Param(_key(key), value) for key, value in describe_terms(result)][:_MOST_PARAMETERS]
-    tags = [RunTag(key, value) for key, value in _tags(result).items()]
+    tags = [RunTag(*each) for each in (*_privacy(result), ("status", result.outcome.status))]
     for start in range(0, len(metrics), _AT_ONCE):
         client.log_batch(run.info.run_id, metrics=metrics[start : start + _AT_ONCE])
     client.log_batch(run.info.run_id, params=params, tags=tags)
@@ -159,35 +143,9 @@ def _write(client: Any, result: RunResult, folder: Path, *, name: str, analyst: 
     return str(run.info.run_id)
 
 
-def _metrics(result: RunResult, *, analyst: bool) -> list[tuple[str, float, int]]:
-    """Names, numbers and steps: figures, the student's epochs, ε over the queries."""
-    found = [
-        (name, float(value), 0)
-        for name, value in figure_rows(result, analyst=analyst)
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    ]
-    found += [(f"student/{name}", value, epoch) for epoch, name, value in epoch_rows(result)]
-    found += [("privacy/epsilon_over_queries", value, asked) for asked, _, value in spending_rows(result)]
-    return [(_key(name), value, step) for name, value, step in found if math.isfinite(value)]
-
-
-def _tags(result: RunResult) -> dict[str, str]:
-    study, epsilon = result.study, result.outcome.privacy.student
-    claimed = f", {study.assumptions.short}" if study.assumptions else ""
-    return {
-        "epsilon": f"{epsilon_text(epsilon)} at δ = {delta_text(study.terms.delta)}{claimed}",
-        "protects": study.protects,
-        "noise": "private" if study.noise_private else "not private: seeded noise",
-        "status": result.outcome.status,
-    }
-
-
 def _key(name: str) -> str:
     """The name with nothing that MLflow refuses in one."""
     return re.sub(r"[^\w./ -]", "_", name)
-
-
-# A run for TensorBoard, through its own library where that is installed.
 
 
 def write_tensorboard(result: RunResult, folder: Path, *, analyst: bool = False) -> None:
@@ -209,11 +167,10 @@ def write_tensorboard(result: RunResult, folder: Path, *, analyst: bool = False)
         writer.add_text("terms", "  \n".join(lines))
 
 
-def _series(result: RunResult) -> Iterator[tuple[str, float, int]]:
-    for epoch, name, value in epoch_rows(result):
-        yield f"student/{name}", value, epoch
-    for asked, _, epsilon in spending_rows(result):
-        yield "privacy/epsilon_over_queries", epsilon, asked
+def _series(result: RunResult) -> list[tuple[str, float, int]]:
+    """Names, numbers and steps: the student's epochs, ε over the queries."""
+    found = [(f"student/{name}", value, epoch) for epoch, name, value in epoch_rows(result)]
+    return found + [("privacy/epsilon_over_queries", value, asked) for asked, _, value in result.spent_so_far]
 
 
 def _numbers(result: RunResult, *, analyst: bool) -> Iterator[tuple[str, float]]:

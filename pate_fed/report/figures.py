@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pate_fed.format import FEW_TRIALS, accuracy_text, share_text, wilson_interval
+from pate_fed.format import FEW_TRIALS, accuracy_text, interval_text, share_text, wilson_interval
 from pate_fed.report.accuracy import Accuracy, Recall
 from pate_fed.report.plots import WIDTH, Canvas, Chart, Figure, Scale, compact, nice_ticks
 from pate_fed.report.result import RunResult
@@ -17,9 +17,7 @@ Series = dict[str, list[tuple[int, float]]]
 
 def test_accuracy_curve(result: RunResult) -> Figure | None:
     """The student's accuracy on public images that were never asked about, over epochs."""
-    points = [
-        (epoch.epoch, epoch.test_accuracy) for epoch in result.epochs if epoch.test_accuracy is not None
-    ]
+    points = result.test_curve
     return _curves(
         "The student's test accuracy",
         {"test accuracy": points},
@@ -35,10 +33,7 @@ def compare_curves(runs: Sequence[tuple[str, RunResult]]) -> Figure | None:
     """Several students' accuracy on their test part over epochs, by the runs' names; six at most."""
     series: Series = {}
     for name, result in runs:
-        points = [
-            (each.epoch, each.test_accuracy) for each in result.epochs if each.test_accuracy is not None
-        ]
-        if points and len(series) < len(_SERIES):
+        if (points := result.test_curve) and len(series) < len(_SERIES):
             series[name] = points
     more = " Shown are the first six runs that have a curve." if len(runs) > len(_SERIES) else ""
     return _curves(
@@ -192,9 +187,6 @@ def _decimal(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:.4f}"
 
 
-# The report's figures of how good a run is: accuracies, the student's recall by class, its calibration.
-
-
 _MOST_BARS = 20  # classes; of more those of least recall are drawn
 _MANY = 10_000  # inputs of a class: more do not fit beside its bar
 _LONGEST = 16  # letters of a class's name
@@ -229,10 +221,7 @@ class _Bar:
     @property
     def ends(self) -> str:
         """The interval as it stands below the share; empty where there is none."""
-        if self.interval is None:
-            return ""
-        low, high = (share_text(end, self.count) for end in self.interval)
-        return f"{low.removesuffix(' %')} to {high}"
+        return "" if self.interval is None else interval_text(self.interval, self.count)
 
     @property
     def row(self) -> tuple[str, ...]:

@@ -23,9 +23,6 @@ from pate_fed.report import figures, plots, text
 from pate_fed.report.plots import Figure
 from pate_fed.report.result import RunResult
 
-# Pages of one file in the report's look: its style sheet, its cards for figures, its messages.
-
-
 _TEXT = 60  # letters of a caption in one line of a card
 _LINE = 20.0  # a line's height, in units of the pictures
 _CARD = 90.0  # title, legend and margins
@@ -74,9 +71,6 @@ def _environment() -> Any:
         lstrip_blocks=True,
         loader=FunctionLoader(asset),
     )
-
-
-# Images as a PNG contact sheet, with the standard library and NumPy alone.
 
 
 def contact_sheet(images: NDArray[np.uint8], *, columns: int = 8, gap: int = 2) -> NDArray[np.uint8]:

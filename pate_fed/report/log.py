@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, naming_refusal
 from pate_fed.report.result import (
     Epoch,
     Evaluation,
@@ -156,10 +156,8 @@ class RunLog(AbstractContextManager["RunLog"]):
     def __init__(self, path: Path, *, now: Callable[[], datetime] = _now) -> None:
         self._now = now
         self._lock = threading.Lock()
-        try:
+        with naming_refusal(f"{path}: cannot be written"):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
         self._end_torn_line()
 
     def write(self, event: Event) -> None:

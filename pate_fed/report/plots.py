@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import accumulate
 
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
@@ -183,7 +182,7 @@ def epsilon_curve(result: RunResult) -> Figure | None:
 
     None where all was spent at once: a line to the only point would tell of a growth that never was.
     """
-    points = [(0, 0, 0.0), *_spending(result)]
+    points = [(0, 0, 0.0), *result.spent_so_far]
     if len(points) <= 2:
         return None
     fixed, top = result.outcome.privacy.student, points[-1][2]
@@ -220,17 +219,6 @@ def epsilon_curve(result: RunResult) -> Figure | None:
             (f"{queries:,}", f"{labels:,}", epsilon_text(epsilon)) for queries, labels, epsilon in points[1:]
         ),
     )
-
-
-def _spending(result: RunResult) -> list[tuple[int, int, float]]:
-    """Queries, labels and ε: along the batches where the log has it, else after each."""
-    spent = result.spending
-    if spent is not None:
-        return list(zip(spent.asked, spent.answered, spent.epsilon, strict=True))
-    asked = accumulate(release.asked for release in result.releases)
-    answered = accumulate(release.answered for release in result.releases)
-    rows = zip(result.releases, asked, answered, strict=True)
-    return [(queries, labels, row.epsilon) for row, queries, labels in rows if row.epsilon is not None]
 
 
 def top_vote_histogram(result: RunResult) -> Figure | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
@@ -151,6 +152,12 @@ class LabelStudyRecord(_Record):
     def class_name(self, number: int) -> str:
         """The class's number."""
         return str(number)
+
+
+def reservations(study: StudyRecord | LabelStudyRecord) -> tuple[str, ...]:
+    """What belongs beside every ε: whose word it rests on, and that seeded noise protects nobody."""
+    claimed = (study.assumptions.short,) if study.assumptions else ()
+    return claimed if study.noise_private else (*claimed, "not private: seeded noise")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +349,21 @@ class RunResult:
     def queries_answered(self) -> int:
         """Queries that got a label."""
         return sum(release.answered for release in self.releases)
+
+    @property
+    def test_curve(self) -> list[tuple[int, float]]:
+        """Epoch and accuracy on the test part, of those epochs that were tested."""
+        return [(each.epoch, each.test_accuracy) for each in self.epochs if each.test_accuracy is not None]
+
+    @property
+    def spent_so_far(self) -> list[tuple[int, int, float]]:
+        """Queries asked, labels and data-independent ε: by batches if the log has them, else by release."""
+        if (spent := self.spending) is not None:
+            return list(zip(spent.asked, spent.answered, spent.epsilon, strict=True))
+        asked = accumulate(release.asked for release in self.releases)
+        answered = accumulate(release.answered for release in self.releases)
+        rows = zip(self.releases, asked, answered, strict=True)
+        return [(queries, labels, row.epsilon) for row, queries, labels in rows if row.epsilon is not None]
 
 
 def count_confusion(

@@ -47,18 +47,6 @@ class Labels:
     def __repr__(self) -> str:
         return f"Labels({len(self)} of {len(self.index)} answered)"
 
-    def to_frame(self) -> Any:
-        """A pandas data frame with these columns.
-
-        Raises:
-            InputError: pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError as error:
-            raise InputError("a data frame needs pandas: pip install pandas") from error
-        return pandas.DataFrame({"index": self.index, "answered": self.answered, "label": self.label})
-
 
 @dataclass(frozen=True, slots=True)
 class Report:

@@ -13,7 +13,15 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import Any, Protocol, TextIO
 
-from pate_fed.format import FEW_TRIALS, delta_text, duration_text, epsilon_text, printable, share_text
+from pate_fed.format import (
+    delta_text,
+    duration_text,
+    epsilon_text,
+    interval_text,
+    printable,
+    right_text,
+    share_text,
+)
 from pate_fed.report.result import RunResult
 from pate_fed.report.text import fewer_labels
 
@@ -333,8 +341,8 @@ def _figures(result: RunResult, width: int) -> list[str]:
     for name, share, count, interval, majority in known:
         if share is None:
             continue
-        ends, guess = _ends(interval, count), _share(majority, count)
-        rows.append((name, _share(share, count), _number(count), ends, guess))
+        ends, guess = interval_text(interval, count), right_text(majority, count)
+        rows.append((name, right_text(share, count), _number(count), ends, guess))
         if name == "student" and len(found.recall) > 1:
             rows += _by_class(result)
     if len(rows) == 1:
@@ -366,35 +374,21 @@ def _by_class(result: RunResult) -> list[tuple[str, str, str, str, str]]:
             "  balanced",
             share_text(found.balanced_accuracy, fewest),
             "",
-            _ends(found.balanced_interval, fewest),
+            interval_text(found.balanced_interval, fewest),
             "",
         ),
         (
             f"  {least if len(least) < _FIRST - 2 else f'least: {name}'}"[: _FIRST - 1],
-            _share(weakest.share, weakest.count),
+            right_text(weakest.share, weakest.count),
             _number(weakest.count),
-            _ends(weakest.interval, weakest.count),
+            interval_text(weakest.interval, weakest.count),
             "",
         ),
     ]
 
 
-def _share(share: float | None, count: int | None) -> str:
-    """A share in percent, counted where it is of few."""
-    if share is None or not count or count >= FEW_TRIALS:
-        return share_text(share, count)
-    return f"{round(share * count)} of {count}"
-
-
 def _number(count: int | None) -> str:
     return "-" if count is None else f"{count:,}"
-
-
-def _ends(interval: tuple[float, float] | None, count: int | None) -> str:
-    if interval is None:
-        return "-"
-    low, high = (share_text(end, count) for end in interval)
-    return f"{low.removesuffix(' %')} to {high}"
 
 
 def _privacy(result: RunResult, width: int) -> list[str]:

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, replace
 
 from pate_fed.config.sections import EPSILON_ALARM
-from pate_fed.format import FEW_TRIALS, counted, delta_text, epsilon_text, share_text
+from pate_fed.format import counted, delta_text, epsilon_text, interval_text, right_text, share_text
 from pate_fed.kinds.words import Against
 from pate_fed.privacy.protection import to_a_patient
 from pate_fed.report.accuracy import Accuracy
-from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
+from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord, reservations
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,10 @@ class Banner:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """One adversary: what it sees, what is kept from it, and the bound; `kind` is finite, none or broken."""
+    """What one adversary sees, what is kept from it, and the bound; `kind` is finite, none or broken."""
 
-    against: str
-    sees: str
-    hidden: str
+    against: Against
     bound: str
-    by: str
     kind: str
 
 
@@ -166,20 +163,18 @@ def guarantees(result: RunResult) -> list[Guarantee]:
         why = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
     note = f"; {privacy.coordinator_note}" if privacy.coordinator_note else ""
     return [
-        _row(replace(public, by=why), _bound(study, privacy.student)),
-        _row(
+        Guarantee(replace(public, by=why), *_bound(study, privacy.student)),
+        Guarantee(
             replace(coordinator, by=coordinator.by + note),
-            _bound(study, privacy.coordinator, none="Unbounded: no promise"),
+            *_bound(study, privacy.coordinator, none="Unbounded: no promise"),
         ),
         *(
-            _row(each, _bound(study, privacy.student) if each.bounded else ("No bound is stated", "none"))
+            Guarantee(
+                each, *(_bound(study, privacy.student) if each.bounded else ("No bound is stated", "none"))
+            )
             for each in others
         ),
     ]
-
-
-def _row(against: Against, bound: tuple[str, str]) -> Guarantee:
-    return Guarantee(against.who, against.sees, against.hidden, bound[0], against.by, bound[1])
 
 
 def _bound(
@@ -221,12 +216,13 @@ class Station:
 def flow_of(result: RunResult) -> list[Station]:
     """The picture of who sees what: from the records to whoever gets the student."""
     home, (public, middle, *_) = result.study.words.home, guarantees(result)
+    labels = counted(result.queries_answered, "label") if result.queries_answered else "labels"
     return [
         Station(icon="house", name=home.name, holds=home.holds, sends=home.sends),
         Station(
             icon="server",
-            name=middle.against,
-            holds=f"sees {_lower(middle.sees)}",
+            name=middle.against.who,
+            holds=f"sees {_lower(middle.against.sees)}",
             sends=home.released,
             bound=middle.bound,
             kind=middle.kind,
@@ -234,17 +230,11 @@ def flow_of(result: RunResult) -> list[Station]:
         Station(
             icon="people",
             name="Anyone",
-            holds=f"gets {counted_labels(result)} and the student",
+            holds=f"gets {labels} and the student",
             bound=public.bound,
             kind=public.kind,
         ),
     ]
-
-
-def counted_labels(result: RunResult) -> str:
-    """How many labels were released, in words."""
-    answered = result.queries_answered
-    return f"{answered:,} label{'' if answered == 1 else 's'}" if answered else "labels"
 
 
 def _lower(text: str) -> str:
@@ -270,10 +260,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
     details: tuple[str, ...] = (f"δ = {delta}", privacy.unit, privacy.adjacency)
     if outcome.privacy.spent is not None and epsilon:
         details += (f"spent {epsilon_text(outcome.privacy.spent)}",)
-    if study.assumptions:
-        details += (study.assumptions.short,)
-    if not study.noise_private:
-        details += ("not private: seeded noise",)
+    details += reservations(study)
     bad = not study.noise_private or epsilon is None or epsilon > EPSILON_ALARM or bool(study.assumptions)
     none = "unbounded" if outcome.status == "success" else "unknown"
     share = f"of {asked:,} queries asked" + (f" ({answered / asked:.0%})" if asked else "")
@@ -286,7 +273,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
         ),
         KeyFigure(
             "student's accuracy",
-            _student_share(outcome.accuracy),
+            right_text(outcome.accuracy.student, outcome.accuracy.student_n),
             _tested(study, outcome.accuracy),
         ),
         KeyFigure("labels released", f"{answered:,}", (share, *_right(outcome.accuracy))),
@@ -304,15 +291,7 @@ def _right(accuracy: Accuracy) -> tuple[str, ...]:
     interval, count = accuracy.labels_interval, accuracy.labels_n
     if interval is None or not count:
         return ()
-    low, high = (share_text(end, count) for end in interval)
-    return f"{share_text(accuracy.labels, count)} right", f"95 % interval {low.removesuffix(' %')} to {high}"
-
-
-def _student_share(accuracy: Accuracy) -> str:
-    count = accuracy.student_n
-    if accuracy.student is None or not count or count >= FEW_TRIALS:
-        return share_text(accuracy.student, count)
-    return f"{round(accuracy.student * count)} of {count}"
+    return f"{share_text(accuracy.labels, count)} right", f"95 % interval {interval_text(interval, count)}"
 
 
 def _tested(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[str, ...]:
@@ -320,8 +299,7 @@ def _tested(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[
     interval, count = accuracy.student_interval, accuracy.student_n
     if interval is None or not count:
         return (f"no public {study.inputs} with true labels tested it",)
-    low, high = (share_text(end, count) for end in interval)
-    found = [f"on {count:,} public {study.inputs}", f"95 % interval {low.removesuffix(' %')} to {high}"]
+    found = [f"on {count:,} public {study.inputs}", f"95 % interval {interval_text(interval, count)}"]
     if accuracy.majority is not None:
         found.append(f"majority {share_text(accuracy.majority, count)}")
     return (*found, f"balanced {accuracy.balanced_text}")

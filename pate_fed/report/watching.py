@@ -24,6 +24,7 @@ from pate_fed.report.result import (
     ReleasedBatch,
     RunResult,
     StudyRecord,
+    reservations,
 )
 from pate_fed.report.run import Run
 from pate_fed.runtime.run_dir import LOG_NAME
@@ -221,8 +222,7 @@ def last_epsilon(now: Snapshot) -> float:
 def _privacy(now: Snapshot) -> str:
     study, spent = now.result.study, last_epsilon(now)
     delta, cap = delta_text(study.terms.delta), study.guaranteed
-    seeded = f"; {study.assumptions.short}" if study.assumptions else ""
-    seeded += "" if study.noise_private else "; not private: seeded noise"
+    seeded = "".join(f"; {each}" for each in reservations(study))
     if cap is None:
         return f"ε {epsilon_text(spent)} spent at δ = {delta}, without a bound beforehand{seeded}"
     full = min(1.0, spent / cap) if cap > 0 else 1.0
@@ -279,8 +279,7 @@ def _count(label: NDArray[np.int64], classes: int) -> list[int]:
 
 def _student(now: Snapshot) -> Iterator[tuple[str, str]]:
     result = now.result
-    points = [each.test_accuracy for each in result.epochs if each.test_accuracy is not None]
-    if points:
+    if points := [accuracy for _, accuracy in result.test_curve]:
         last = share_text(points[-1], result.study.test_size)
         yield "student", f"{sparkline(points)} {last} right after {counted(len(points), 'epoch')}"
     if now.over and result.outcome.accuracy.student is not None:
@@ -333,8 +332,7 @@ def _outcome(now: Snapshot) -> str:
 def _guaranteed(study: _Study) -> str:
     cap = study.guaranteed
     told = "no ε is fixed beforehand" if cap is None else f"ε never above {epsilon_text(cap)}"
-    told += f"; {study.assumptions.short}" if study.assumptions else ""
-    return told + ("" if study.noise_private else "; not private: seeded noise")
+    return "; ".join([told, *reservations(study)])
 
 
 def _voted(event: Voted, study: _Study) -> str:

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_refusal
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.class_sums import (
     reproduce_sums_in_rounds,
     reproduce_sums_of_images,
     reproduce_sums_of_tables,
 )
-from pate_fed.reproduce.default_student import reproduce_default_student, reproduce_student_schedule
+from pate_fed.reproduce.default_student import reproduce_default_student
 from pate_fed.reproduce.driver import Log, Reproduction
+from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
 from pate_fed.reproduce.interactive import reproduce_interactive
 from pate_fed.reproduce.label_dp import reproduce_label_dp
@@ -25,8 +26,7 @@ from pate_fed.reproduce.mnist import reproduce_mnist
 from pate_fed.reproduce.mnist2017 import reproduce_mnist_2017
 from pate_fed.reproduce.questions import reproduce_questions
 from pate_fed.reproduce.tables import reproduce_tables
-from pate_fed.reproduce.threshold import reproduce_frontier, reproduce_threshold
-from pate_fed.reproduce.uncertain import reproduce_uncertain, reproduce_wide
+from pate_fed.reproduce.wide_kernels import reproduce_wide
 from pate_fed.runtime.workers import cores
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "reproduce", "usual_workers"]
@@ -37,12 +37,9 @@ _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "pate++-fashion-mnist": (reproduce_tables, "--paper --seeds --tables --totals --workers".split()),
     "pate++-mnist-votes": (reproduce_mnist, "--seeds --totals --workers".split()),
     "fashion-mnist-frontier": (reproduce_frontier, "--seeds --workers".split()),
-    "fashion-mnist-threshold": (reproduce_threshold, "--seeds --totals".split()),
-    "fashion-mnist-questions": (reproduce_uncertain, "--seeds --totals".split()),
     "fashion-mnist-wide": (reproduce_wide, "--seeds --totals".split()),
     "interactive-gnmax": (reproduce_interactive, "--seeds --totals".split()),
     "default-student": (reproduce_default_student, "--seeds --workers".split()),
-    "student-schedule": (reproduce_student_schedule, "--seeds --workers".split()),
     "scalable-glyph": (reproduce_glyph, []),
     "pate-2017-mnist": (reproduce_mnist_2017, "--paper --seeds --workers".split()),
     "pate-2017-questions": (reproduce_questions, "--seeds --totals".split()),
@@ -78,8 +75,6 @@ def reproduce(name: str, plan: Reproduction, *, on_progress: Log | None = None) 
         if option not in options:
             takers = ", ".join(each for each, (_, taken) in _MAKERS.items() if option in taken)
             raise InputError(f"{name} takes no {option}; these do: {takers}")
-    try:
+    with naming_refusal(f"--run-dir {plan.out_dir}: cannot be made"):
         plan.out_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--run-dir {plan.out_dir}: cannot be made ({error.strerror})") from error
     return make(replace(plan, name=name), on_progress or (lambda line: None))

@@ -61,13 +61,14 @@ class CensusRun:
 
 def reproduce_adult(plan: Reproduction, log: Log) -> list[str]:
     """Adult: published 83 % at (2.66, 1e-5), 85 % without privacy."""
-    dataset = _adult(_folder(plan) / "adult")
-    return _reproduce(dataset, 11_282, ("83.00", "85.00", "-", "-", "2.66", "-"), plan, log)
+    return _reproduce(_adult(plan.data_dir), 11_282, ("83.00", "85.00", "-", "-", "2.66", "-"), plan, log)
 
 
 def reproduce_diabetes(plan: Reproduction, log: Log) -> list[str]:
     """Diabetes: published 93.94 % at (1.44, 1e-5), 93.81 % without privacy."""
-    dataset = _diabetes(_folder(plan) / "diabetes130" / "dataset_diabetes.zip")
+    if plan.data_dir is None:
+        raise InputError("--data-dir: give the folder that holds diabetes130/")
+    dataset = _diabetes(plan.data_dir / "diabetes130" / "dataset_diabetes.zip")
     return _reproduce(dataset, 6_352, ("93.94", "93.81", "-", "-", "1.44", "-"), plan, log)
 
 
@@ -146,26 +147,35 @@ def _figures(
     ]
 
 
-def _folder(plan: Reproduction) -> Path:
-    if plan.data_dir is None:
-        raise InputError("--data-dir: give the folder that holds adult/ or diabetes130/")
-    return plan.data_dir
+def read_adult(folder: Path | None) -> tuple[list[list[str]], int]:
+    """The cells of UCI Adult, adult.data's rows first, and how many of these there are.
 
-
-def _adult(folder: Path) -> Dataset:
-    """13 features, the paper's without the census weight; categories as integers, float64 (n, 13)."""
+    Raises:
+        InputError: no folder, or a file is not there.
+    """
+    if folder is None:
+        raise InputError("--data-dir: give the folder that holds adult/")
     try:
-        texts = [(folder / name).read_text(encoding="utf-8") for name in ("adult.data", "adult.test")]
+        texts = [(folder / "adult" / name).read_text("utf-8") for name in ("adult.data", "adult.test")]
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
-    parts = [
+    train, test = (
         [row for row in csv.reader(io.StringIO(text), skipinitialspace=True) if len(row) == 15]
         for text in texts
-    ]
-    rows = [row for part in parts for row in part]
-    labels = np.array([row[14].startswith(">") for row in rows], dtype=np.int64)
+    )
+    return train + test, len(train)
+
+
+def is_rich(rows: list[list[str]]) -> NDArray[np.int64]:
+    """Adult's label: whether an income is above 50,000, int64 (n,)."""
+    return np.array([row[14].startswith(">") for row in rows], dtype=np.int64)
+
+
+def _adult(folder: Path | None) -> Dataset:
+    """13 features, the paper's without the census weight; categories as integers, float64 (n, 13)."""
+    rows, train = read_adult(folder)
     features = _numbers([row[:2] + row[3:14] for row in rows])
-    return _dataset("adult", features, labels, train=len(parts[0]))
+    return table_of("adult", features, is_rich(rows), train=train, num_queries=LABELS)
 
 
 def _diabetes(path: Path) -> Dataset:
@@ -183,11 +193,19 @@ def _diabetes(path: Path) -> Dataset:
     chosen = np.concatenate([shuffled[:end], shuffled[end : end + 12_702]])
     features = _numbers([[records[each][name] for name in _FEATURES] for each in chosen])
     labels = np.array([records[each]["readmitted"] != "<30" for each in chosen], dtype=np.int64)
-    return _dataset("diabetes", features, labels, train=int(end))
+    return table_of("diabetes", features, labels, train=int(end), num_queries=LABELS)
 
 
-def _dataset(name: str, rows: NDArray[np.float64], labels: NDArray[np.int64], *, train: int) -> Dataset:
-    """A table whose first `train` rows teach; the others are public."""
+def table_of(
+    name: str,
+    rows: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    *,
+    train: int,
+    num_queries: int,
+    details: str = "",
+) -> Dataset:
+    """Two classes of rows, float64 (n, features): the first `train` teach, the others are public."""
     return Dataset(
         name=name,
         num_classes=2,
@@ -196,8 +214,9 @@ def _dataset(name: str, rows: NDArray[np.float64], labels: NDArray[np.int64], *,
         private_labels=labels[:train],
         public_images=rows[train:],
         public_labels=labels[train:],
-        num_queries=LABELS,
+        num_queries=num_queries,
         pool_digest=pool_digest(rows[train:]),
+        details=details,
     )
 
 

@@ -14,21 +14,17 @@ are the pool and the test; what is fixed about them was chosen as the map was.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import time
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, pool_digest
-from pate_fed.errors import InputError
+from pate_fed.data import Dataset
 from pate_fed.format import delta_text
 from pate_fed.kinds.rounds import LENGTH, UNIT
 from pate_fed.learning.features.build import build_feature_map
@@ -52,6 +48,7 @@ from pate_fed.privacy.mechanisms.class_sums import (
     least_sigma,
 )
 from pate_fed.privacy.protection import RECORD
+from pate_fed.reproduce.census import is_rich, read_adult, table_of
 from pate_fed.reproduce.columns import ACCURACY, Column, cells_of, text_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.votes import inputs_of
@@ -386,24 +383,12 @@ def _breast_cancer() -> Dataset:
     from sklearn.datasets import load_breast_cancer
 
     rows, labels = load_breast_cancer(return_X_y=True)
-    return _dataset("breast cancer", rows, labels.astype(np.int64), len(labels), "")
+    return table_of("breast cancer", rows, labels.astype(np.int64), train=len(labels), num_queries=0)
 
 
 def _adult(plan: Reproduction) -> Dataset:
     """Numbers as they are, a category as one number for each of its values, all 0 where it is missing."""
-    if plan.data_dir is None:
-        raise InputError("--data-dir: give the folder that holds adult/")
-    folder = Path(plan.data_dir) / "adult"
-    try:
-        texts = [(folder / name).read_text(encoding="utf-8") for name in ("adult.data", "adult.test")]
-    except OSError as error:
-        raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
-    parts = [
-        [row for row in csv.reader(io.StringIO(text), skipinitialspace=True) if len(row) == 15]
-        for text in texts
-    ]
-    rows = [row for part in parts for row in part]
-    labels = np.array([row[14].startswith(">") for row in rows], dtype=np.int64)
+    rows, train = read_adult(plan.data_dir)
     columns = []
     for place, name in enumerate(_NAMES):
         cells = np.array([row[place] for row in rows])
@@ -413,19 +398,5 @@ def _adult(plan: Reproduction) -> Dataset:
             values = sorted(set(cells.tolist()) - {"?"})
             columns.append((cells[:, None] == np.array(values)).astype(np.float64))
     widths = " ".join(str(column.shape[1]) for column in columns)
-    return _dataset("adult", np.concatenate(columns, axis=1), labels, len(parts[0]), widths)
-
-
-def _dataset(name: str, rows: Floats, labels: Ints, train: int, details: str) -> Dataset:
-    return Dataset(
-        name=name,
-        num_classes=2,
-        class_names=(),
-        private_images=rows[:train],
-        private_labels=labels[:train],
-        public_images=rows[train:],
-        public_labels=labels[train:],
-        num_queries=len(labels) - train,
-        pool_digest=pool_digest(rows[train:]),
-        details=details,
-    )
+    features, tested = np.concatenate(columns, axis=1), len(rows) - train
+    return table_of("adult", features, is_rich(rows), train=train, num_queries=tested, details=widths)

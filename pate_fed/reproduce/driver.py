@@ -23,12 +23,6 @@ from pate_fed.format import VERSION
 from pate_fed.reproduce.columns import append_row, bind_rows, read_rows, task_of
 from pate_fed.runtime.workers import as_ready
 
-# A reproduction's figures as one JSON file, to be kept: how many seeds, mean and spread, and what made
-# them.
-#
-# `docs/results/` holds such files as they were written; the page of results is made of them.
-
-
 _SEED = "seed"
 _DIGITS = 6
 

@@ -137,8 +137,7 @@ def noise_for(kind: str, *, queries: int, epsilon: float) -> float:
     """The least σ of GNMax or scale of LNMax, to a tenth of a vote, at which queries cost at most ε."""
     return least_noise(
         lambda noise: _mechanism(kind, {"num_teachers": 1, "num_classes": CLASSES}, noise),
-        asked=queries,
-        answered=queries,
+        queries=queries,
         epsilon=epsilon,
         delta=DELTA,
         above=0.1,

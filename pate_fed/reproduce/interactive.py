@@ -35,7 +35,7 @@ from pate_fed.privacy import (
 )
 from pate_fed.reproduce.columns import EPSILON, Column, cells_of, mean_and_sd, student_table, task_of
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import StudentRow, draw_panels, plot_curves, train_and_test
+from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, ensemble_totals, inputs_of
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class _Released:
 
 
 def reproduce_interactive(plan: Reproduction, log: Log) -> list[str]:
-    """Train the students and write interactive-gnmax.txt and .png."""
+    """Train the students and write interactive-gnmax.txt."""
     data: Data = {}
     for name in BUDGETS:
         dataset = plan.load(name)
@@ -129,7 +129,7 @@ def reproduce_interactive(plan: Reproduction, log: Log) -> list[str]:
         ),
         lines=_lines,
     )
-    return run_tables(plan, [table], text=plan.out_dir / f"{NAME}.txt", log=log, show=partial(_show, plan))
+    return run_tables(plan, [table], text=plan.out_dir / f"{NAME}.txt", log=log)
 
 
 def _tasks(seeds: int) -> Iterator[tuple[str, str, str, float, int]]:
@@ -230,17 +230,3 @@ def _verdict(kind: str, name: str, student: str, pairs: list[tuple[InteractiveRu
         f"{name}, {student}: {kind}, ε {saved:.0f} % lower than Confident at {pairs[0][1].budget:g}: "
         f"student {gain:+.1f} ± {error:.1f} points (mean ± standard error of {len(pairs)} pairs)"
     )
-
-
-def _show(plan: Reproduction, rows: list[InteractiveRun]) -> None:
-    titles = [(name, "data-independent ε spent, δ 1e-5", "student, %") for name in BUDGETS]
-    curves = list(product(KINDS, STUDENTS))
-    styles = {", ".join(each): {"linestyle": "-" if each[1] == STUDENTS[0] else "--"} for each in curves}
-
-    def draw(axes: list[Any]) -> None:
-        for each, name in zip(axes, BUDGETS, strict=True):
-            order = [(name, *curve, budget) for curve in curves for budget in sorted(BUDGETS[name])]
-            named = partial(plot_curves, each, cells_of(rows, order), styles=styles)
-            named(lambda cell: ", ".join(cell.task[1:3]), lambda cell: cell.mean("epsilon"))
-
-    draw_panels(plan.out_dir / f"{NAME}.png", titles, draw)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from pate_fed.kinds.label_dp.randres import RandRes
 from pate_fed.reproduce.columns import Cell, cells_of
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import draw_panels, plot_curves
 from pate_fed.reproduce.votes import inputs_of, read_totals
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class LabelRun:
 
 
 def reproduce_label_dp(plan: Reproduction, log: Log) -> list[str]:
-    """Run the methods and write label-dp-quick.txt and .png, or -paper's."""
+    """Run the methods and write label-dp-quick.txt, or -paper's."""
     bench = lru_cache(maxsize=1)(lambda name: _Bench(name, plan, log))
     table = Table(
         path=plan.file("label-dp-runs", "csv"),
@@ -106,8 +105,7 @@ def reproduce_label_dp(plan: Reproduction, log: Log) -> list[str]:
         inputs=inputs_of(plan, [plan.load(name) for name in DATASETS], {}),
         lines=partial(_lines, paper=plan.paper),
     )
-    text = plan.file("label-dp", "txt")
-    return run_tables(plan, [table], text=text, log=log, show=partial(_show, plan))
+    return run_tables(plan, [table], text=plan.file("label-dp", "txt"), log=log)
 
 
 def _tasks(seeds: int) -> Iterator[Task]:
@@ -276,18 +274,3 @@ def _best(cells: list[Cell[LabelRun]]) -> str:
     """The method with the best mean."""
     found = [cell for cell in cells if cell.rows]
     return max(found, key=lambda cell: cell.percent()[0]).task[1] if found else "-"
-
-
-def _show(plan: Reproduction, rows: list[LabelRun]) -> None:
-    def draw(panels: list[Any]) -> None:
-        methods = (*OURS, *OTHERS)
-        styles = {
-            method: {"marker": marker, "linestyle": "--" if method in OTHERS else "-", "color": None}
-            for method, marker in zip(methods, "osD^vPX*<>hd", strict=False)
-        }
-        for axes, dataset in zip(panels, DATASETS, strict=True):
-            found = cells_of(rows, product([dataset], methods, EPSILONS))
-            plot_curves(axes, found, lambda c: c.task[1], lambda c: c.task[2], styles=styles, ticks=EPSILONS)
-
-    titles = [(dataset, "ε of one record's label", "test accuracy, %") for dataset in DATASETS]
-    draw_panels(plan.file("label-dp", "png"), titles, draw)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,6 @@ from pate_fed.reproduce.driver import Reproduction
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
-
-
-# Pictures of a reproduction: panels beside each other, in one file.
 
 
 COLOURS = ("#b5651d", "#1b6f8a", "#7a9a01", "#8a1b5c", "#333333")
@@ -64,25 +61,17 @@ def plot_curves(
     curve: Callable[[Cell[Any]], str],
     x: Callable[[Cell[Any]], float],
     *,
-    styles: Mapping[str, Mapping[str, Any]] | None = None,
-    ticks: Sequence[float] = (),
+    styles: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """A line for each `curve` through its cells' accuracies in %, with their standard deviation as bars.
-
-    With `ticks` x is on a logarithmic scale that names these values.
-    """
+    """A line for each `curve` through its cells' accuracies in %, with their standard deviation as bars."""
     curves: dict[str, list[Cell[Any]]] = {}
     for cell in cells:
         curves.setdefault(curve(cell), []).append(cell)
     base: dict[str, Any] = {"marker": "o", "markersize": 4, "capsize": 2, "linewidth": 0.9}
-    for (name, found), colour in zip(curves.items(), cycle(COLOURS), strict=False):
+    for name, found in curves.items():
         means, spreads = zip(*(cell.percent() for cell in found), strict=True)
-        style = base | {"color": colour, "label": name} | dict((styles or {}).get(name, {}))
+        style = base | {"label": name} | dict(styles[name])
         axes.errorbar([x(cell) for cell in found], means, yerr=np.nan_to_num(spreads), **style)
-    if ticks:
-        axes.set_xscale("log")
-        axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks], minor=False)
-        axes.set_xticks([], minor=True)
 
 
 Ints = NDArray[np.int64]
@@ -110,11 +99,18 @@ def release_labels(mechanism: AnyMechanism, totals: Ints, *, seed: int, labels: 
     return ReleasedLabels(asked[release.answered], release.label[release.answered], asked, release.event)
 
 
+def least(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The least whole number in (`low`, `high`] that fits, where `high` does, and all above one that does."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
 def least_noise(
     mechanism: Callable[[float], AnyMechanism],
     *,
-    asked: int,
-    answered: int,
+    queries: int,
     epsilon: float,
     delta: float,
     above: float = 1.0,
@@ -123,57 +119,39 @@ def least_noise(
 ) -> float:
     """The least noise in (`above`, `most`], to a tenth of a vote, at which queries cost at most `epsilon`.
 
-    `mechanism` gives the one with that noise; its cost falls as the noise grows. Queries are charged as their
-    noisy totals, as the papers do; `by_outcome` as a study's ledger does (`docs/proofs/outcomes.md`), which
-    takes seconds.
+    `mechanism` gives the one with that noise, which answers every query; its cost falls as the noise grows.
+    Queries are charged as their noisy totals, as the papers do; `by_outcome` as a study's ledger does
+    (`docs/proofs/outcomes.md`), which takes seconds.
 
     Raises:
         InputError: even `most` votes cost more.
     """
 
-    def cost(tenths: int, outcomes: bool = False) -> float:
-        made = mechanism(tenths / 10)
-        spent = made.cost_asked(RECORD) * asked + made.cost_answered(RECORD) * answered
-        return epsilon_of(spent if outcomes else spent.as_totals, delta)
+    def fits(tenths: int, outcomes: bool = False) -> bool:
+        spent = mechanism(tenths / 10).cost_asked(RECORD) * queries
+        return epsilon_of(spent if outcomes else spent.as_totals, delta) <= epsilon
 
     low, high = round(10 * above), round(10 * most)
-    if cost(high) > epsilon:
-        raise InputError(
-            f"{asked} queries and {answered} labels cost more than ε {epsilon:g} with noise of {most:g} votes"
-        )
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
-    if by_outcome:
-        low = max(round(10 * above), high // 2)  # an outcome reveals 2/π of the totals at the least
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if cost(middle, outcomes=True) <= epsilon else (middle, high)
+    if not fits(high):
+        raise InputError(f"{queries} queries cost more than ε {epsilon:g} with noise of {most:g} votes")
+    high = least(fits, low, high)
+    if by_outcome:  # an outcome reveals 2/π of the totals at the least
+        high = least(partial(fits, outcomes=True), max(low, high // 2), high)
     return high / 10
 
 
-def affordable_sigma2(
-    *,
-    asked: int,
-    answered: int,
-    epsilon: float,
-    delta: float,
-    sigma1: float | None = None,
-    by_outcome: bool = False,
-) -> float:
-    """The least σ2 (to 0.1 votes) at which `answered` labels, and `asked` checks where there are any, cost ε.
+def affordable_sigma2(labels: int, *, epsilon: float, delta: float, by_outcome: bool = False) -> float:
+    """The least σ2 (to 0.1 votes) at which so many labels, of a mechanism that answers every query, cost ε.
 
     Raises:
-        InputError: the checks alone cost more.
+        InputError: there is none.
     """
-
-    def mechanism(sigma2: float) -> AnyMechanism:  # its cost has neither teachers nor classes in it
-        if sigma1 is None:
-            return GNMax(num_teachers=1, num_classes=2, sigma=sigma2)
-        return ConfidentGNMax(num_teachers=1, num_classes=2, threshold=0, sigma1=sigma1, sigma2=sigma2)
-
     return least_noise(
-        mechanism, asked=asked, answered=answered, epsilon=epsilon, delta=delta, by_outcome=by_outcome
+        lambda sigma2: GNMax(num_teachers=1, num_classes=2, sigma=sigma2),  # its cost has neither in it
+        queries=labels,
+        epsilon=epsilon,
+        delta=delta,
+        by_outcome=by_outcome,
     )
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, data_dependent_epsilon_do_not_publish, epsilon_of
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table, write_rows
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import COLOURS, StudentRow, draw_panels, release_labels, train_and_test
+from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, inputs_of, read_totals
 
 THRESHOLD, SIGMA1, SIGMA2, DELTA = 200.0, 150.0, 40.0, 1e-5
@@ -49,7 +48,7 @@ class MnistRun(StudentRow):
 
 
 def reproduce_mnist(plan: Reproduction, log: Log) -> list[str]:
-    """Train the students and write mnist-votes.txt, .csv and .png."""
+    """Train the students and write mnist-votes.txt and .csv."""
     dataset = plan.load("mnist")
     if plan.totals is None:
         totals = authors_totals(plan, dataset)
@@ -124,22 +123,3 @@ def _show(plan: Reproduction, rows: list[MnistRun]) -> None:
     cells = _cells(rows)
     summary = [[*cell.task, *(round(value, 2) for value in cell.percent()), len(cell.rows)] for cell in cells]
     write_rows(plan.out_dir / "mnist-votes.csv", ["student", "labels", "mean", "sd", "seeds"], summary)
-    up = "accuracy on the last 1,000 test images, %"
-    draw_panels(
-        plan.out_dir / "mnist-votes.png",
-        [(f"MNIST, {labels} labels of the authors' votes", "", up) for labels in LABELS],
-        lambda panels: _draw(panels, cells),
-    )
-
-
-def _draw(panels: list[Any], cells: list[Cell[MnistRun]]) -> None:
-    """A panel for each number of labels: a point for each student, and the paper's figure as a line."""
-    for axes, labels in zip(panels, LABELS, strict=True):
-        mine = [cell for cell in cells if cell.task[1] == labels]
-        students = [cell.task[0] for cell in mine]
-        means, spreads = zip(*(cell.percent() for cell in mine), strict=True) if mine else ((), ())
-        axes.errorbar(range(len(mine)), means, yerr=np.nan_to_num(spreads), fmt="o", color=COLOURS[1])
-        axes.set_xticks(range(len(mine)), students, rotation=20, fontsize=8)
-        if labels in PAPER:
-            published = PAPER[labels][1]
-            axes.axhline(published, linestyle="--", color=COLOURS[0], label=f"P18: {published:g} %")

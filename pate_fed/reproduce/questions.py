@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +26,9 @@ from pate_fed.data import Dataset, partition
 from pate_fed.format import delta_text
 from pate_fed.learning import STRATEGIES, StudentSettings, choose_order, expert_scores
 from pate_fed.privacy import RECORD, GNMax, SeededNoise, epsilon_of
-from pate_fed.reproduce.columns import ACCURACY, EPSILON, Cell, Column, cells_of, student_table, text_table
+from pate_fed.reproduce.columns import ACCURACY, EPSILON, Column, cells_of, student_table, text_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import StudentRow, draw_panels, plot_curves, train_and_test
+from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.votes import PLAIN_RIDGE, ensemble_size, ensemble_totals, inputs_of
 
 NAME = "pate-2017-questions"
@@ -65,7 +64,7 @@ class Distilled:
 
 
 def reproduce_questions(plan: Reproduction, log: Log) -> list[str]:
-    """Train the students and write pate-2017-questions.txt and .png."""
+    """Train the students and write pate-2017-questions.txt."""
     dataset = plan.load("fashion-mnist")
     totals = ensemble_totals(plan, dataset, 250, log)
     shares = cache(lambda: _teachers_shares(dataset, plan.device, log))
@@ -85,8 +84,7 @@ def reproduce_questions(plan: Reproduction, log: Log) -> list[str]:
         inputs=inputs_of(plan, [dataset], {}),
         lines=_distilled_lines,
     )
-    text = plan.out_dir / f"{NAME}.txt"
-    return run_tables(plan, [asked, distilled], text=text, log=log, show=partial(_show, plan))
+    return run_tables(plan, [asked, distilled], text=plan.out_dir / f"{NAME}.txt", log=log)
 
 
 def _ask(plan: Reproduction, dataset: Dataset, totals: Ints, task: tuple[str, int, int]) -> Asked:
@@ -198,21 +196,3 @@ def _distilled_lines(rows: list[Distilled]) -> Iterator[str]:
         *ACCURACY,
     )
     yield from text_table(columns, cells_of(rows, product(TARGETS, SAMPLES)))
-
-
-def _show(plan: Reproduction, asked: list[Asked], distilled: list[Distilled]) -> None:
-    titles = [
-        ("Which inputs are asked about", "labels", "supervised student, %"),
-        ("Distillation: NOT PRIVATE", "samples", "student in closed form, %"),
-    ]
-
-    found: list[list[Cell[Any]]] = [
-        cells_of(asked, product(STRATEGIES, LABELS)),
-        cells_of(distilled, product(TARGETS, SAMPLES)),
-    ]
-
-    def draw(panels: list[Any]) -> None:
-        for axes, cells, counts in zip(panels, found, (LABELS, SAMPLES), strict=True):
-            plot_curves(axes, cells, lambda cell: cell.task[0], lambda cell: cell.task[1], ticks=counts)
-
-    draw_panels(plan.out_dir / f"{NAME}.png", titles, draw)

@@ -39,10 +39,8 @@ from pate_fed.privacy import GNMax
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table, write_rows
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import (
-    COLOURS,
     ReleasedLabels,
     StudentRow,
-    draw_panels,
     release_labels,
     train_and_test,
 )
@@ -116,7 +114,7 @@ def proposition2_sigma(*, answered: int, epsilon: float, delta: float) -> float:
 
 
 def reproduce_tables(plan: Reproduction, log: Log) -> list[str]:
-    """Fill tables-quick.txt, .csv and .png, runs-quick.csv and totals-quick.npz, or -paper's."""
+    """Fill tables-quick.txt and .csv, runs-quick.csv and totals-quick.npz, or -paper's."""
     dataset = plan.load("fashion-mnist")
     tasks = list(_tasks(plan))
     totals = {
@@ -253,24 +251,3 @@ def _show(plan: Reproduction, rows: list[StudentRun]) -> None:
         for cell in cells
     ]
     write_rows(plan.file("tables", "csv"), names, summary)
-    draw_panels(
-        plan.file("tables", "png"),
-        [("", "accuracy on the last 1,000 test images, %", "")],
-        lambda axes: _draw(axes[0], cells),
-        size=(8.0, 0.34 * len(cells) + 1.4),
-    )
-
-
-def _draw(axes: Any, cells: list[Cell[StudentRun]]) -> None:
-    """Dots with the seeds' standard deviation, rings for one network, the paper's figure as a diamond."""
-    places = np.arange(len(cells))[::-1]
-    found = [cell.percent() for cell in cells]
-    single = [cell.percent("accuracy_single")[0] for cell in cells]
-    published = [PAPER.get(cell.task, np.nan) for cell in cells]
-    # No bars: their length would be read, and the axis does not begin at 0.
-    means, spread = [mean for mean, _ in found], np.nan_to_num([sd for _, sd in found])
-    axes.errorbar(means, places, xerr=spread, fmt="o", color=COLOURS[1], capsize=3, label="ours, ± sd")
-    axes.plot(single, places, "o", mfc="none", color=COLOURS[1], label="ours, a single network")
-    axes.plot(published, places, "D", color="#333333", label="paper")
-    axes.set_yticks(places, [_title(cell) for cell in cells])
-    axes.figure.legend(loc="outside upper right", ncols=3)  # where it hides no dot

@@ -6,7 +6,7 @@ import argparse
 import socket
 from typing import TYPE_CHECKING
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_refusal
 
 if TYPE_CHECKING:
     import grpc
@@ -26,15 +26,12 @@ def check_port(host: str, port: int, *, option: str) -> None:
     Raises:
         InputError: the port is taken, needs rights, or the host is not one of this machine's.
     """
-    try:
+    with naming_refusal(
+        f"{option} {host}:{port}: cannot listen there", "; give another port, or none for one that is free"
+    ):
         with _socket(host) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
-    except OSError as error:
-        raise InputError(
-            f"{option} {host}:{port}: cannot listen there ({error.strerror}); give another port, or none for "
-            "one that is free"
-        ) from error
 
 
 def _socket(host: str) -> socket.socket:
@@ -96,9 +93,6 @@ def is_let_in(address: str, credentials: grpc.ChannelCredentials, *, timeout_s: 
         finally:
             ready.cancel()
     return True
-
-
-# Whether a connection may do without TLS: the rules of --tls-dir, --insecure and --insecure-anywhere.
 
 
 def check_security(arguments: argparse.Namespace, host: str, *, where: str, keys: str) -> None:

@@ -23,8 +23,6 @@ from pate_fed.errors import PateFedError, naming_extras
 from pate_fed.runtime.isolation import require_one_installation
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
-# The two commands that run a study: signals, errors of one sentence, an outcome line at the end.
-
 
 def run_study_command(
     parse: Callable[[], argparse.Namespace],
@@ -57,28 +55,20 @@ def run_study_command(
         return INTERRUPTED
 
 
+_KEYS = (
+    "status reason epsilon delta unit labels accuracy accuracy_n accuracy_interval majority "
+    "balanced_accuracy ledger_head sealed_by report"
+).split()  # as `pate_fed.report.metrics.outcome_json` has them
+
+
 def nothing_spent(status: str, reason: str, *, as_json: bool, begun: bool = False) -> str:
     """The outcome line of a command that ended before anything was asked; its JSON has every run's keys.
 
     With `begun` its run directory holds a ledger already, which says what was spent.
     """
     if as_json:
-        values = {
-            "status": status,
-            "reason": reason,
-            "epsilon": None if begun else 0.0,
-            "delta": None,
-            "unit": None,
-            "labels": None if begun else 0,
-            "accuracy": None,
-            "accuracy_n": None,
-            "accuracy_interval": None,
-            "majority": None,
-            "balanced_accuracy": None,
-            "ledger_head": None,
-            "sealed_by": None,
-            "report": None,
-        }
+        spent = {"epsilon": None, "labels": None} if begun else {"epsilon": 0.0, "labels": 0}
+        values = {**dict.fromkeys(_KEYS), "status": status, "reason": reason, **spent}
         return json.dumps(values, ensure_ascii=False)
     none = "-" if begun else "0"
     return f"{status.upper()}  ε={none} δ=- unit=- labels={none} accuracy=- report=-"

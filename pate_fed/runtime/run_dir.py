@@ -18,8 +18,6 @@ from pathlib import Path
 from pate_fed.disk import read_json, write_private
 from pate_fed.errors import InputError
 
-# The folder in which a user's own state of pate_fed lies, wherever a command is started from.
-
 
 def state_home() -> Path:
     """`$XDG_STATE_HOME/pate_fed`, absolute; without the variable `~/.local/state/pate_fed`.

@@ -35,6 +35,33 @@ from server.masked import MaskedRounds
 from server.state import CoordinatorState
 
 KINDS = pytest.mark.parametrize("made", STUDY_KINDS, ids=lambda kind: kind.__name__)
+# Each coordinator of its own code: that of a study and that of labels. The others share this code.
+BOTH_COORDINATORS = (VoteStudy, CountStudy)
+
+
+def _pairs(moments: dict[str, Any]) -> pytest.MarkDecorator:
+    """Every kind at every moment of a name: by default both coordinators at all, the other kinds at one each.
+
+    A moment whose name begins with "slow" is left out by default for all of them.
+    """
+    default = [name for name in moments if not name.startswith("slow")]
+
+    def by_default(number: int, kind: type[StudyKind], name: str) -> bool:
+        return name in default and (kind in BOTH_COORDINATORS or name == default[number % len(default)])
+
+    return pytest.mark.parametrize(
+        ("made", "moment"),
+        [
+            pytest.param(
+                kind,
+                moment,
+                id=f"{name}-{kind.__name__}",
+                marks=[] if by_default(number, kind, name) else pytest.mark.slow,
+            )
+            for number, kind in enumerate(STUDY_KINDS)
+            for name, moment in moments.items()
+        ],
+    )
 
 
 @pytest.fixture
@@ -64,20 +91,19 @@ def _away(*_: object) -> Any:
 # Death, and going on.
 
 
-@KINDS
-@pytest.mark.parametrize(
-    ("reply", "after"),
-    [
-        (MaskedVector, False),
-        (UnmaskShares, True),
-        pytest.param(BatchShares, True, marks=pytest.mark.slow),
-        pytest.param(MaskedVector, True, marks=pytest.mark.slow),
-        pytest.param(SurvivorConsent, False, marks=pytest.mark.slow),
-        pytest.param(SurvivorConsent, True, marks=pytest.mark.slow),
-        pytest.param(UnmaskShares, False, marks=pytest.mark.slow),
-    ],
+@_pairs(
+    {
+        "before a vector": (MaskedVector, False),
+        "after shares": (UnmaskShares, True),
+        "slow: after a batch's shares": (BatchShares, True),
+        "slow: after a vector": (MaskedVector, True),
+        "slow: before a consent": (SurvivorConsent, False),
+        "slow: after a consent": (SurvivorConsent, True),
+        "slow: before shares": (UnmaskShares, False),
+    }
 )
-def test_a_sum_that_was_cut_off_goes_on_where_it_was(reply: type, after: bool, study: StudyKind) -> None:
+def test_a_sum_that_was_cut_off_goes_on_where_it_was(moment: tuple[type, bool], study: StudyKind) -> None:
+    reply, after = moment
     with dying(MaskedRounds, "_take", takes(reply), after=after):
         study.run()
     assert not study.entries()
@@ -87,21 +113,20 @@ def test_a_sum_that_was_cut_off_goes_on_where_it_was(reply: type, after: bool, s
     assert study.entries()[0].batch_digest == digest
 
 
-@KINDS
-@pytest.mark.parametrize(
-    ("owner", "name", "after"),
-    [
-        (MaskedRounds, "close", True),
-        (MaskedRounds, "collect", True),
-        (Ledger, "charge", False),
-        (Ledger, "charge", True),
-        pytest.param(MaskedRounds, "admit", True, marks=pytest.mark.slow),
-        pytest.param(CoordinatorState, "begin_batch", True, marks=pytest.mark.slow),
-    ],
+@_pairs(
+    {
+        "before its row": (Ledger, "charge", False),
+        "after its row": (Ledger, "charge", True),
+        "after the rounds": (MaskedRounds, "collect", True),
+        "closed": (MaskedRounds, "close", True),
+        "slow: admitted": (MaskedRounds, "admit", True),
+        "slow: begun": (CoordinatorState, "begin_batch", True),
+    }
 )
 def test_whenever_the_coordinator_dies_there_is_one_sum_and_one_row(
-    owner: type, name: str, after: bool, study: StudyKind
+    moment: tuple[type, str, bool], study: StudyKind
 ) -> None:
+    owner, name, after = moment
     for _ in range(2 if owner is Ledger and not after else 1):
         with dying(owner, name, after=after):
             study.run()
@@ -122,14 +147,11 @@ def test_one_that_falls_silent_is_left_out_and_the_others_are_summed(study: Stud
     study.check(given=HOSPITALS - 1, refused=study.questions)
 
 
-@KINDS
-@pytest.mark.parametrize(
-    "step", [MaskRequest, UnmaskRequest, pytest.param(SurvivorNotice, marks=pytest.mark.slow)]
-)
+@_pairs({"vectors": MaskRequest, "shares": UnmaskRequest, "slow: consents": SurvivorNotice})
 def test_too_few_leave_the_sum_open_and_uncharged_and_the_same_command_goes_on(
-    step: type, study: StudyKind, capsys: pytest.CaptureFixture[str]
+    moment: type, study: StudyKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with _instead(lambda number, message: number > 2 and isinstance(message, step), _away):
+    with _instead(lambda number, message: number > 2 and isinstance(message, moment), _away):
         for _ in range(2):
             assert study.run() == 4
             assert "nothing is charged for it yet" in capsys.readouterr().err
@@ -149,21 +171,20 @@ def test_before_anything_was_asked_for_too_few_cost_nothing(study: StudyKind) ->
     study.check(refused=2)
 
 
-@KINDS
-@pytest.mark.parametrize("died", [False, True], ids=["in one process", "over a death"])
+@_pairs({"over a death": True, "in one process": False})
 def test_what_was_asked_for_and_never_comes_is_spent_and_not_asked_for_again(
-    died: bool, study: StudyKind, capsys: pytest.CaptureFixture[str]
+    moment: bool, study: StudyKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(hospital: Any, request: Any, whole: Any) -> Any:
         return hospital.refuse(Refusal.REPEATED)
 
-    if died:  # before any share was heard
+    if moment:  # before any share was heard
         with dying(MaskedRounds, "_take", takes(UnmaskShares), after=False):
             study.run()
         capsys.readouterr()
     with _instead(lambda number, message: number > 2 and isinstance(message, UnmaskRequest), refuse):
         # A batch that another process began and that cannot come is void: there may be votes on others.
-        assert study.run() == (study.void if died and study.void != 3 else 4)
+        assert study.run() == (study.void if moment and study.void != 3 else 4)
     told = capsys.readouterr()
     assert "stays open" not in told.err and ("again" in told.err) == (study.void == 3)
     assert not told.out.startswith("FAILED  ε=0 ")
@@ -205,31 +226,13 @@ def _none(vector: MaskedVector, request: Any) -> bytes:
     return bytes(request.step)
 
 
-LIES = (_flipped, _of_another, _cut, _none)
-# Of the lies that no signature covers, or another's, each coordinator of its own code meets all: that of a
-# study and that of labels. The others read replies with the same code.
-BOTH_COORDINATORS = (VoteStudy, CountStudy)
-
-
-@pytest.mark.parametrize(
-    ("made", "lie"),
-    [
-        pytest.param(
-            kind,
-            lie,
-            id=f"{lie.__name__}-{kind.__name__}",
-            marks=[] if lie is _flipped or kind in BOTH_COORDINATORS else pytest.mark.slow,
-        )
-        for kind in STUDY_KINDS
-        for lie in LIES
-    ],
-)
+@_pairs({"flipped": _flipped, "of another": _of_another, "cut": _cut, "none": _none})
 def test_a_reply_that_is_not_its_own_costs_its_sender_alone(
-    lie: Callable[[MaskedVector, Any], bytes], study: StudyKind
+    moment: Callable[[MaskedVector, Any], bytes], study: StudyKind
 ) -> None:
     def wrong(hospital: Any, request: Any, whole: Any) -> Any:
         reply = whole(hospital, request)
-        return SumReply(party=reply.party, step=lie(read_reply(reply.step), request))
+        return SumReply(party=reply.party, step=moment(read_reply(reply.step), request))
 
     with _instead(lambda number, step: number == 2 and isinstance(step, MaskRequest), wrong):
         assert study.run() == 0

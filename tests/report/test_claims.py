@@ -15,7 +15,7 @@ from pate_fed.config.sections import Aggregation
 from pate_fed.learning import TeacherSettings
 from pate_fed.privacy.bounds.cost import CLAIMED_ORDERS, Claim
 from pate_fed.report.comparison import RunToCompare
-from pate_fed.report.export import _privacy, _tags, figure_rows
+from pate_fed.report.export import _privacy, figure_rows
 from pate_fed.report.html import render_report
 from pate_fed.report.metrics import make_metrics, outcome_json, outcome_line
 from pate_fed.report.result import RunResult
@@ -81,7 +81,6 @@ def test_figures_for_programs_say_so(claimed: RunResult, run_result: RunResult, 
     rows = figure_rows(claimed)
     assert ("privacy.claimed_by.0.name", NAME) in rows and ("privacy.claimed_by.0.kind", kind) in rows
     assert _privacy(claimed)[0][1].endswith(f"claimed by {NAME}, not proven")
-    assert _tags(claimed)["epsilon"].endswith(f"claimed by {NAME}, not proven")
     compared = RunToCompare(name="a", result=claimed, settings={}, ledger="checked")
     assert compared.epsilon.endswith("(claimed, not proven)")
 

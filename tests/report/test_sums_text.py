@@ -45,7 +45,7 @@ def _result(*, at_hospitals: bool, epsilon: float = 1.0) -> RunResult:
 def test_nothing_speaks_of_votes(at_hospitals: bool, tmp_path: Path) -> None:
     result = _result(at_hospitals=at_hospitals)
     rows = guarantees(result)
-    told = " ".join(f"{row.sees} {row.hidden} {row.by}" for row in rows)
+    told = " ".join(f"{each.sees} {each.hidden} {each.by}" for each in (row.against for row in rows))
     told += " ".join(f"{name} {value}" for name, value in describe_terms(result))
     assert "vote" not in told.lower(), told
     with RunLog(tmp_path / "log.jsonl") as log:
@@ -72,12 +72,15 @@ def test_no_public_input_is_said_to_be_asked_about(capsys: pytest.CaptureFixture
 
 def test_each_row_says_who_sees_what() -> None:
     public, coordinator, hospitals = guarantees(_result(at_hospitals=True))
-    assert "Noisy sums of features by class" in public.sees and public.kind == "finite"
-    assert "Noisy class sums" in coordinator.sees and "up to 1 hospital may tell it" in coordinator.by
+    assert "Noisy sums of features by class" in public.against.sees and public.kind == "finite"
+    assert (
+        "Noisy class sums" in coordinator.against.sees
+        and "up to 1 hospital may tell it" in coordinator.against.by
+    )
     assert coordinator.bound == public.bound == hospitals.bound
-    assert hospitals.hidden.startswith("Another hospital's sums.")
+    assert hospitals.against.hidden.startswith("Another hospital's sums.")
     _, coordinator, _ = guarantees(_result(at_hospitals=False))
-    assert "The exact class sums" in coordinator.sees and coordinator.kind == "none"
+    assert "The exact class sums" in coordinator.against.sees and coordinator.kind == "none"
 
 
 def test_terms_say_the_noise_in_records() -> None:
@@ -111,6 +114,6 @@ def test_an_epsilon_against_the_coordinator_says_why_it_stands_where_nothing_was
         privacy = PrivacyFigures(student=public, coordinator=1.0)
         result = replace(made, outcome=Outcome(status="aborted", privacy=privacy))
         print_summary(result)
-        [by] = [row.by for row in guarantees(result) if row.against == "The coordinator"]
+        [by] = [row.against.by for row in guarantees(result) if row.against.who == "The coordinator"]
         for told in (by, capsys.readouterr().err):
             assert (note in told) == (public == 0)

@@ -9,7 +9,8 @@ import pytest
 from report_page import Page
 from saved_runs import LABELS, RECORD, SUMS, events, make_outcome, save_run
 
-from pate_fed.cli.watch_web import PARTS, render_parts, render_watch_page, watch_script
+from pate_fed.cli.watch_web import PARTS, render_parts, render_watch_page
+from pate_fed.report.html import asset
 from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.watching import read_snapshot
@@ -62,7 +63,7 @@ def test_hostile_names_stay_text_and_nothing_is_inline(tmp_path: Path) -> None:
         assert not any(key.startswith("on") for key in attributes) and "style" not in attributes, name
         for key in ("src", "href"):
             assert attributes.get(key, "data:,") in ("data:,", "style.css", "watch.js")
-    assert "<style" not in text and "http" not in watch_script()
+    assert "<style" not in text and "http" not in asset("watch.js")
 
 
 def test_before_the_study_begins_it_waits(tmp_path: Path) -> None:

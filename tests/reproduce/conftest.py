@@ -13,14 +13,14 @@ from pate_fed.data import Dataset
 from pate_fed.reproduce import (
     Reproduction,
     driver,
+    frontier,
     interactive,
     mnist,
     mnist2017,
     questions,
     tables,
-    threshold,
-    uncertain,
     votes,
+    wide_kernels,
 )
 
 MakeData = Callable[..., Dataset]
@@ -78,21 +78,8 @@ def small(tmp_path: Path, loaded: dict[str, Dataset], monkeypatch: pytest.Monkey
     """One seed, few labels and quick students; `data_dir` has the authors' votes, a.npy and b.npy."""
     changes: dict[object, dict[str, object]] = {
         votes: {"TEACHERS": 5},
-        threshold: {
-            "TEACHERS": ("encoder-head",),
-            "LABELS": {4.05: 20},
-            "SLOW_STUDENTS": (),
-            "ASKED_OF": 150,
-            "EPSILON": 50.0,
-            "SETTINGS": ((None, None, 40),),
-        },
-        uncertain: {
-            "EPSILON": 50.0,
-            "LABELS": 40,
-            "STRATEGIES": ("random",),
-            "TEACHERS": 5,
-            "QUESTIONS": ("random",),
-        },
+        frontier: {"TEACHERS": ("encoder-head",), "LABELS": {4.05: 20}, "SLOW_STUDENTS": ()},
+        wide_kernels: {"EPSILON": 50.0, "LABELS": 40, "TEACHERS": 5, "QUESTIONS": ("random",)},
         mnist: {"LABELS": (20,), "SLOW_STUDENTS": ()},
         mnist2017: {"ENSEMBLES": (4, 250), "GAMMAS": (0.05,), "LABELS": (20,), "STUDENTS": ("encoder-head",)},
         questions: {"LABELS": (20,), "STRATEGIES": ("random",), "EPOCHS": 1, "SAMPLES": (30,), "TEACHERS": 5},

@@ -16,7 +16,7 @@ read_adult = cache(census._adult)  # reading it takes a second
 
 
 def test_adult_is_read_as_the_paper_counts_it(shared: Path) -> None:
-    table = read_adult(shared / "data" / "adult")
+    table = read_adult(shared / "data")
     assert table.private_images.shape == (32_561, 13) and table.public_images.shape == (16_281, 13)
     assert np.isfinite(table.private_images).all() and np.isfinite(table.public_images).all()
     assert 0.23 < np.mean([*table.private_labels, *table.public_labels]) < 0.25

@@ -11,6 +11,7 @@ import pytest
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
 from pate_fed.reproduce import Reproduction, class_sums, reproduce
+from pate_fed.reproduce.census import table_of
 
 
 def test_images_go_on_where_they_were_stopped(
@@ -46,10 +47,11 @@ def test_tables_stand_beside_what_is_had_without_privacy(
 ) -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(0, 1, (900, 3))
-    small = class_sums._dataset("adult", rows, (rows[:, 0] > 0.4).astype(np.int64), 600, "1 1 1")
+    labels = (rows[:, 0] > 0.4).astype(np.int64)
+    small = table_of("adult", rows, labels, train=600, num_queries=300, details="1 1 1")
     monkeypatch.setattr(class_sums, "_adult", lambda plan: small)
     monkeypatch.setattr(class_sums, "EPSILONS", (1.0,))
-    plan = Reproduction(data_dir=None, out_dir=tmp_path / "out", seeds=2)
+    plan = Reproduction(data_dir=None, out_dir=tmp_path / "out", seeds=1)
     found = _percents(reproduce("class-sums-tables", plan))
     assert set(found) == {
         (data, method, epsilon)

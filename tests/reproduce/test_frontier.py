@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.reproduce import Reproduction, reproduce, threshold, votes
+from pate_fed.reproduce import Reproduction, frontier, reproduce, votes
 
 
 def test_the_frontier_in_small(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,8 +19,8 @@ def test_the_frontier_in_small(small: Reproduction, monkeypatch: pytest.MonkeyPa
         "EPOCHS": 1,
     }
     for name, value in changes.items():
-        monkeypatch.setattr(threshold, name, value)
-    monkeypatch.setattr(threshold, "affordable_sigma2", lambda epsilon, **named: 1 / epsilon)
+        monkeypatch.setattr(frontier, name, value)
+    monkeypatch.setattr(frontier, "affordable_sigma2", lambda labels, epsilon, **named: 1 / epsilon)
     plan = replace(small, seeds=2)
     lines = reproduce("fashion-mnist-frontier", plan)
     shown = [line.split() for line in lines if line.startswith("encoder-head")]
@@ -36,7 +36,7 @@ def test_the_frontier_in_small(small: Reproduction, monkeypatch: pytest.MonkeyPa
 
 
 def test_totals_may_not_change_under_the_rows(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threshold, "affordable_sigma2", lambda epsilon, **named: 1 / epsilon)
+    monkeypatch.setattr(frontier, "affordable_sigma2", lambda labels, epsilon, **named: 1 / epsilon)
     reproduce("fashion-mnist-frontier", small)
     kept = small.out_dir / "totals-encoder-head.npz"
     np.savez(kept, totals=np.roll(votes.read_totals(kept), 1, axis=1))

@@ -40,10 +40,11 @@ def test_glyph_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "PRIVATE": 300,
         "ASKED": 100,
         "REAL": (10, 20, 1000),
-        "SIMULATED": (100, 5000),
+        "SIMULATED": (100, 400),
         "BASIS": 20,
         "SHARES": (0.02, 0.1),
         "QUERIES": 150,
+        "EPSILONS": (1.0, 4.0),
     }.items():
         monkeypatch.setattr(glyph_scale, name, value)
     monkeypatch.setenv("PATE_FED_CACHE", str(tmp_path / "cache"))
@@ -61,7 +62,7 @@ def test_glyph_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with (plan.out_dir / "scalable-glyph-figure-4.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["mechanism"] for row in rows} == {"LNMax", "GNMax"}
-    assert {line.split()[0] for line in lines} >= {"10", "20", "1000", "100", "5000"}
+    assert {line.split()[0] for line in lines} >= {"10", "20", "1000", "100", "400"}
     assert (plan.out_dir / "scalable-glyph.png").read_bytes().startswith(b"\x89PNG")
     count = len(said)
     assert reproduce("scalable-glyph", plan, on_progress=said.append) == lines and len(said) == count + 1

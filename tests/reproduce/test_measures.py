@@ -27,24 +27,16 @@ def test_noise_at_a_price_is_what_it_was() -> None:
         (6.0, 2200): 54.0,
     }
     priced = partial(measures.affordable_sigma2, delta=1e-5)
-    assert {(e, n): priced(asked=n, answered=n, epsilon=e) for e, n in before} == before
-    found = [
-        priced(asked=asked, answered=answered, sigma1=sigma1, epsilon=4.05)
-        for asked, answered, sigma1 in ((500, 500, None), (1500, 1500, None), (1000, 500, 100.0))
-    ]
-    assert found == [36.3, 62.8, 38.9]
+    assert {(e, n): priced(n, epsilon=e) for e, n in before} == before
+    assert priced(500, epsilon=4.05) == 36.3
     for kind, values in {"LNMax": (1321.9, 353.8, 99.1), "GNMax": (934.8, 250.2, 70.1)}.items():
         again = [glyph_scale.noise_for(kind, queries=4000, epsilon=e) for e in (0.5, 2.0, 8.0)]
         assert again == list(values)
 
 
-def test_what_a_threshold_leaves_for_labels() -> None:
-    def sigma2(asked: int, sigma1: float | None) -> float:
-        return measures.affordable_sigma2(asked=asked, answered=500, sigma1=sigma1, epsilon=4.05, delta=1e-5)
-
-    assert sigma2(1000, 100.0) > sigma2(600, 100.0) > sigma2(500, 1e6) == sigma2(500, None)
-    with pytest.raises(InputError, match="9000 queries and 500 labels cost more"):
-        sigma2(9000, 20.0)
+def test_what_no_noise_affords_is_named() -> None:
+    with pytest.raises(InputError, match="9000 queries cost more"):
+        measures.affordable_sigma2(9000, epsilon=0.01, delta=1e-5)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.05])
@@ -53,7 +45,7 @@ def test_the_noise_costs_what_it_says_and_no_tenth_less(epsilon: float) -> None:
         mechanism = GNMax(num_teachers=250, num_classes=10, sigma=sigma)
         return epsilon_of((mechanism.cost_asked(RECORD) * 800).as_totals, 1e-5)
 
-    sigma = measures.affordable_sigma2(asked=800, answered=800, epsilon=epsilon, delta=1e-5)
+    sigma = measures.affordable_sigma2(800, epsilon=epsilon, delta=1e-5)
     assert cost(sigma) <= epsilon < cost(sigma - 0.1)
 
 
@@ -62,7 +54,7 @@ def test_charged_by_outcome_the_same_price_wants_less_noise() -> None:
         mechanism = GNMax(num_teachers=250, num_classes=10, sigma=sigma)
         return epsilon_of(mechanism.cost_asked(RECORD) * 20, 1e-5)
 
-    priced = partial(measures.affordable_sigma2, asked=20, answered=20, epsilon=4.0, delta=1e-5)
+    priced = partial(measures.affordable_sigma2, 20, epsilon=4.0, delta=1e-5)
     sigma = priced(by_outcome=True)
     assert cost(sigma) <= 4.0 < cost(sigma - 0.1)
     assert sigma < 0.85 * priced()
@@ -72,8 +64,7 @@ def test_the_least_noise_is_the_least() -> None:
     def least(epsilon: float, **bounds: float) -> float:
         return measures.least_noise(
             lambda scale: LNMax(num_teachers=1, num_classes=2, scale=scale),
-            asked=1,
-            answered=1,
+            queries=1,
             epsilon=epsilon,
             delta=1e-300,  # ε is 2 / scale
             **bounds,

@@ -19,8 +19,6 @@ ROWS = {
     "pate++-fashion-mnist": "runs-quick",
     "pate++-mnist-votes": "mnist-votes-runs",
     "fashion-mnist-frontier": "frontier-runs",
-    "fashion-mnist-threshold": "threshold-runs",
-    "fashion-mnist-questions": "questions-runs",
     "fashion-mnist-wide": "wide-runs",
     "interactive-gnmax": "interactive-gnmax-runs",
     "pate-2017-mnist": "pate-2017-mnist-runs-quick",
@@ -69,7 +67,7 @@ def test_a_command_line_with_other_totals_is_refused(
 ) -> None:
     folder = small.data_dir
     assert folder is not None
-    command = ["reproduce", "fashion-mnist-threshold", "--seeds", "1", "--out", str(small.out_dir)]
+    command = ["reproduce", "pate-2017-questions", "--seeds", "1", "--out", str(small.out_dir)]
     assert main([*command, "--totals", str(folder / "a.npy")]) == 0
     capsys.readouterr()
     assert main([*command, "--totals", str(folder / "b.npy")]) == 2
@@ -80,10 +78,10 @@ def test_a_command_line_with_other_totals_is_refused(
 def test_what_cannot_be_done_is_named(small: Reproduction) -> None:
     with pytest.raises(InputError, match=r"pate\+\+-fashion-mnist"):
         reproduce("pate", small)
-    reproduce("fashion-mnist-threshold", small)
-    (small.out_dir / "threshold-runs.csv").write_text("something else\n1\n", encoding="utf-8")
+    reproduce("pate-2017-questions", small)
+    (small.out_dir / "pate-2017-questions-asked.csv").write_text("something else\n1\n", encoding="utf-8")
     with pytest.raises(InputError, match="remove it"):
-        reproduce("fashion-mnist-threshold", small)
+        reproduce("pate-2017-questions", small)
 
 
 OPTIONS = {
@@ -119,7 +117,7 @@ def test_an_option_is_taken_or_refused(
 def test_totals_that_are_not_there_are_not_made_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["reproduce", "fashion-mnist-threshold", "--totals", str(tmp_path / "t.npz")]
+    command = ["reproduce", "pate-2017-questions", "--totals", str(tmp_path / "t.npz")]
     assert main([*command, "--out", str(tmp_path / "out")]) == 2
     assert "no such file" in capsys.readouterr().err and not list(tmp_path.iterdir())
 

@@ -32,9 +32,6 @@ from pate_fed.kinds.terms import Terms
 from pate_fed.runtime.addresses import split_address
 from pate_fed.runtime.run_dir import check_writable
 
-# The connection from a hospital to its coordinator: name, port, TLS. Nothing is sent over it.
-
-
 _PATIENCE_S = 6.0
 _NOT_YET, _EXPIRED, _OTHER_HOSTS = 9, 10, (62, 64)  # X509_V_ERR_* of OpenSSL
 _GRPC = "h2"

@@ -30,9 +30,6 @@ import pate_fed
 from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.runtime.run_dir import check_writable
 
-# Findings of the doctor's checks: ok, a warning or a problem, in one sentence that says how to mend it.
-
-
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _WITHHELD = "shown on a terminal only, as it may tell of single records: run this without a pipe"
 

@@ -37,7 +37,7 @@ class Stop(Exception):
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(settings, id=name, marks=[pytest.mark.slow] if settings.network == "nin-cnn" else [])
+        pytest.param(settings, id=name, marks=[pytest.mark.slow] if settings.network else [])
         for name, settings in SETTINGS.items()
     ],
 )

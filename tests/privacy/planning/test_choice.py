@@ -76,7 +76,9 @@ def test_measured_class_sums_lie_in_the_range(data: dict[str, Any], epsilon: flo
     assert way.high - way.low < 0.16
 
 
-@pytest.mark.parametrize(("epsilon", "measured"), [(1.0, 0.791), (4.05, 0.851)])
+@pytest.mark.parametrize(
+    ("epsilon", "measured"), [pytest.param(1.0, 0.791, marks=pytest.mark.slow), (4.05, 0.851)]
+)
 def test_measured_votes_lie_in_the_range_and_are_taken_where_they_are_near(
     epsilon: float, measured: float, chosen: Callable[[Sites], Choice]
 ) -> None:
