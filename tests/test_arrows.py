@@ -183,23 +183,23 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (4_670, 20),
+    "clients": (4_990, 21),
     "pate_fed": (850, 7),
-    "pate_fed/cli": (7_500, 32),
-    "pate_fed/config": (2_460, 10),
-    "pate_fed/data": (3_630, 13),
-    "pate_fed/flower": (3_660, 16),
+    "pate_fed/cli": (7_430, 32),
+    "pate_fed/config": (2_420, 10),
+    "pate_fed/data": (3_540, 13),
+    "pate_fed/flower": (3_810, 16),
     "pate_fed/identity": (1_130, 5),
-    "pate_fed/kinds": (5_730, 22),
-    "pate_fed/learning": (7_300, 31),
-    "pate_fed/privacy": (11_240, 38),
-    "pate_fed/protocol": (460, 2),
-    "pate_fed/report": (4_600, 14),
-    "pate_fed/reproduce": (4_210, 18),
-    "pate_fed/runtime": (1_100, 8),
-    "pate_fed/secure_sum": (3_760, 14),
-    "pate_fed/structure": (1_160, 5),
-    "server": (5_010, 20),
+    "pate_fed/kinds": (5_950, 23),
+    "pate_fed/learning": (7_530, 32),
+    "pate_fed/privacy": (11_360, 38),
+    "pate_fed/protocol": (580, 3),
+    "pate_fed/report": (4_490, 14),
+    "pate_fed/reproduce": (3_830, 18),
+    "pate_fed/runtime": (1_080, 8),
+    "pate_fed/secure_sum": (3_800, 14),
+    "pate_fed/structure": (1_150, 5),
+    "server": (5_270, 20),
 }
 
 
