@@ -60,6 +60,10 @@ _MASKING = 1  # the step, counted from 0, whose requests ask for votes
 _NO_INDEX: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
+class DamagedReplyError(IntegrityError):
+    """A reply that this side kept is not what came: whoever sent it did as it should."""
+
+
 class MaskedRounds:
     """One study's secure summation at the coordinator.
 
@@ -163,8 +167,8 @@ class MaskedRounds:
                 able &= set(self._expected)
             self.open = self.open and len(able) >= self._sum.members.threshold
             raise
-        except IntegrityError:
-            self.open = False
+        except IntegrityError as error:
+            self.open = self.open and isinstance(error, DamagedReplyError)
             raise
 
     def _collect(
@@ -208,8 +212,9 @@ class MaskedRounds:
                 proof = batch.opening.proof
                 self._state.begin_batch(question, asked=self.spent, step=step, attempt=attempt, proof=proof)
                 self.open = True
-            came = self._take_kept(batch, step)
-            if begun is not None and step < begun.step:
+            closed = begun is not None and step < begun.step
+            came = self._take_kept(batch, step, closed=closed)
+            if closed:
                 self._vectors.clear()
                 continue  # closed before, and stays so: whoever is not among those that came is out
             sent = {
@@ -264,13 +269,27 @@ class MaskedRounds:
         last = self._state.last_batch
         return last if last is not None and last.digest == question.digest else None
 
-    def _take_kept(self, batch: SumBatch, step: int) -> set[str]:
-        """Take the replies that another process got to a step; who sent them."""
-        kept = self._state.sum_replies(step, attempt=batch.opening.attempt)
-        replies = [_batch_reply(packed) for packed in kept]
-        for reply in replies:
-            self._take_reply(batch, reply)
-        return {reply.party for reply in replies}
+    def _take_kept(self, batch: SumBatch, step: int, *, closed: bool) -> set[str]:
+        """Take the replies that another process got to a step; who sent them.
+
+        Of a step that is not closed whoever sent a damaged one is asked again, and gives the same.
+
+        Raises:
+            DamagedReplyError: one of a closed step is damaged.
+        """
+        came = set[str]()
+        for path in self._state.sum_replies(step, attempt=batch.opening.attempt):
+            try:
+                reply = _batch_reply(path.read_bytes())
+                self._take_reply(batch, reply)
+            except IntegrityError as error:
+                if closed:
+                    raise DamagedReplyError(
+                        f"{path}: damaged ({error}); put it back from a copy of the run directory"
+                    ) from error
+            else:
+                came.add(reply.party)
+        return came
 
     def _take_reply(self, batch: SumBatch, reply: BatchReply) -> None:
         batch.take(reply)

@@ -228,9 +228,9 @@ class CoordinatorState:
         """Keep a hospital's newest statement, before anything is made of the answer that it came with."""
         self._write(f"head-{party}", stated.to_bytes())
 
-    def sum_replies(self, step: int, *, attempt: int = 0) -> list[bytes]:
-        """Packed replies that came to a step of an attempt at the last batch's secure summation."""
-        return [path.read_bytes() for path in self._sum_files(f"{attempt}.{step}")]
+    def sum_replies(self, step: int, *, attempt: int = 0) -> list[Path]:
+        """Files of packed replies that came to a step of an attempt at the last batch's secure summation."""
+        return self._sum_files(f"{attempt}.{step}")
 
     def keep_sum_reply(self, step: int, party: str, reply: bytes, *, attempt: int = 0) -> None:
         """Keep one hospital's reply to a step before that is closed, so that it is closed the same again."""

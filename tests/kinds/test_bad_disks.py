@@ -78,6 +78,26 @@ def _run(study: StudyKind, sent: dict[tuple[int, str], set[bytes]], capfd: Any, 
 KINDS = pytest.mark.parametrize("made", [SumStudy, VoteStudy, OwnStudy], ids=lambda kind: kind.__name__)
 
 
+@pytest.mark.parametrize(("step", "closed"), [(3, False), (1, True)])
+def test_a_damaged_reply_is_asked_for_again_or_named_and_costs_nothing(
+    step: int, closed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    study = SumStudy(tmp_path, monkeypatch)
+    with dying(MaskedRounds, "_take", takes(UnmaskShares), after=True):
+        study.run()
+    path = next(study.private.glob(f"sum-0.{step}-*.msg"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    if closed:
+        assert study.run() == 6
+        said = capfd.readouterr().err
+        assert path.name in said and "nothing is charged for it yet" in said
+        assert not study.entries()
+        path.write_bytes(whole)
+    assert study.run() == 0
+    study.check()
+
+
 @pytest.mark.slow
 @KINDS
 def test_a_disk_that_fills_up_is_a_sentence_and_with_room_the_same_command_goes_on(

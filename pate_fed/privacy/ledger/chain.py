@@ -39,6 +39,7 @@ from pate_fed.privacy.ledger.rows import (
     require_kinds,
     row_hash,
     signed_bytes,
+    unreadable,
 )
 from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_epsilon
 from pate_fed.privacy.mechanisms.events import PrivacyEvent
@@ -169,7 +170,7 @@ def read_chain(
                 connection.execute("COMMIT")
     except (sqlite3.Error, UnicodeError) as error:
         # UnicodeError: SQLite's own message may quote the damaged bytes.
-        raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
+        raise unreadable(path, error) from error
     except IntegrityError as error:
         raise IntegrityError(f"{path}: {error}") from error
 

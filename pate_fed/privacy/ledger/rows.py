@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.disk import sync_folder, try_lock
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.ledger.terms import LedgerTerms, is_digest, mechanism_from_parameters
 from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent
@@ -383,6 +383,19 @@ def read_only(path: Path) -> sqlite3.Connection:
     return connection
 
 
+_REFUSED_BY_DISK = (
+    "SQLITE_FULL",
+    *(f"SQLITE_IOERR_{what}" for what in ("WRITE", "FSYNC", "SHMSIZE", "SHMOPEN")),
+)
+
+
+def unreadable(path: Path, error: sqlite3.Error | UnicodeError) -> PateFedError:
+    """What a failure to read the ledger is: the disk's, on which SQLite had to write first, or damage."""
+    if getattr(error, "sqlite_errorname", "") in _REFUSED_BY_DISK:
+        return InputError(f"{path}: the ledger cannot be written ({error})")
+    return IntegrityError(f"{path}: the ledger is damaged ({error})")
+
+
 @contextlib.contextmanager
 def _closed_on_failure(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
     try:
@@ -390,7 +403,7 @@ def _closed_on_failure(connection: sqlite3.Connection, path: Path) -> Iterator[N
     except BaseException as error:
         connection.close()
         if isinstance(error, (sqlite3.Error, UnicodeError)):
-            raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
+            raise unreadable(path, error) from error
         raise
 
 
