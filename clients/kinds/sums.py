@@ -173,8 +173,9 @@ class RoundSide(SumSide):
         if question.measured or len(places) != asks.dimension:
             return Refusal.MALFORMED
         number = asks.round_of(question)
-        every = np.arange(asks.dimension) + number * asks.dimension
-        if not 0 <= number <= asks.rounds or not np.array_equal(places, every):
+        if not 0 <= number <= asks.rounds:
+            return Refusal.MALFORMED
+        if not np.array_equal(places, np.arange(asks.dimension) + number * asks.dimension):
             return Refusal.MALFORMED
         size = packed_size(asks.dimension, self.terms.num_classes) if number else 0
         return None if len(question.given) == size else Refusal.MALFORMED
