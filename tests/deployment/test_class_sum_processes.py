@@ -27,7 +27,7 @@ def test_four_hospitals_sum_with_masks_and_their_own_noise(rehearsal: Any) -> No
     privacy = study.check()["privacy"]
     assert 2.9 < privacy["student"]["data_independent"] <= 3
     assert privacy["coordinator"]["epsilon"] == privacy["student"]["data_independent"]
-    assert "guaranteed: ε=3 at δ=1e-5 for one record replaced" in server.text
+    assert "guaranteed: ε=3 at δ=1e-5 for one patient" in server.text
     with np.load(study.folder / "run" / "labels.npz") as labels:
         assert labels["answered"].all() and len(labels["label"]) == ASKED
     for name in HOSPITALS:

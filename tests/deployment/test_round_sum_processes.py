@@ -43,7 +43,7 @@ def test_ten_rounds_over_tls_are_one_study_with_one_epsilon(rehearsal: Any) -> N
     assert metrics["privacy"]["coordinator"]["epsilon"] == metrics["privacy"]["student"]["data_independent"]
     assert 2.999 < metrics["privacy"]["student"]["data_independent"] <= 3
     asked = metrics["seconds"]["vote"]
-    print(f"{1 + ROUNDS} questions took {asked:.1f} s", file=sys.stderr)  # on idle cores: CHANGELOG.md
+    print(f"{1 + ROUNDS} questions took {asked:.1f} s", file=sys.stderr)
 
 
 def test_a_coordinator_that_is_killed_between_rounds_goes_on_with_the_next(rehearsal: Any) -> None:
