@@ -29,8 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pate_fed.errors import PateFedError
 from pate_fed.flower.guard import HEARTBEAT_S, fleet_channel, fleet_server
-from pate_fed.flower.processes import CONTROL_HEADER, control_word
-from pate_fed.flower.transport import LinkGuard, NodeGuard
+from pate_fed.flower.transport import CONTROL_HEADER, LinkGuard, NodeGuard, control_word
 
 _CHANNEL = (
     # Flower waits for answers without end: a connection that died silently, as behind a router that was

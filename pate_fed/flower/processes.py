@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import os
 import secrets
 import signal
@@ -29,9 +28,6 @@ GUARD = "PATE_FED_GUARD"
 
 SECRET = "executor.secret"
 """The file of a child's secret, in its folder while it runs."""
-
-CONTROL_HEADER = "x-pate-fed-control"
-"""The header of every call over which runs are submitted and nodes are registered: `control_word`."""
 
 _INTERNAL = "FLWR_INTERNAL_"  # variables that open further ports of a SuperLink, which nothing guards
 _GRACE_S = 8.0
@@ -64,11 +60,6 @@ def version_of(command: str, *, home: Path) -> str:
 
 def _started(command: str) -> list[str]:
     return [sys.executable, "-m", "pate_fed.flower.processes", command, str(os.getpid())]
-
-
-def control_word(secret: bytes) -> str:
-    """What shows that a call comes from whoever started the child, whose `secret` it follows from."""
-    return hmac.digest(secret, b"pate_fed/v1 control", "sha256").hex()
 
 
 class Child:

@@ -52,10 +52,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.flower.processes import CONTROL_HEADER, PROTECTED, Child, control_word
+from pate_fed.flower.processes import PROTECTED, Child
 from pate_fed.flower.records import MOST_BYTES, build_bundle, inflate_message
 from pate_fed.flower.supernode import beating
-from pate_fed.flower.transport import LinkGuard, LinkLostError
+from pate_fed.flower.transport import CONTROL_HEADER, LinkGuard, LinkLostError, control_word
 
 _START_S = 60.0
 _TASK_S = 30.0

@@ -7,6 +7,7 @@ pair, on the line of Flower that speaks gRPC; another pair would stand beside th
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 
 LINE = "1.39"
 """The releases of Flower whose SuperNodes speak gRPC, and that the guard is made for."""
+
+CONTROL_HEADER = "x-pate-fed-control"
+"""The header of every call over which runs are submitted and nodes are registered: `control_word`."""
+
+
+def control_word(secret: bytes) -> str:
+    """What shows that a call comes from whoever started the child, whose `secret` it follows from."""
+    return hmac.digest(secret, b"pate_fed/v1 control", "sha256").hex()
 
 
 class LinkLostError(PateFedError):

@@ -43,10 +43,10 @@ from flwr.supercore.run import Run
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.flower.compat import set_identity, stamp
-from pate_fed.flower.processes import CONTROL_HEADER, Child, control_word
+from pate_fed.flower.processes import Child
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower.superlink import ServerTls, StudyGrid, SuperLink
-from pate_fed.flower.transport import LinkGuard, LinkLostError
+from pate_fed.flower.transport import CONTROL_HEADER, LinkGuard, LinkLostError, control_word
 from pate_fed.protocol.messages import (
     AnswerReply,
     EndReply,
