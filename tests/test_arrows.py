@@ -190,7 +190,7 @@ BUDGET = {
     "pate_fed/data": (3_540, 13),
     "pate_fed/flower": (3_810, 16),
     "pate_fed/identity": (1_130, 5),
-    "pate_fed/kinds": (5_950, 23),
+    "pate_fed/kinds": (5_960, 23),
     "pate_fed/learning": (7_530, 32),
     "pate_fed/privacy": (11_380, 38),
     "pate_fed/protocol": (580, 3),

@@ -175,6 +175,10 @@ class RoundWords(SumWords):
         """Rounds."""
         return f"{asked // self.terms.labels} of at most {self.sums.questions} rounds"
 
+    def share(self, *, asked: int, answered: int) -> str:
+        """Rounds: every input gets its label in the last."""
+        return f"after {self.so_far(asked=asked, answered=answered)}"
+
     def done(self, inputs: str, *, asked: int, answered: int) -> str:
         """Sums, noise, student, again."""
         rounds = asked // self.terms.labels

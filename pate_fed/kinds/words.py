@@ -185,6 +185,10 @@ class Words(ABC):
 
     # After it: the report, the terminal, and whoever watches.
 
+    def share(self, *, asked: int, answered: int) -> str:
+        """Of what the released labels are a part."""
+        return f"of {asked:,} queries asked" + (f" ({answered / asked:.0%})" if asked else "")
+
     @property
     def mechanism(self) -> str:
         """The mechanism's name."""

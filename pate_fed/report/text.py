@@ -263,7 +263,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
     details += reservations(study)
     bad = not study.noise_private or epsilon is None or epsilon > EPSILON_ALARM or bool(study.assumptions)
     none = "unbounded" if outcome.status == "success" else "unknown"
-    share = f"of {asked:,} queries asked" + (f" ({answered / asked:.0%})" if asked else "")
+    share = study.words.share(asked=asked, answered=answered)
     return [
         KeyFigure(
             "ε against the public",

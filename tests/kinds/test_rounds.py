@@ -41,7 +41,7 @@ def _weights(kind: RoundSums, scale: float = 1.0, seed: int = 0) -> bytes:
 def _round(kind: RoundSums, number: int, given: bytes | None = None, **changes: Any) -> Question:
     places = kind.places() + number * _asks(kind).dimension
     given = (_weights(kind) if number else b"") if given is None else given
-    values = {"batch": number, "index": places, "given": given, **changes}
+    values = {"batch": number, "index": places, "given": given, "heads": kind.heads, **changes}
     return Question(terms_digest=kind.terms.digest, **values)
 
 
@@ -107,6 +107,7 @@ def test_the_page_says_how_often_and_what_each_tells(kind: RoundSums) -> None:
         assert told in page
     assert "how far its class is from what a public model" in page and "whatever they are" in page
     assert words.asked.endswith("at most 3 times")
+    assert words.share(asked=2 * kind.terms.labels, answered=0) == "after 2 of at most 3 rounds"
     assert words.given(2 * _asks(kind).dimension, left=True) == "its sums 2 times"
 
 
@@ -164,6 +165,7 @@ def test_no_round_is_answered_again_with_other_weights(kind: RoundSums) -> None:
         for party, step in requests.items():
             batch.take(kind.send(int(party[-1]), asked, step, given=asked.given))
     assert kind.answers() == 1
+    kind.show()
     for again in (_round(kind, 1, batch=5), _round(kind, 1, _weights(kind, seed=1), batch=6)):
         hospital = kind.hospital(0)
         assert hospital.journal.overlaps(again.index)
