@@ -74,7 +74,8 @@ def test_rounds_stand_beside_one_question(
 ) -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(0, 1, (900, 3))
-    adult = class_sums._dataset("adult", rows, (rows[:, 0] > 0.4).astype(np.int64), 600, "1 1 1")
+    labels = (rows[:, 0] > 0.4).astype(np.int64)
+    adult = table_of("adult", rows, labels, train=600, num_queries=0, details="1 1 1")
     monkeypatch.setattr(class_sums, "_adult", lambda plan: adult)
     for name, value in {"ROUNDS": (0, 2), "EPSILONS": (30.0,)}.items():
         monkeypatch.setattr(class_sums, name, value)
