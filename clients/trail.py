@@ -166,7 +166,7 @@ class _Seen:
 
     @classmethod
     def read(cls, path: Path) -> _Seen:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         question, _, heads = text.partition("\n")
         return cls(path, question, read_heads(heads))
 

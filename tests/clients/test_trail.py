@@ -227,3 +227,13 @@ def test_only_what_it_signed_itself_counts_as_its_own_word(tmp_path: Path) -> No
     found = trail.objection(replace(question, statement=signed), run=b"")
     assert found is not None and found[0] is Refusal.OLDER and "has signed 7 replies" in found[1]
     assert trail.objection(question, run=b"another run") is None
+
+
+def test_garbage_in_what_was_shown_is_told_as_damage(tmp_path: Path) -> None:
+    trail, heads = Trail(tmp_path, party="north", key=None), heads_text({"south": Head(1, bytes(32))})
+    question = Question(terms_digest=TERMS, batch=0, index=np.arange(3), heads=heads)
+    assert trail.objection(question, run=b"run") is None
+    [seen] = tmp_path.glob("seen-*")
+    seen.write_bytes(b"\xff\xfe\n\xff\xff")
+    with pytest.raises(IntegrityError, match="not readable"):
+        trail.objection(question, run=b"run")
