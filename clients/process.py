@@ -231,9 +231,9 @@ class HospitalProcess:
 
         tls = None
         if (found := self._identity) is not None:
-            largest = largest_messages(found.admission.study_terms).to_hospital
-            certificate = found.admission.certificate
-            tls = NodeTls(ca=found.ca_path, key=found.key_path, certificate=certificate, most_bytes=largest)
+            sizes, certificate = largest_messages(found.admission.study_terms), found.admission.certificate
+            most = max(sizes.to_hospital, sizes.end)
+            tls = NodeTls(ca=found.ca_path, key=found.key_path, certificate=certificate, most_bytes=most)
         return SuperNode(self._state / "flower", self._address, tls=tls)
 
     def _write_site(self) -> None:

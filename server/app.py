@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from pate_fed.config.data import fix_unit, load_study_data, records_digest, require_study_libraries
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
-from pate_fed.disk import write_arrays
-from pate_fed.errors import PateFedError
+from pate_fed.disk import write_arrays, write_private
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.transport import LinkLostError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.kinds.make import check_against_data
 from pate_fed.kinds.terms import Terms, guarantee_lines, require_meaningful
+from pate_fed.learning.students.bundle import BUNDLE_FILE
 from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.messages import EndRequest
@@ -134,6 +135,7 @@ class BaseCoordinator(BaseStudy):
         self._run: Run | None = None
         self._privacy = self._before_the_ledger()
         self._labels = 0
+        self._student = b""  # as hospitals get it
         self._main_seconds = 0.0
 
     @property
@@ -160,7 +162,8 @@ class BaseCoordinator(BaseStudy):
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
         # They wait for whoever goes on with an open sum, as for one that was interrupted.
         code = INTERRUPTED if self.left_open else self.exit_code
-        return EndRequest(status=self.status, exit_code=code, summary=self._summary())
+        student = self._student if code == 0 else b""
+        return EndRequest(status=self.status, exit_code=code, summary=self._summary(), student=student)
 
     def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
         """Send the notice to every hospital that is connected."""
@@ -313,7 +316,12 @@ class BaseCoordinator(BaseStudy):
                 self._fail(error)
             self._account(ledger)
             self._labels = ledger.answered
-            accounts = (self._export_labels, self._log_spending, self._add_data_dependent)
+            accounts = (
+                self._export_labels,
+                self._log_spending,
+                self._add_data_dependent,
+                self._bundle_student,
+            )
             for account in accounts[: None if self.lost is None else 1]:
                 try:
                     account(ledger)
@@ -353,6 +361,20 @@ class BaseCoordinator(BaseStudy):
         columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
         columns |= {} if self._run is None else self._run.course.more_labels()
         write_arrays(self._run_dir / "labels.npz", **columns)
+
+    def _bundle_student(self, ledger: Ledger) -> None:
+        """`student.bundle`, where there is a student and a key of the study's coordinator that signs it."""
+        figures = self._figures
+        if self._error is not None or self._key is None or figures.student is None:
+            return
+        try:
+            self._student = self._setup.bundle(
+                figures, self._key, head=ledger.head, fixed=self._ledger_terms, epsilon=self._privacy.student
+            )
+        except InputError as error:
+            print(f"warning: hospitals do not get the student: {error}", file=sys.stderr)
+        else:
+            write_private(self._run_dir / BUNDLE_FILE, self._student)
 
     @property
     def _figures(self) -> Figures:

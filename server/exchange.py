@@ -173,6 +173,8 @@ AGAIN_S = 300.0
 _AGAIN_EVERY_S = 10.0
 _PAUSE_S = 3600.0  # a message outlives a coordinator that stands still for so long
 _STOOD_S = 30.0  # a look at what came takes less: this process stood still, and no patience counts that
+_LEAST_RATE = 500_000  # bytes a second of a hospital's line
+_AT_ONCE = 16  # hospitals that a student is on its way to
 _GONE = f"is no longer connected (for {PATIENCE_S:.0f} s)"
 
 
@@ -390,6 +392,11 @@ def _pause(stop: threading.Event, seconds: float = _POLL_S) -> None:
         raise Stopped
 
 
+def notice_for(notice: EndRequest, receipt: str) -> EndRequest:
+    """The notice for one hospital with its receipt, "": nothing came from it, and no student goes to it."""
+    return replace(notice, receipt=receipt, student=notice.student if receipt else b"")
+
+
 def send_shutdown_notice(
     grid: Grid,
     notice: EndRequest,
@@ -401,10 +408,18 @@ def send_shutdown_notice(
 
     Without it their processes would wait.
 
-    `receipt_of` gives each node its hospital's receipt; empty where there is none.
+    `receipt_of` gives each node its hospital's receipt; empty where there is none: nothing came from it, and
+    it does not get the student. A large student takes its time, and goes to a few at once.
     """
-    requests = {node: replace(notice, receipt=receipt_of(node)).to_record() for node in grid.get_node_ids()}
+    requests = {node: notice_for(notice, receipt_of(node)).to_record() for node in grid.get_node_ids()}
+    timeout_s += len(notice.student) / _LEAST_RATE
     answers = exchange(
-        grid, requests, message_type=END, timeout_s=timeout_s, stop=threading.Event(), again_s=timeout_s
+        grid,
+        requests,
+        message_type=END,
+        timeout_s=timeout_s,
+        stop=threading.Event(),
+        window=_AT_ONCE if notice.student else None,
+        again_s=timeout_s,
     )
     return sum(answer.reply is not None for answer in answers)

@@ -17,14 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from pate_fed.config.backend import PROCESSES, Engine
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
+from pate_fed.format import epsilon_json
 from pate_fed.kinds.make import make_terms, public_file
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import RIDGE, TABLE_STUDENTS
+from pate_fed.learning.students.bundle import StudentFacts, covered_by, pack_student
 from pate_fed.privacy import Ledger, LedgerTerms, NoiseSource, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.protocol.messages import Question
@@ -74,6 +77,47 @@ class Setup(ABC):
     def pool(self) -> bytes:
         """The public inputs, for hospitals apart that read them; no label of theirs is in it."""
         return b""
+
+    def bundle(
+        self,
+        figures: Figures,
+        key: Ed25519PrivateKey,
+        *,
+        head: str,
+        fixed: LedgerTerms,
+        epsilon: float | None,
+    ) -> bytes:
+        """The student as every hospital gets it, signed with `key`, of a study whose ledger ends with `head`.
+
+        `epsilon` is what it guarantees, None: no bound.
+
+        Raises:
+            InputError: it needs code of the user's own, or is too large.
+        """
+        terms, assumed = self.terms, fixed.assumptions
+        facts = StudentFacts(
+            study=terms.study,
+            terms_digest=terms.digest,
+            ledger_head=head,
+            epsilon=epsilon_json(epsilon),
+            delta=terms.delta,
+            protects=fixed.protects,
+            private=fixed.private,
+            claimed=assumed.warning if assumed else "",
+            hospitals=figures.hospitals,
+            licence=terms.about.licence,
+            purpose=terms.about.purpose,
+            retention=terms.about.retention,
+            classes=terms.classes,
+            shape=terms.image_shape,
+            table=terms.table,
+            window=terms.window,
+        )
+        return pack_student(figures.student, facts, key, covered=self.covered())
+
+    def covered(self) -> NDArray[np.float64] | None:
+        """What of a table's columns the public inputs cover; None of images."""
+        return None
 
     @abstractmethod
     def record(self, fixed: LedgerTerms) -> StudyRecord | LabelStudyRecord:
@@ -134,6 +178,11 @@ class StudySetup(Setup):
         buffer = io.BytesIO()
         np.save(buffer, np.ascontiguousarray(self.dataset.public_images), allow_pickle=False)
         return buffer.getvalue()
+
+    def covered(self) -> NDArray[np.float64] | None:
+        """Of the whole pool, of which nothing is a hospital's."""
+        pool = self.dataset.public_images
+        return None if self.terms.table is None else covered_by(np.asarray(pool, dtype=np.float64))
 
     @property
     def student_path(self) -> Path:

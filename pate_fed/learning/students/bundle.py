@@ -20,24 +20,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from numpy.typing import NDArray
 
 from pate_fed.data import Schema
-from pate_fed.disk import MOST_READ
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.keys import is_signed, sign
-from pate_fed.learning.students.class_sums import SumsStudent
-from pate_fed.learning.teachers.forests import Forest
+from pate_fed.protocol.messages import MOST_STUDENT
 from pate_fed.structure import from_plain, setting, to_plain
 
 BUNDLE_FILE = "student.bundle"
 """Its name in a run's directory, and in a hospital's state directory."""
-MOST_BYTES = MOST_READ
-"""Bytes that a bundle may have; a larger student is not sent."""
-
 _BEGINS, _FORMAT = b"pate-fed student ", 1
 _LINE = 400  # bytes of the first line
 _PURPOSE = b"pate_fed/v1 student of a study\n"
 _OF_STUDENT, _COVERED = "student/", "covered"
-_NETWORK = "network"
-_KINDS = (SumsStudent.kind, Forest.kind, _NETWORK)
+_SUMS, _FOREST, _NETWORK = "class-sums", "forest", "network"  # the students' own `kind`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +40,9 @@ class StudentFacts:
 
     `epsilon` at `delta` is what the study guarantees against all who see the student, for what `protects`
     says, None: no bound; `claimed` is what it rests on beside proofs. `ledger_head` names the ledger's last
-    row. `hospitals` took part. `licence` says who may use it, `purpose` and `retention` are the study's own.
-    `shape` is one input's; `table` is what a row's columns mean, `window` what is black and white in DICOM.
+    row. So many `hospitals` took part, None: not known. `licence` says who may use it, `purpose` and
+    `retention` are the study's own. `shape` is one input's, `table` what a row's columns mean, `window` what
+    is black and white in DICOM images.
     """
 
     study: str
@@ -57,7 +52,7 @@ class StudentFacts:
     delta: float
     protects: str
     private: bool
-    hospitals: int
+    hospitals: int | None
     licence: str
     classes: tuple[str, ...]
     shape: tuple[int, ...]
@@ -66,7 +61,7 @@ class StudentFacts:
     retention: str = ""
     table: Schema | None = None
     window: tuple[float, float] | None = None
-    kind: str = setting(SumsStudent.kind, choices=_KINDS)
+    kind: str = setting(_SUMS, choices=(_SUMS, _FOREST, _NETWORK))
 
 
 def covered_by(pool: NDArray[Any]) -> NDArray[np.float64]:
@@ -102,9 +97,9 @@ def pack_student(
     rest = told.encode() + b"\n" + save(arrays)
     line = f"{_FORMAT} {len(rest)} {_hex(key.public_key())} {sign(key, _PURPOSE + rest)}\n"
     found = _BEGINS + line.encode() + rest
-    if len(found) > MOST_BYTES:
+    if len(found) > MOST_STUDENT:
         raise InputError(
-            f"the student takes {len(found) / 2**20:.0f} MiB, and at most {MOST_BYTES // 2**20} are sent"
+            f"the student takes {len(found) / 2**20:.0f} MiB, and at most {MOST_STUDENT // 2**20} are sent"
         )
     return found
 
@@ -174,9 +169,13 @@ class Bundle:
             IntegrityError: its arrays do not fit together.
         """
         try:
-            if self.facts.kind == Forest.kind:
+            if self.facts.kind == _FOREST:
+                from pate_fed.learning.teachers.forests import Forest
+
                 return Forest.of_arrays(self._arrays, where=where)
-            if self.facts.kind == SumsStudent.kind:
+            if self.facts.kind == _SUMS:
+                from pate_fed.learning.students.class_sums import SumsStudent
+
                 return SumsStudent.of_arrays(self._arrays, where=where)
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise IntegrityError(f"{where}: its arrays are not those of a student") from error
@@ -186,8 +185,8 @@ class Bundle:
 
 
 def _has_own_part(student: Any) -> bool:
-    if isinstance(student, SumsStudent):
-        return student.feature_map.settings.own
+    if student.kind == _SUMS:
+        return bool(student.feature_map.settings.own)
     return student.kind == _NETWORK and student.settings.code is not None
 
 

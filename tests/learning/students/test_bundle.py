@@ -88,7 +88,7 @@ def _with_line(content: bytes, place: int, word: str) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda content: b"", "x: is empty; what a coordinator sends"),
+        (lambda content: b"", "is empty; what a coordinator sends"),
         (lambda content: b"PK\x03\x04" + content, "is no student's bundle"),
         (lambda content: b"\n" * 500 + content, "is no student's bundle"),
         (lambda content: content[:30], "in its first line"),
@@ -143,8 +143,8 @@ def test_what_no_bundle_can_hold_is_not_packed(monkeypatch: pytest.MonkeyPatch) 
     own.feature_map.settings = replace(own.feature_map.settings, name="mine:make")
     with pytest.raises(InputError, match="code of your own"):
         pack_student(own, FACTS, KEY)
-    monkeypatch.setattr(bundle, "MOST_BYTES", 1000)
-    with pytest.raises(InputError, match="the student takes .* at most"):
+    monkeypatch.setattr(bundle, "MOST_STUDENT", 1000)
+    with pytest.raises(InputError, match=r"the student takes .* at most"):
         pack_student(_sums(), FACTS, KEY)
 
 
