@@ -95,16 +95,12 @@ def read_student(state_dir: Path, identity: Path) -> Bundle:
     """The student in a state directory, checked again with the key in the hospital's admission.
 
     Raises:
-        InputError: none came, it cannot be read, or there is no identity.
+        InputError: it cannot be read, or there is no identity.
         IntegrityError: as `keep_student`.
     """
     path = state_dir / BUNDLE_FILE
     try:
         content = read_file(path, most=MOST_STUDENT)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{state_dir}: no student came; a coordinator with keys sends it when the study ends with success"
-        ) from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     return _checked_student(content, identity, where=str(path))

@@ -87,7 +87,8 @@ def predict_files(
     with the key "evaluation".
 
     `student` is a student.pt, a student.bundle or a table's student.npz, which are read without running code,
-    or the directory of a run with one of them; or a TorchScript file, which is a program: take one only from those you trust.
+    or the directory of a run with one of them; or a TorchScript file, which is a program: take one only from
+    those you trust.
     `own` names the code of a student of the user's own, module:attribute, in a run's directory.
 
     Raises:
