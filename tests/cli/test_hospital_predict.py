@@ -198,9 +198,9 @@ def test_what_is_not_there_is_said(house: House, run: Any, tmp_path: Path) -> No
     assert run("hospital", "predict", "state", "--dir", "identity").code == 0
     code, _, err = run("hospital", "predict", "state", "none.csv", "--dir", "identity")
     assert code == 2 and "none.csv: there is no such file" in err
-    Path("cut.csv").write_text("age;sex\n50,5;m;3\n")
+    Path("cut.csv").write_text("age,sex\n50,m\n51,m,3\n")
     code, _, err = run("hospital", "predict", "state", "cut.csv", "--dir", "identity")
-    assert code == 2 and "cut.csv row 2: 3 values for 2 columns" in err
+    assert code == 2 and "cut.csv row 3: 3 values for 2 columns" in err
     assert not Path("cut.predictions.csv").exists()
     (house.state / BUNDLE_FILE).write_bytes(b"")
     code, _, err = run("hospital", "predict", "state", "--dir", "identity")
