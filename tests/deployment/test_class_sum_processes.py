@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import stat
 from pathlib import Path
@@ -19,6 +20,13 @@ from pate_fed.protocol.messages import Refusal
 
 pytestmark = pytest.mark.slow
 
+NO_TORCH = """
+import sys
+from pate_fed.cli.main import main
+sys.modules["torch"] = None
+sys.exit(main(sys.argv[1:]))
+"""
+
 
 def test_four_hospitals_sum_with_masks_and_their_own_noise(rehearsal: Any) -> None:
     study = SumStudy(rehearsal)
@@ -35,6 +43,21 @@ def test_four_hospitals_sum_with_masks_and_their_own_noise(rehearsal: Any) -> No
         assert stat.S_IMODE((state / "features.bin").stat().st_mode) == 0o600
     predicted = rehearsal.start("predict", "-m", "pate_fed.cli", "predict", "run/student.npz", "north.csv")
     assert predicted.wait() == 0 and predicted.text.count("class ") == 90, predicted.text
+    # Every hospital has the student that its coordinator signed, and asks it about its own records.
+    sent = (study.folder / "run" / "student.bundle").read_bytes()
+    assert "student.bundle" in (study.folder / "run" / "seal.json").read_text(encoding="utf-8")
+    for name in HOSPITALS:
+        state = rehearsal.state_of(name)
+        assert (state / "student.bundle").read_bytes() == sent
+        [kept] = [event["kept"] for event in study.log(name) if event["event"] == "student"]
+        assert kept == hashlib.sha256(sent).hexdigest()
+        asks = rehearsal.start(
+            f"{name} asks", "-c", NO_TORCH, "hospital", "predict", str(state), f"{name}.csv"
+        )
+        assert asks.wait() == 0, asks.text
+        assert "class-sums, of 4 hospitals" in asks.text and "ε=3 at δ=1e-5 for one patient" in asks.text
+        lines = (study.folder / f"{name}.predictions.csv").read_text(encoding="utf-8").splitlines()
+        assert lines[0] == "row,no,yes,predicted" and len(lines) == 1 + 90
 
 
 def test_a_coordinator_that_is_killed_before_and_after_the_row_goes_on(rehearsal: Any) -> None:
