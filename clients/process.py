@@ -178,6 +178,8 @@ class HospitalProcess:
 
     def _print_outcome(self, done: Exchange) -> int:
         request = done.request or {}
+        if request.get("student"):
+            self._print(f"{self._name}: {self._student_text()}")
         status = str(request["status"]).upper()
         print(
             f"{status}  hospital={self._name} {request.get('summary')!s} {self._given()} "
@@ -185,6 +187,14 @@ class HospitalProcess:
             flush=True,
         )
         return _exit_code(done)
+
+    def _student_text(self) -> str:
+        """What became of the student that came, by this hospital's own log."""
+        told = ("student", "student refused")
+        events = [event for _, event in read_events(self._state) if event and event["event"] in told]
+        if events and "why" in events[-1]:
+            return f"the student that came is refused: {printable(str(events[-1]['why']))}"
+        return f"the study's student came: pate-fed hospital predict {self._state} RECORDS"
 
     def _print_request(self, done: Exchange) -> None:
         """One line a request, for the hospital's own eyes."""

@@ -49,6 +49,9 @@ def test_four_hospitals_sum_with_masks_and_their_own_noise(rehearsal: Any) -> No
     for name in HOSPITALS:
         state = rehearsal.state_of(name)
         assert (state / "student.bundle").read_bytes() == sent
+        assert any(
+            "the study's student came: pate-fed hospital predict" in each.text for each in study.hospitals
+        )
         [kept] = [event["kept"] for event in study.log(name) if event["event"] == "student"]
         assert kept == hashlib.sha256(sent).hexdigest()
         asks = rehearsal.start(
