@@ -30,8 +30,8 @@ from pate_fed.disk import read_file, sync_folder, write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted
 from pate_fed.identity import HospitalIdentity
+from pate_fed.identity.bundle import BUNDLE_FILE, Bundle
 from pate_fed.identity.keys import Receipt, load_key, sign
-from pate_fed.learning.students.bundle import BUNDLE_FILE, Bundle
 from pate_fed.protocol.messages import MOST_STUDENT
 from pate_fed.structure.faults import Fault
 

@@ -22,9 +22,9 @@ from pate_fed.disk import write_arrays, write_private
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.transport import LinkLostError
 from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.identity.bundle import BUNDLE_FILE
 from pate_fed.kinds.make import check_against_data
 from pate_fed.kinds.terms import Terms, guarantee_lines, require_meaningful
-from pate_fed.learning.students.bundle import BUNDLE_FILE
 from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.messages import EndRequest

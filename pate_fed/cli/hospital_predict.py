@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pate_fed.cli.predict import Predictor
     from pate_fed.data import Schema
-    from pate_fed.learning.students.bundle import Bundle
+    from pate_fed.identity.bundle import Bundle
 
 _AT_ONCE = 5000  # inputs
 
@@ -57,7 +57,7 @@ def add_predict_action(actions: argparse._SubParsersAction[Any]) -> None:
 
 def _predict(arguments: argparse.Namespace) -> int:
     from clients.log import read_student
-    from pate_fed.learning.students.bundle import BUNDLE_FILE
+    from pate_fed.identity.bundle import BUNDLE_FILE
 
     state_dir = state_dir_of(arguments.state_dir)
     if not (state_dir / BUNDLE_FILE).exists():

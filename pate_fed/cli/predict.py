@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pate_fed.data import Schema
-    from pate_fed.learning.students.bundle import Bundle
+    from pate_fed.identity.bundle import Bundle
 
 BATCH = 500
 
@@ -190,7 +190,7 @@ def _file_in(run_dir: Path) -> Path:
 
 
 def _load_bundle(path: Path, content: bytes, device: str) -> Predictor:
-    from pate_fed.learning.students.bundle import Bundle
+    from pate_fed.identity.bundle import Bundle
 
     bundle = Bundle.read(content, where=str(path))
     print(

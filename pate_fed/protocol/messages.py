@@ -426,7 +426,7 @@ class EndRequest(_Message):
     """Coordinator to hospital: the study is over; `exit_code` and `summary` are the coordinator's own.
 
     `receipt` is a signed `pate_fed.identity.keys.Receipt` of what came from this hospital, `student` the
-    study's signed `pate_fed.learning.students.bundle`; empty where the coordinator has no keys.
+    study's signed `pate_fed.identity.bundle`; empty where the coordinator has no keys.
 
     Raises:
         IntegrityError: long texts, or what steers a terminal, as a hospital shows them on its own; or a

@@ -24,10 +24,10 @@ from pate_fed.config.backend import PROCESSES, Engine
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.format import epsilon_json
+from pate_fed.identity.bundle import StudentFacts, covered_by, pack_student
 from pate_fed.kinds.make import make_terms, public_file
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import RIDGE, TABLE_STUDENTS
-from pate_fed.learning.students.bundle import StudentFacts, covered_by, pack_student
 from pate_fed.privacy import Ledger, LedgerTerms, NoiseSource, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.protocol.messages import Question

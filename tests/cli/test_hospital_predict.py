@@ -24,10 +24,10 @@ from clients.local import read_site
 from clients.state_dir import LOCAL_SITE, SITE_VARIABLE, LocalSettings
 from pate_fed.data import Schema
 from pate_fed.identity import Authority, HospitalIdentity, make_request
+from pate_fed.identity.bundle import BUNDLE_FILE, StudentFacts, covered_by, pack_student
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import FeatureSettings
-from pate_fed.learning.students.bundle import BUNDLE_FILE, StudentFacts, covered_by, pack_student
 from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.protocol.messages import EndRequest
 

@@ -26,9 +26,9 @@ from pate_fed.cli.main import main
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
 from pate_fed.identity import Authority, HospitalIdentity, make_request
+from pate_fed.identity.bundle import BUNDLE_FILE
 from pate_fed.identity.certificates import sum_identity_of
 from pate_fed.kinds.make import make_terms
-from pate_fed.learning.students.bundle import BUNDLE_FILE
 from pate_fed.protocol.messages import Refusal
 from server.app import Coordinator
 from server.base import clear_finished
@@ -159,7 +159,7 @@ def test_four_logs_are_proven_and_receipted(
     capsys.readouterr()
     assert main(["hospital", "predict", str(houses.state("north")), "north.csv"]) == 0
     assert "forest, of 3 hospitals" in (said := capsys.readouterr().out) and "of 40" in said
-    monkeypatch.setattr("pate_fed.learning.students.bundle.MOST_STUDENT", 1000)
+    monkeypatch.setattr("pate_fed.identity.bundle.MOST_STUDENT", 1000)
     coordinator._key, coordinator._student = authority.ledger_key(), b""
     coordinator._bundle_student(SimpleNamespace(head="00"))  # type: ignore[arg-type]
     assert "warning: hospitals do not get the student: the student takes" in capsys.readouterr().err

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pate_fed.data import Schema
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.identity import bundle
+from pate_fed.identity.bundle import Bundle, StudentFacts, covered_by, pack_student
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import FeatureSettings
 from pate_fed.learning.settings import StudentSettings
-from pate_fed.learning.students import bundle
-from pate_fed.learning.students.bundle import Bundle, StudentFacts, covered_by, pack_student
 from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.learning.teachers.forests import train_forest
 
@@ -154,7 +154,7 @@ def test_students_of_tables_are_read_without_torch(tmp_path: Path, forest: bool)
     (tmp_path / "student.bundle").write_bytes(pack_student(student, FACTS, KEY))
     code = (
         "import sys, numpy as np\n"
-        "from pate_fed.learning.students.bundle import Bundle\n"
+        "from pate_fed.identity.bundle import Bundle\n"
         "student = Bundle.read(open('student.bundle', 'rb').read(), where='x').student('x')\n"
         "assert student.predict_proba(np.zeros((2, 3))).shape == (2, 2)\n"
         "assert 'torch' not in sys.modules and 'sklearn' not in sys.modules\n"
