@@ -22,6 +22,7 @@ import clients.app
 from clients.log_check import check_log
 from pate_fed.cli.consent import confirm_in
 from pate_fed.cli.main import main
+from pate_fed.flower.host import Untold
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
 from pate_fed.identity import Authority, HospitalIdentity, make_request
@@ -127,10 +128,14 @@ def test_four_logs_are_proven_and_receipted(
         coordinator.set_admitted(names, sums, key=authority.ledger_key())
         context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
         server_app(grid, context)
-        coordinator.notify_hospitals(grid, coordinator.outcome_notice())
+        grids.append((grid, names))
 
+    grids: list[tuple[Any, dict[int, str]]] = []
     coordinator.run(serve)
     assert coordinator.conclude(as_json=False) == 0, capsys.readouterr()
+    next(looks := coordinator.audience.telling(*grids[0]))
+    assert next(looks) == Untold(pending=0, parties=())  # west, which left, is not waited for
+    assert coordinator.audience.took_part == tuple(sorted(set(NAMES) - {"west"}))
     clear_finished(run_dir)  # what is as private as the votes that it names is gone with them
     assert not (run_dir / "private").exists()
     said = capsys.readouterr().out
