@@ -242,7 +242,7 @@ class BaseStudy:
                 if self._error is not None:
                     print(f"warning: {error}", file=sys.stderr)
                 self._unseal()
-                self._unwritten = True
+                self._unwritten = self._error is None
                 self._fail(IntegrityError(f"{error}; what was released is on the ledger"))
                 with suppress(InputError):  # the disk is full, and hospitals are told all the same
                     self._keep_end()

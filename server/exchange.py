@@ -77,6 +77,11 @@ class Presence:
         """Under which node to reach who was first known as `node`."""
         return node if self.returning is None else self.returning.node_of(node)
 
+    def waits_s(self, node: int) -> float | None:
+        """Seconds for which a node that is away may still come back; None where it is not away."""
+        since = self._away.get(node)
+        return None if since is None else max(0.0, since + PATIENCE_S - time.monotonic())
+
     def miss(self, node: int) -> None:
         """Note that a node is away, however short."""
         self._away.setdefault(node, time.monotonic())

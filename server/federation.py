@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pate_fed.config.backend import PROCESSES
 from pate_fed.errors import IntegrityError, QuorumError
+from pate_fed.format import named, until_text
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.heads import Head, Statement, heads_text
 from pate_fed.protocol.messages import (
@@ -50,6 +51,8 @@ from server.outcome import Receipts
 from server.state import CoordinatorState, Totals
 
 _TELL_EVERY_S = 2.0
+_SHOW_AFTER_S = 20.0  # whoever looks at the screen knows within half a minute who is waited for
+_SHOW_AGAIN_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,12 +338,21 @@ class Federation:
         channel, reasons = self._channel, Counter[str]()
         requests = self._with_statements(message_type, requests)
         missing, told, told_at = set(requests), -1, -_TELL_EVERY_S
+        begun = shown_at = time.monotonic()
+        shown = frozenset[tuple[int, bool]]()
 
         def tell() -> None:
-            nonlocal told, told_at
-            if missing and len(missing) != told and time.monotonic() - told_at >= _TELL_EVERY_S:
-                told, told_at = len(missing), time.monotonic()
+            nonlocal told, told_at, shown, shown_at
+            now = time.monotonic()
+            if missing and len(missing) != told and now - told_at >= _TELL_EVERY_S:
+                told, told_at = len(missing), now
                 self._tell_waiting(phase, requests, missing, answer_s)
+            if missing and channel.backend == PROCESSES and now - shown_at >= _SHOW_AFTER_S:
+                news = frozenset((node, self._presence.waits_s(node) is None) for node in missing)
+                if news != shown or now - shown_at >= _SHOW_AGAIN_S:
+                    shown, shown_at = news, now
+                    until, names = until_text(begun + answer_s - now), self._waiting_text(missing)
+                    channel.progress.log(f"waiting for {names} ({phase}), until {until} at the latest")
 
         tell()
         for answer in exchange(
@@ -390,6 +402,15 @@ class Federation:
     def _known(self) -> Mapping[int, str]:
         """Names by nodes: of those that take part, and of the admitted hospitals."""
         return self.participants if self._keys is None else {**dict(self._keys.names), **self.participants}
+
+    def _waiting_text(self, missing: set[int]) -> str:
+        """Who is waited for, by name where they are few; of who is out of reach, until when."""
+        known, texts = self._known(), list[str]()
+        for node in missing:
+            left = self._presence.waits_s(node)
+            away = "" if left is None else f" (out of reach, until {until_text(left)})"
+            texts.append(known.get(node, f"node {node}") + away)
+        return named(sorted(texts))
 
     def _tell_waiting(
         self, phase: str, requests: Mapping[int, Record], missing: set[int], answer_s: float

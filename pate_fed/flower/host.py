@@ -152,7 +152,7 @@ LINGER_S = 600.0
 _HEAR_S = 30.0  # for those that are connected to say that they heard how it ended
 _HURRY_S = 4.0  # the same where the user asked to stop: a container's stop leaves ten in all
 _QUIET_S = 3.0  # in which those that are connected hear it, and nothing needs to be shown
-_TELL_POLL_S = 0.1
+_TELL_POLL_S = 0.2  # a hospital that has replied ends, and its reply with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +298,7 @@ class Address:
                 if left.parties != shown and now - begun > _QUIET_S and now < end:
                     shown = left.parties
                     self._show_untold(shown, end)
-                time.sleep(_TELL_POLL_S if now - begun < _QUIET_S else _POLL_S)
+                time.sleep(_TELL_POLL_S if left.pending or now - begun < _QUIET_S else _POLL_S)
             if shown and not left.parties:
                 self._host.report("all hospitals are told how the study ended")
             elif left.parties and linger_s:
