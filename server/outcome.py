@@ -21,8 +21,8 @@ from flwr.serverapp import Grid
 
 from pate_fed.disk import read_json, write_private
 from pate_fed.errors import IntegrityError
-from pate_fed.flower.host import Untold
 from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.flower.transport import Untold
 from pate_fed.identity.keys import Receipt
 from pate_fed.protocol.messages import (
     END,

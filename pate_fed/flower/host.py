@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from pate_fed.flower.superlink import ServerTls
-    from pate_fed.flower.transport import Link
+    from pate_fed.flower.transport import Ended, Link
     from pate_fed.identity import Authority
 
 
@@ -50,6 +50,7 @@ class AdmittedHospitals:
         self.sum_identities: dict[str, bytes] = {}
         self._nodes: dict[str, tuple[int, bytes]] = {}  # each one's node, and the key that it was let in with
         self._connected: dict[int, str] = {}  # revoked, but Flower has not cut them off yet
+        self._clocks: set[str] = set()  # whose clocks were told of
         self._skipped: set[int] = set()  # serial numbers of certificates that are not valid
         self._failed: set[str] = set()  # what was said of hospitals, and is tried again
         self._seen: frozenset[tuple[str, int, int]] | None = (
@@ -69,6 +70,16 @@ class AdmittedHospitals:
         while not self._stop.wait(_WATCH_S):
             with self._apart("the list of hospitals", "was not read"):
                 self._update()
+            with self._apart("the SuperLink's log", "was not read"):
+                self._tell_clocks()
+
+    def _tell_clocks(self) -> None:
+        from pate_fed.flower.clocks import clocks_told
+
+        for name, sentence in clocks_told(self._link.new_lines()):
+            if name not in self._clocks:
+                self._clocks.add(name)
+                self._report(sentence)
 
     def _update(self) -> None:
         seen = _files(self._authority)
@@ -155,14 +166,6 @@ _QUIET_S = 3.0  # in which those that are connected hear it, and nothing needs t
 _TELL_POLL_S = 0.2  # a hospital that has replied ends, and its reply with it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Untold:
-    """Who took part and was not told yet how the study ended; `pending` are asked and have not replied."""
-
-    pending: int
-    parties: tuple[str, ...]
-
-
 class Admits(Protocol):
     """Whoever knows hospitals by their keys, and signs their receipts."""
 
@@ -187,17 +190,6 @@ class HostedCoordinator(Admits, Protocol):
 
     def note_waiting(self, event: Waiting) -> None:
         """Write in the study's log which hospitals are waited for."""
-
-
-class Ended(Protocol):
-    """What `Address.tell` needs: how a study ended, for its hospitals."""
-
-    @property
-    def exit_code(self) -> int:
-        """The study's own; that of an interruption where hospitals wait for whoever goes on."""
-
-    def telling(self, grid: Any, names: Mapping[int, str] | None) -> Iterator[Untold]:
-        """Tell every hospital that is connected or comes; with each look who was not told yet."""
 
 
 @dataclass(frozen=True, slots=True)

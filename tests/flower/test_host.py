@@ -17,8 +17,8 @@ from builders import make_terms
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower import host
-from pate_fed.flower.host import Address, Host, Untold, open_host
-from pate_fed.flower.transport import LinkLostError
+from pate_fed.flower.host import Address, Host, open_host
+from pate_fed.flower.transport import LinkLostError, Untold
 from pate_fed.identity import Authority
 from pate_fed.kinds.terms import largest_messages
 from pate_fed.report.log import Waiting

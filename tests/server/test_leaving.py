@@ -22,9 +22,9 @@ import clients.app
 from clients.log_check import check_log
 from pate_fed.cli.consent import confirm_in
 from pate_fed.cli.main import main
-from pate_fed.flower.host import Untold
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
+from pate_fed.flower.transport import Untold
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.identity.certificates import sum_identity_of
 from pate_fed.kinds.make import make_terms

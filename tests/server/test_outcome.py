@@ -16,10 +16,11 @@ prepare_environment()
 
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
+from flwr.supercore.task_identity import TaskIdentity
 
 from pate_fed.errors import IntegrityError
-from pate_fed.flower.host import Untold
 from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.flower.transport import Untold
 from pate_fed.identity.keys import Receipt
 from pate_fed.protocol.messages import END, EndReply, EndRequest, JoinReply, Refusal, RefusalReply
 from server import outcome
@@ -36,6 +37,13 @@ def _audience(run_dir: Path | None, *parties: str) -> Audience:
     made.joins(parties or NAMES.values())
     made.ends(SUCCESS)
     return made
+
+
+@pytest.fixture(autouse=True)
+def in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages are made in a run of Flower's."""
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
 
 
 class _Grid:
