@@ -225,14 +225,17 @@ class Audience:
             asked.update(new)
             for message in list(grid.pull_messages(list(sent))) if sent else ():
                 node = sent.pop(message.metadata.reply_to_message_id, None)
-                if node is not None and not self._heard(message, None if names is None else names.get(node)):
+                if node is None or (names is not None and node not in names):
+                    continue
+                heard = self._heard(message, "" if names is None else names[node])
+                if not heard and node not in sent.values():
                     asked.discard(node)
                     later[node] = time.monotonic() + _AGAIN_S
             pending = asked & set(sent.values())
             yield Untold(pending=len(pending), parties=self.untold(None if names is None else names.values()))
 
-    def _heard(self, message: Message, name: str | None) -> bool:
-        """Note who was told by its answer; False where it is to be told once more."""
+    def _heard(self, message: Message, name: str) -> bool:
+        """Note who was told by its answer, without a name by its own; False where it is told once more."""
         if message.has_error():  # an app that fails would fail again
             return message.error.code not in _AWAY
         try:

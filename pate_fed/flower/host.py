@@ -162,7 +162,7 @@ LINGER_S = 600.0
 """Seconds for which a finished study's address stays open for hospitals that were not told of its end."""
 _HEAR_S = 30.0  # for those that are connected to say that they heard how it ended
 _HURRY_S = 4.0  # the same where the user asked to stop: a container's stop leaves ten in all
-_QUIET_S = 3.0  # in which those that are connected hear it, and nothing needs to be shown
+_QUIET_S = 10.0  # in which those that are connected hear it, and nothing needs to be shown
 _TELL_POLL_S = 0.2  # a hospital that has replied ends, and its reply with it
 
 
