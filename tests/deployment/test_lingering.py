@@ -123,6 +123,28 @@ def test_the_superlink_dies_as_the_coordinator_lingers(rehearsal: Any) -> None:
     assert _has_receipt(study, "west")
 
 
+def test_the_screen_says_who_is_waited_for_and_until_when(rehearsal: Any) -> None:
+    """A hospital that is stopped while it gets ready; the screen is no terminal."""
+    study = SumStudy(rehearsal, joined=3)
+    server = study.coordinator()
+    server.wait_for("3 of 4 connected (east, north, south); not yet: west, until ")
+    study.hospitals.append(study.join("west"))
+    study.hospitals[3].wait_for("connected;")
+    family = [psutil.Process(study.hospitals[3].process.pid)]
+    family += family[0].children(recursive=True)
+    for process in family:
+        process.send_signal(signal.SIGSTOP)
+    server.wait_for("4 of 4 connected")
+    began = time.monotonic()
+    server.wait_for("waiting for west", 45)
+    print(f"said after {time.monotonic() - began:.0f} s")
+    server.wait_for("waiting for west (out of reach, until ", 60)
+    for process in family:
+        process.send_signal(signal.SIGCONT)
+    assert server.wait(300) == 0, server.text
+    assert "at the latest" in server.text
+
+
 def test_without_keys_they_are_known_by_their_answers(rehearsal: Any) -> None:
     from builders import PLAIN_POLICY
 
