@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -246,11 +246,8 @@ class Audience:
             return False
         party = name or reply.party
         if isinstance(reply, EndReply) and party in self.untold():
-            told = replace(self._kept, told=(*self._kept.told, party))
-            try:
-                self._write(told)
-            except OSError as error:
-                print(f"warning: {self._path}: cannot be written ({error.strerror})", file=sys.stderr)
+            with suppress(OSError):  # on a full disk another process would tell it once more
+                self._write(replace(self._kept, told=(*self._kept.told, party)))
         return True
 
     def _write(self, kept: _Kept) -> None:

@@ -294,9 +294,9 @@ def test_hospitals_are_waited_for_once_they_are_needed(monkeypatch: pytest.Monke
         def run(self, grid: Any, context: Any) -> None:
             self.runs += 1
 
-    coordinator, told = Stands(), list[str]()
-    _serve(coordinator, monkeypatch, told=told)
-    assert (coordinator.runs, coordinator.told, told) == (1, 1, [])
+    stands, told = Stands(), list[str]()
+    _serve(stands, monkeypatch, told=told)
+    assert (stands.runs, stands.told, told) == (1, 1, [])
     coordinator = _Coordinator()
     _serve(coordinator, monkeypatch)
     assert coordinator.gathered == 2
