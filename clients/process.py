@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.5
 _DELIVERY_S = 15.0
+_HEARD_S = 1.0  # until the coordinator has the last reply: without a key it goes with this process
 _INTERRUPTED = (
     "the coordinator ended before the study and may go on; waiting for it as after a crash (--wait), Ctrl-C "
     "ends it"
@@ -163,6 +164,8 @@ class HospitalProcess:
             if by_policy:
                 raise PolicyError(self._logged_reason("the study was refused by this hospital's policy"))
             if over:
+                if self._identity is None:
+                    time.sleep(_HEARD_S)
                 return self._print_outcome(done)
 
     def _answer(self, node: Node | None) -> Exchange | None:

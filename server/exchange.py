@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from flwr.app import Message
@@ -17,9 +17,7 @@ from pate_fed.config.backend import PROCESSES, RAY, cores
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import (
-    END,
     JOIN,
-    EndRequest,
     JoinReply,
     Record,
     Refusal,
@@ -78,6 +76,11 @@ class Presence:
     def node_of(self, node: int) -> int:
         """Under which node to reach who was first known as `node`."""
         return node if self.returning is None else self.returning.node_of(node)
+
+    def waits_s(self, node: int) -> float | None:
+        """Seconds for which a node that is away may still come back; None where it is not away."""
+        since = self._away.get(node)
+        return None if since is None else max(0.0, since + PATIENCE_S - time.monotonic())
 
     def miss(self, node: int) -> None:
         """Note that a node is away, however short."""
@@ -163,8 +166,6 @@ _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 _LOST = ErrorCode.CLIENT_APP_CRASHED
 _WINDOW_PER_CORE = 12
 _CONNECT_S = 120.0  # until all simulated parties are there
-TELL_S = 90.0
-"""Seconds that hospitals have to connect again where they are only told how a study ended."""
 _POLL_S = 0.1
 _QUIET_POLL_S = 1.0
 _REVOKED = "is revoked"
@@ -173,8 +174,6 @@ AGAIN_S = 300.0
 _AGAIN_EVERY_S = 10.0
 _PAUSE_S = 3600.0  # a message outlives a coordinator that stands still for so long
 _STOOD_S = 30.0  # a look at what came takes less: this process stood still, and no patience counts that
-_LEAST_RATE = 500_000  # bytes a second of a hospital's line
-_AT_ONCE = 16  # hospitals that a student is on its way to
 _GONE = f"is no longer connected (for {PATIENCE_S:.0f} s)"
 
 
@@ -390,36 +389,3 @@ def _read(node: int, message: Message, timeout_s: float) -> Answer:
 def _pause(stop: threading.Event, seconds: float = _POLL_S) -> None:
     if stop.wait(seconds):
         raise Stopped
-
-
-def notice_for(notice: EndRequest, receipt: str) -> EndRequest:
-    """The notice for one hospital with its receipt, "": nothing came from it, and no student goes to it."""
-    return replace(notice, receipt=receipt, student=notice.student if receipt else b"")
-
-
-def send_shutdown_notice(
-    grid: Grid,
-    notice: EndRequest,
-    *,
-    receipt_of: Callable[[int], str] = lambda node: "",
-    timeout_s: float = 30.0,
-) -> int:
-    """Tell every connected hospital how the study ended; how many heard it. No answer changes nothing.
-
-    Without it their processes would wait.
-
-    `receipt_of` gives each node its hospital's receipt; empty where there is none: nothing came from it, and
-    it does not get the student. A large student takes its time, and goes to a few at once.
-    """
-    requests = {node: notice_for(notice, receipt_of(node)).to_record() for node in grid.get_node_ids()}
-    timeout_s += len(notice.student) / _LEAST_RATE
-    answers = exchange(
-        grid,
-        requests,
-        message_type=END,
-        timeout_s=timeout_s,
-        stop=threading.Event(),
-        window=_AT_ONCE if notice.student else None,
-        again_s=timeout_s,
-    )
-    return sum(answer.reply is not None for answer in answers)

@@ -10,7 +10,7 @@ import io
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,6 +40,7 @@ from pate_fed.runtime.run_dir import PRIVATE
 from pate_fed.structure.parts import part_identity
 from server.federation import AdmittedKeys
 from server.learning import Learner, measure_student
+from server.outcome import Audience
 from server.release import Release
 from server.state import CoordinatorState, Totals
 
@@ -209,13 +210,18 @@ class StudySetup(Setup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What a run works with: its state, the hospitals' keys where they have some, log, progress and stop."""
+    """What a run works with: its state, the hospitals' keys where they have some, log, progress and stop.
+
+    `gather` has hospitals' processes come, before they are asked; `audience` hears who takes part.
+    """
 
     state: CoordinatorState
     keys: AdmittedKeys | None
     log: RunLog
     progress: Progress
     stop: threading.Event
+    gather: Callable[[], None] = lambda: None
+    audience: Audience = field(default_factory=lambda: Audience(None))
 
 
 @dataclass(slots=True)

@@ -17,9 +17,9 @@ from flwr.clientapp import ClientApp
 
 from pate_fed.errors import QuorumError
 from pate_fed.flower.inline import InlineGrid
-from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.flower.records import to_flower
 from pate_fed.protocol.messages import EndReply, EndRequest, RefusalReply, Reply
-from server.exchange import Stopped, exchange, send_shutdown_notice, wait_for_nodes
+from server.exchange import Stopped, exchange, wait_for_nodes
 
 
 class _DeafGrid(InlineGrid):
@@ -156,29 +156,3 @@ def test_a_stop_that_came_before_is_no_missing_quorum() -> None:
     stop.set()
     with pytest.raises(Stopped):
         wait_for_nodes(grid, count=3, timeout_s=0.0, stop=stop)
-
-
-def test_a_shutdown_notice_counts_who_heard_it() -> None:
-    app = ClientApp()
-    heard = EndReply(party="p").to_record()
-    app.query("end")(lambda message, context: Message(to_flower(heard), reply_to=message))
-    notice = EndRequest(status="success", exit_code=0, summary="ε=1")
-    assert send_shutdown_notice(InlineGrid(app, num_nodes=3), notice) == 3
-    assert send_shutdown_notice(InlineGrid(ClientApp(), num_nodes=2), notice) == 0  # nobody knows the message
-
-
-def test_the_student_goes_to_those_alone_from_whom_something_came() -> None:
-    app, got = ClientApp(), list[tuple[str, bytes]]()
-
-    def hear(message: Message, context: Context) -> Message:
-        said = EndRequest.from_record(from_flower(message.content))
-        got.append((said.receipt, said.student))
-        return Message(to_flower(EndReply(party="p").to_record()), reply_to=message)
-
-    app.query("end")(hear)
-    grid = InlineGrid(app, num_nodes=3)
-    first, *_ = grid.get_node_ids()
-    notice = EndRequest(status="success", exit_code=0, summary="ε=1", student=b"bundle")
-    receipts = {first: "receipt"}
-    assert send_shutdown_notice(grid, notice, receipt_of=lambda node: receipts.get(node, "")) == 3
-    assert sorted(got) == [("", b""), ("", b""), ("receipt", b"bundle")]

@@ -25,6 +25,7 @@ from pate_fed.cli.consent import confirm_in
 from pate_fed.cli.main import main
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
+from pate_fed.flower.transport import Untold
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.identity.bundle import BUNDLE_FILE
 from pate_fed.identity.certificates import sum_identity_of
@@ -130,10 +131,15 @@ def test_four_logs_are_proven_and_receipted(
         coordinator.set_admitted(names, sums, key=authority.ledger_key())
         context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
         server_app(grid, context)
-        coordinator.notify_hospitals(grid, coordinator.outcome_notice())
+        grids.append((grid, names))
 
+    grids: list[tuple[Any, dict[int, str]]] = []
     coordinator.run(serve)
     assert coordinator.conclude(as_json=False) == 0, capsys.readouterr()
+    looks = coordinator.audience.telling(*grids[0])
+    last = next(each for each in looks if not each.pending)
+    assert last == Untold(pending=0, parties=())  # west, which left, is not waited for
+    assert coordinator.audience.took_part == tuple(sorted(set(NAMES) - {"west"}))
     clear_finished(run_dir)  # what is as private as the votes that it names is gone with them
     assert not (run_dir / "private").exists()
     said = capsys.readouterr().out
@@ -160,7 +166,7 @@ def test_four_logs_are_proven_and_receipted(
     assert main(["hospital", "predict", str(houses.state("north")), "north.csv"]) == 0
     assert "forest, of 3 hospitals" in (said := capsys.readouterr().out) and "of 40" in said
     monkeypatch.setattr("pate_fed.identity.bundle.MOST_STUDENT", 1000)
-    coordinator._key, coordinator._student = authority.ledger_key(), b""
+    coordinator._key = authority.ledger_key()
     coordinator._bundle_student(SimpleNamespace(head="00"))  # type: ignore[arg-type]
     assert "warning: hospitals do not get the student: the student takes" in capsys.readouterr().err
-    assert coordinator.outcome_notice().student == b""
+    assert not (run_dir / BUNDLE_FILE).exists()
