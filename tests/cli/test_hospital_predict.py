@@ -140,6 +140,22 @@ def test_a_student_comes_is_kept_and_predicts_by_the_studys_reader(house: House,
     assert code == 2 and "column sex is none of f, m" in err  # there every value has to be one of the study's
 
 
+def test_a_bundle_is_read_anywhere_with_a_word_on_whose_key_signed_it(house: House, run: Any) -> None:
+    content = house.bundle()
+    Path("heart.bundle").write_bytes(content)
+    Path("two.csv").write_text("age,sex,ill\n50.5,m,yes\n41,f,no\n")
+    code, out, err = run("predict", "heart.bundle", "two.csv", "--format", "json")
+    key = house.authority.ledger_key().public_key().public_bytes_raw().hex()
+    assert code == 0 and f"signed by {key[:16]}…; whose key that is" in err
+    *lines, told = [json.loads(line) for line in out.splitlines()]
+    expected = _student().predict_proba(np.array([[50.5, 0, 1], [41, 1, 0]]))
+    assert np.allclose([line["probabilities"] for line in lines], expected, atol=1e-6)
+    assert told["evaluation"]["n"] == 2
+    Path("heart.bundle").write_bytes(content[:-1])
+    code, out, err = run("predict", "heart.bundle", "two.csv")
+    assert (code, out) == (6, "") and "heart.bundle: is cut" in err
+
+
 def test_nothing_of_torch_or_the_network_is_needed(house: House) -> None:
     house.end(house.bundle())
     code = (
@@ -216,6 +232,23 @@ def test_a_hospital_that_left_or_has_no_keys_keeps_no_student(house: House) -> N
     assert not (house.state / BUNDLE_FILE).exists()
 
 
+def _write_dicom(path: Path, value: int) -> None:
+    from pydicom.dataset import Dataset, FileMetaDataset
+    from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+
+    found = Dataset()
+    found.file_meta = FileMetaDataset()
+    found.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    found.file_meta.MediaStorageSOPClassUID = found.SOPClassUID = CTImageStorage
+    found.file_meta.MediaStorageSOPInstanceUID = found.SOPInstanceUID = generate_uid()
+    found.Rows = found.Columns = 8
+    found.SamplesPerPixel, found.PhotometricInterpretation = 1, "MONOCHROME2"
+    found.BitsAllocated = found.BitsStored = 16
+    found.HighBit, found.PixelRepresentation = 15, 1
+    found.PixelData = np.full((8, 8), value, dtype=np.int16).tobytes()
+    found.save_as(path, enforce_file_format=True)
+
+
 def test_a_student_of_images_answers_about_folders_of_them(
     tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,15 +265,18 @@ def test_a_student_of_images_answers_about_folders_of_them(
         images=images.astype(np.uint8), labelled_index=np.arange(40), labels=labels, num_classes=2
     )
     student = train_student(pool, StudentSettings(name="supervised", epochs=20, batch_size=10), seed=0)
-    house.end(pack_student(student, _facts(terms), house.authority.ledger_key()))
+    facts = replace(_facts(terms), window=(0.0, 400.0))
+    house.end(pack_student(student, facts, house.authority.ledger_key()))
     for name, shade in (("dark", 25), ("bright", 190)):
         Path("scans", name).mkdir(parents=True)
         Image.fromarray(np.full((8, 8), shade, dtype=np.uint8)).save(f"scans/{name}/a.png")
+    _write_dicom(Path("scans/bright/b.dcm"), 390)  # of 16 bits a value, which the study's window makes bright
     code, out, err = run("hospital", "predict", "state", "scans")
-    assert (code, err) == (0, "") and "accuracy: 100" in out and "scans: 2 images" in out
+    assert (code, err) == (0, "") and "accuracy: 3 of 3 right" in out and "scans: 3 images" in out
     head, *rows = csv.reader(Path("scans.predictions.csv").read_text().splitlines())
     assert head == ["file", "image", "dark", "bright", "predicted"]
-    assert [(row[0], row[4]) for row in rows] == [("bright/a.png", "bright"), ("dark/a.png", "dark")]
+    named = [("bright/a.png", "bright"), ("bright/b.dcm", "bright"), ("dark/a.png", "dark")]
+    assert [(row[0], row[4]) for row in rows] == named
 
 
 def test_names_of_classes_never_hide_the_prediction(house: House, run: Any) -> None:
