@@ -6,6 +6,7 @@ import argparse
 import csv
 import hashlib
 import io
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pate_fed.cli.evaluation import AccuracyTally
 from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, state_dir_of
 from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
 from pate_fed.cli.predict import predictor_of, with_pictures
-from pate_fed.disk import check_there, write_result
+from pate_fed.disk import check_file_path, check_there, write_result
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text, printable
 
@@ -69,40 +70,46 @@ def _predict(arguments: argparse.Namespace) -> int:
         raise InputError(f"{state_dir}: no keys to check a student with; give --dir with this hospital's")
     bundle, where = read_student(state_dir, identity), str(state_dir / BUNDLE_FILE)
     print_lines(map(printable, _facts(bundle)))
-    if arguments.records is None:
-        return 0
-    path = Path(arguments.records)
+    if arguments.records is not None:
+        model = predictor_of(bundle, where=where, device=arguments.device)
+        print_lines(map(printable, _ask(bundle, model, arguments)))
+    return 0
+
+
+def _ask(bundle: Bundle, model: Predictor, arguments: argparse.Namespace) -> Iterator[str]:
+    """Ask the student about the records, write its answers, and say what there is to say of them."""
+    path, table = Path(arguments.records), bundle.facts.table
     check_there(path, option="RECORDS")
-    out = path.with_name(f"{path.stem}.predictions.csv") if arguments.out is None else Path(arguments.out)
+    beside = Path(os.path.abspath(path))  # also of "."
+    out = beside.with_name(f"{beside.stem}.predictions.csv") if arguments.out is None else Path(arguments.out)
     _require_new(out)
-    model = predictor_of(bundle, where=where, device=arguments.device)
-    table = bundle.facts.table
     asked = _images(path, model) if table is None else _rows(path, table, arguments.decimal, bundle.covered)
     content, classes = _answers(asked, model)
     _require_new(out)  # all this while another may have written it
     write_result(out, content)
+    yield f"{path}: {counted(len(classes), model.unit)}{f' ({asked.read_as})' if asked.read_as else ''}"
+    yield from (f"warning: {each}" for each in asked.odd)
+    yield f"written: {out}, which this user alone can read"
     digest = hashlib.sha256(content).hexdigest()
-    read = f" ({asked.read_as})" if asked.read_as else ""
-    told = [f"{path}: {counted(len(classes), model.unit)}{read}", *(f"warning: {each}" for each in asked.odd)]
-    told.append(f"written: {out}, for this user alone; sha256 {digest}: the same at who asks it the same")
+    yield f"sha256 {digest}: that of another site which asked about the same records is the same"
     evaluation = AccuracyTally(model.class_names)
     evaluation.add(classes, asked.truth, asked.truth[:0])
     if right := evaluation.lines():
-        told += [*right, "shown here alone; records that had a part in the study may flatter it"]
-    print_lines(map(printable, told))
-    return 0
+        yield from right
+        yield "shown here alone; records that had a part in the study may flatter it"
 
 
 def _require_new(path: Path) -> None:
     if path.exists() or path.is_symlink():
         raise InputError(f"--out {path}: is there already, and stays; give the name of a new file")
+    check_file_path(path, option="--out")
 
 
 def _facts(bundle: Bundle) -> Iterator[str]:
     """What the student is, for whom, and what it promises."""
     facts = bundle.facts
-    count = "not known how many" if facts.hospitals is None else counted(facts.hospitals, "hospital")
-    yield f"the student of the study {facts.study!r}: {facts.kind}, of {count}"
+    of = "" if facts.hospitals is None else f", of {counted(facts.hospitals, 'hospital')}"
+    yield f"the student of the study {facts.study!r}: {facts.kind}{of}"
     yield "signed by the study's coordinator, whose key the authority signed in this hospital's admission"
     bound = "without a bound" if facts.epsilon is None else f"ε={epsilon_text(facts.epsilon)}"
     yield f"{bound} at δ={delta_text(facts.delta)} for {facts.protects}, against all who see it"

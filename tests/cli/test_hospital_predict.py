@@ -214,6 +214,8 @@ def test_what_is_not_there_is_said(house: House, run: Any, tmp_path: Path) -> No
     assert run("hospital", "predict", "state", "--dir", "identity").code == 0
     code, _, err = run("hospital", "predict", "state", "none.csv", "--dir", "identity")
     assert code == 2 and "none.csv: there is no such file" in err
+    code, _, err = run("hospital", "predict", "state", "north.csv", "--dir", "identity", "--out", "no/a.csv")
+    assert code == 2 and "--out no/a.csv: no file can be written there" in err
     Path("cut.csv").write_text("age,sex\n50,m\n51,m,3\n")
     code, _, err = run("hospital", "predict", "state", "cut.csv", "--dir", "identity")
     assert code == 2 and "cut.csv row 3: 3 values for 2 columns" in err

@@ -76,8 +76,8 @@ def test_a_coordinator_that_is_killed_before_and_after_the_row_goes_on(rehearsal
 BROKEN = """
 import sys
 from pate_fed.server import main
-from server.kinds import Course
-Course._measure_student = None
+from server.kinds.base import StudyCourse
+StudyCourse._measure_student = None
 sys.exit(main(sys.argv[1:]))
 """
 
