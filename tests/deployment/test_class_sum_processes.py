@@ -92,7 +92,11 @@ def test_a_coordinator_whose_student_fails_learns_from_the_sums_it_has(rehearsal
     [entry] = verify_run(study.folder / "run").chain.entries
     assert [party.wait(60) for party in study.hospitals] == [1] * 4  # as the coordinator
     again = study.coordinator()
+    for name in HOSPITALS:  # they were told that it failed; now they hear more, and get the student
+        study.join(name)
     assert again.wait(300) == 0, again.text
+    sent = (study.folder / "run" / "student.bundle").read_bytes()
+    assert all((rehearsal.state_of(name) / "student.bundle").read_bytes() == sent for name in HOSPITALS)
     assert list(verify_run(study.folder / "run").chain.entries) == [entry]
     assert not (study.folder / "run" / "private").exists()
 
