@@ -92,9 +92,11 @@ def test_a_coordinator_whose_student_fails_learns_from_the_sums_it_has(rehearsal
     [entry] = verify_run(study.folder / "run").chain.entries
     assert [party.wait(60) for party in study.hospitals] == [1] * 4  # as the coordinator
     again = study.coordinator()
-    for name in HOSPITALS:  # they were told that it failed; now they hear more, and get the student
-        study.join(name)
+    again.wait_for("SUCCESS")  # without waiting for anyone
+    study.hospitals = [study.join(name) for name in HOSPITALS]  # they heard of the failure alone
     assert again.wait(300) == 0, again.text
+    assert [party.wait(60) for party in study.hospitals] == [0] * 4
+    assert "listening" not in again.text
     sent = (study.folder / "run" / "student.bundle").read_bytes()
     assert all((rehearsal.state_of(name) / "student.bundle").read_bytes() == sent for name in HOSPITALS)
     assert list(verify_run(study.folder / "run").chain.entries) == [entry]
