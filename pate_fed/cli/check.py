@@ -1,0 +1,145 @@
+"""`pate-fed hospital check`: a hospital's table beside its study, before anything is sent.
+
+What it finds is for this hospital's own terminal. What it says yes to is written into settings beside its
+file, which is read with them from then on, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from clients.local import kind_of
+from pate_fed.cli.parser import print_lines
+from pate_fed.cli.terms import open_pool, own_pool, read_offer
+from pate_fed.config.study import read_study
+from pate_fed.data import Schema, read_pool
+from pate_fed.data.own_columns import OwnColumns
+from pate_fed.data.profile import ColumnProfile, TableProfile, examine
+from pate_fed.disk import check_there
+from pate_fed.errors import InputError
+from pate_fed.format import counted, printable, share_text
+from pate_fed.privacy.protection import PATIENT_UNIT
+from pate_fed.structure import to_plain
+
+_NAME, _HERE, _THERE = 16, 26, 27  # widths on a terminal of 80 columns
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Show what a table holds beside what its study wants; 2 where something must be mended, else 0."""
+    data = Path(arguments.data)
+    check_there(data, option="DATA")
+    schema, pool, by_patient = _wanted(arguments)
+    look = partial(examine, data, schema, decimal=arguments.decimal, pool=pool, by_patient=by_patient)
+    own = before = OwnColumns.beside(data, schema.in_one_form())
+    asked = set[str]()
+    while True:
+        found, shown = look(own=own), own
+        for each in found.proposals:
+            if each.question not in asked and _agreed(printable(each.question), arguments):
+                own = own.changed(each.column, each.change)
+            asked.add(each.question)
+        if own is shown:
+            break
+    written = own.write(data) if own is not before else None
+    if arguments.format == "json":
+        print(json.dumps({"fits": found.fits, **to_plain(found)}, indent=1))
+    else:
+        print_lines(map(printable, _lines(data, found, written)), indent=4)
+    return 0 if found.fits else InputError.exit_code
+
+
+def _wanted(arguments: argparse.Namespace) -> tuple[Schema, NDArray[Any] | None, bool]:
+    """The schema, the public inputs where a copy is at hand, and whether ε is a patient's."""
+    path = Path(arguments.study)
+    pool = None if arguments.pool is None else Path(arguments.pool)
+    if path.suffix == ".toml":
+        study = read_study(path).resolve()
+        kind, unit = study.data.kind(), study.privacy.unit
+        pool = pool or Path(study.data.pool or "")
+        inputs = read_pool(pool, kind).inputs if pool.is_file() else None
+    else:
+        terms, admission = read_offer(path)
+        kind, unit = kind_of(terms), terms.privacy.unit
+        pool = pool or own_pool(terms, admission)
+        inputs = None if pool is None else open_pool(pool, terms)
+    if kind.schema is None:
+        raise InputError(
+            f"--study {path}: a study of no table; `pate-fed hospital rehearse` reads its records"
+        )
+    return kind.schema, inputs, unit == PATIENT_UNIT
+
+
+def _agreed(question: str, arguments: argparse.Namespace) -> bool:
+    if arguments.accept_proposals or arguments.format == "json" or not sys.stdin.isatty():
+        return bool(arguments.accept_proposals)
+    print_lines([question])
+    return input("  Type yes or no: ").strip().lower() in ("y", "yes")
+
+
+def _lines(data: Path, found: TableProfile, written: Path | None) -> Iterator[str]:
+    of = "" if found.patients is None else f" of {counted(found.patients, 'patient')}"
+    read_as = f"; read as {found.read_as}" if found.read_as else ""
+    yield f"{data.name}: {counted(found.records, 'record')}{of}{read_as}"
+    yield "For this terminal alone: nothing was sent."
+    yield ""
+    yield f"{'COLUMN':<{_NAME}} MISSING  {'HERE':<{_HERE}} IN THE STUDY"
+    for column in found.columns:
+        missing = share_text(column.missing / max(1, found.records))
+        line = (
+            f"{column.name[:_NAME]:<{_NAME}} {missing:>7}  {_held(column):<{_HERE}} {_wanted_there(column)}"
+        )
+        yield line.rstrip()
+    for heading, notes in (
+        ("TO MEND", [note for note in found.notes if note.mend]),
+        ("WORTH A LOOK", [note for note in found.notes if not note.mend]),
+        (
+            "PROPOSED: --accept-proposals, or a yes on a terminal, takes it",
+            [each.question for each in found.proposals],
+        ),
+    ):
+        if notes:
+            yield from ("", heading, *(f"  {each}" for each in notes))
+    yield ""
+    if written is not None:
+        yield f"written: {written}, which is read with {data.name} from now on; that file is as it was"
+    yield (
+        "fits the study"
+        if found.fits
+        else f"does not fit yet: mend it, or say how to read it in {OwnColumns.path_of(data)}"
+    )
+
+
+def _held(column: ColumnProfile) -> str:
+    """What the hospital's file holds."""
+    if column.kind == "number":
+        return f"{column.bars} {_between(column.values)}".strip()
+    return _some([f"{name} {count:,}" for name, count in column.values.items() if count], _HERE)
+
+
+def _wanted_there(column: ColumnProfile) -> str:
+    """What the study wants, and the pool holds."""
+    lacks = f", {share_text(column.pool_missing)} missing" if column.pool_missing else ""
+    told = [f"{name} {share_text(share)}" for name, share in column.pool.items()] or [*column.values]
+    text = _between(column.pool) if column.kind == "number" else _some(told, _THERE - len(lacks))
+    return (text or column.kind) + lacks
+
+
+def _between(values: Mapping[str, float]) -> str:
+    return f"{values['low']:.5g} to {values['high']:.5g}" if values else ""
+
+
+def _some(texts: Sequence[str], width: int) -> str:
+    """As many of the texts as there is room for, and how many more there are."""
+    for count in range(len(texts), 0, -1):
+        more = f", {len(texts) - count} more" if count < len(texts) else ""
+        if len(told := ", ".join(texts[:count]) + more) <= width:
+            return told
+    return counted(len(texts), "value") if texts else ""

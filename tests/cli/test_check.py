@@ -1,0 +1,186 @@
+"""`pate-fed hospital check`: from a hospital's own dialect to what a rehearsal reads, by its yes alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted import draw_planted, found_in, leaks
+
+from clients.kinds import check_file
+from pate_fed.cli.terms import read_offer
+
+STUDY = """
+[study]
+name = "sugar"
+[data]
+dataset = "table"
+pool = "pool.csv"
+[data.table]
+label = "ill"
+classes = ["no", "yes"]
+patient = "patient"
+[data.table.columns]
+age = "number"
+glucose = "number"
+sex = ["male", "female"]
+bmi = "number"
+[parties]
+num_clients = 4
+teachers_per_client = 1
+[aggregation]
+sigma1 = 1.0
+sigma2 = 1.0
+threshold = 1.0
+[privacy]
+allow_weak = true
+"""
+HEADER = ["patient", "age", "glucose", "sex", "bmi", "ill"]
+
+
+def _rows(count: int, seed: int) -> list[list[str]]:
+    drawn = random.Random(seed)
+    return [
+        [
+            f"p{number}",
+            str(drawn.randint(20, 90)),
+            f"{drawn.gauss(110, 15):.1f}",
+            drawn.choice(["male", "female"]),
+            f"{drawn.gauss(25, 3):.1f}",
+            drawn.choice(["yes", "no"]),
+        ]
+        for number in range(count)
+    ]
+
+
+def _write(path: Path, table: list[list[str]], *, by: str = ",") -> None:
+    with open(path, "w", newline="", encoding="latin-1") as file:
+        csv.writer(file, delimiter=by, lineterminator="\n").writerows(table)
+
+
+@pytest.fixture
+def dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A hospital's file with its own names, unit and codes, beside its study."""
+    monkeypatch.chdir(tmp_path)
+    Path("study.toml").write_text(STUDY, encoding="utf-8")
+    _write(Path("pool.csv"), [HEADER, *_rows(90, 1)])
+    table = [["Patienten-Nr", "Age", "GLU", "Geschlecht", "ill", "Größe"]]
+    for who, age, glucose, sex, _, ill in _rows(80, 2):
+        own = f"{float(glucose) / 18.016:.2f}".replace(".", ",")
+        table.append([who, age, own, {"male": "m", "female": "w"}[sex], ill, "groß"])
+    _write(Path("north.csv"), table, by=";")
+    return Path("north.csv")
+
+
+CHECK = ("hospital", "check", "north.csv", "--study", "study.toml")
+
+
+def test_what_is_proposed_is_taken_by_a_yes_alone(
+    dialect: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, settings = dialect.read_bytes(), Path("north.csv.toml")
+    code, out, _ = run(*CHECK)
+    assert code == 2 and not settings.exists()
+    assert "glucose: the file has no such column, and has 'GLU': is it that?" in out
+    assert "does not fit yet: mend it, or say how to read it in north.csv.toml" in out
+    # Another language's name of a column is nothing that a program could tell.
+    settings.write_text('[columns.sex]\nname = "Geschlecht"\n', encoding="utf-8")
+    asked: list[str] = []
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        return "no" if len(asked) == 1 else "yes"
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", answer)
+    code, out, _ = run(*CHECK)
+    assert code == 2 and "age: the file has no such column" in out and "glucose" in settings.read_text()
+    assert "age" not in settings.read_text()
+    code, out, _ = run(*CHECK, "--accept-proposals")
+    assert code == 0 and out.endswith("fits the study\n") and "bmi missing for all rows" in out
+    assert all(len(line) < 100 for line in out.splitlines()[2:])
+    assert dialect.read_bytes() == before and settings.stat().st_mode & 0o777 == 0o600
+    assert settings.read_text().count("[columns.") == 5 and 'map = { m = "male", w = "female" }' in (
+        settings.read_text()
+    )
+
+
+def test_every_command_reads_the_file_as_the_check_did(dialect: Path, run: Any) -> None:
+    settings = Path("north.csv.toml")
+    settings.write_text('[columns.sex]\nname = "Geschlecht"\n', encoding="utf-8")
+    assert run(*CHECK, "--accept-proposals").code == 0
+    for name in ("north", "east", "south", "west"):
+        assert run("hospital", "request", "--name", name, "--dir", f"keys-{name}").code == 0
+    made = run("study", "init", "ca", "--config", "study.toml", "--address", "localhost:9")
+    assert made.code == 0, made.err
+    admitted = run("study", "admit", "keys-north/north.req", "--dir", "ca")
+    assert admitted.code == 0, admitted.err
+    code, out, err = run("hospital", "check", "north.csv", "--study", "north.admission", "--pool", "pool.csv")
+    assert code == 0, out + err
+    code, out, err = run("hospital", "rehearse", "north.admission", "--data", "north.csv")
+    assert code == 0, err
+    assert "semicolons, decimal commas, Windows-1252; sex of another name and codes mapped" in out
+    terms, _ = read_offer(Path("north.admission"))  # as a hospital's process and `join` do
+    assert "glucose of another name and × 18.016" in check_file(Path("north.csv"), terms, decimal=None)
+    settings.write_text('[columns.sex]\nname = "Sexus"\n', encoding="utf-8")
+    for command in (CHECK, ("hospital", "rehearse", "north.admission", "--data", "north.csv")):
+        code, out, err = run(*command)
+        assert code == 2 and "north.csv.toml: columns.sex.name: that column is not in north.csv" in out + err
+
+
+def test_json_has_counts_and_no_text_of_a_cell(dialect: Path, run: Any) -> None:
+    code, out, _ = run(*CHECK, "--format", "json")
+    told = json.loads(out)
+    assert code == 2 and told["fits"] is False and told["records"] == 80
+    assert {each["column"] for each in told["proposals"]} == {"patient", "age", "glucose", "sex", "bmi"}
+    assert {each["name"] for each in told["columns"]} == {*HEADER[1:]}
+    assert not Path("north.csv.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("hospital", "check", "none.csv", "--study", "study.toml"), "DATA none.csv: there is no such file"),
+        (("hospital", "check", "north.csv"), "no admission was accepted there yet"),
+        (("hospital", "check", "north.csv", "--study", "pool.csv"), "neither an admission nor the terms"),
+    ],
+)
+def test_what_is_not_there_is_said(command: tuple[str, ...], words: str, dialect: Path, run: Any) -> None:
+    code, _, err = run(*command)
+    assert code == 2 and words in err
+
+
+def test_planted_texts_stand_in_nothing_that_a_check_says_or_writes(dialect: Path, run: Any) -> None:
+    """In cells, in columns' names, and in cells that are read: names, dates, notes."""
+    texts, drawn = draw_planted(400), random.Random(3)
+    left = list(texts)
+    _write(Path("pool.csv"), [HEADER, *_rows(90, 1)])
+    header = [*HEADER, *(left.pop().text for _ in range(3))]
+    table = [[*row, left.pop().text, "", ""] for row in _rows(60, 2)]
+    for place in range(len(HEADER)):
+        for row in drawn.sample(table, 8):
+            row[place] = left.pop().text
+    with open("north.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *table])
+    said = ""
+    for more in ((), ("--format", "json"), ("--accept-proposals",)):
+        code, out, err = run(*CHECK, *more)
+        assert code == 2
+        said += out + err
+    assert "age: not a finite number (rows" in said and "(rows" in said
+    assert found_in(said.encode(), texts) == set()
+    assert leaks([Path.cwd()], texts, without=[Path.cwd() / "north.csv"]) == {}
+
+
+def test_a_large_table_takes_seconds(dialect: Path, run: Any) -> None:
+    """Some ten times as long as measured, on a busy machine too."""
+    _write(Path("north.csv"), [HEADER, *_rows(20_000, 4)])
+    started = time.process_time()
+    code, out, err = run(*CHECK)
+    assert code == 0, out + err
+    assert time.process_time() - started < 15
