@@ -16,11 +16,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from clients.local import kind_of
+from pate_fed.cli.doctor.records import WantedRecords
 from pate_fed.cli.parser import print_lines
 from pate_fed.cli.terms import open_pool, own_pool, read_offer
-from pate_fed.config.study import read_study
-from pate_fed.data import Schema, read_pool
+from pate_fed.data import read_pool
 from pate_fed.data.own_columns import OwnColumns
 from pate_fed.data.profile import ColumnProfile, TableProfile, examine
 from pate_fed.disk import check_there
@@ -36,16 +35,18 @@ def check(arguments: argparse.Namespace) -> int:
     """Show what a table holds beside what its study wants; 2 where something must be mended, else 0."""
     data = Path(arguments.data)
     check_there(data, option="DATA")
-    schema, pool, by_patient = _wanted(arguments)
+    wanted, pool = _wanted(arguments)
+    schema, by_patient = wanted.spec.schema, wanted.unit == PATIENT_UNIT
+    assert schema is not None
     look = partial(examine, data, schema, decimal=arguments.decimal, pool=pool, by_patient=by_patient)
     own = before = OwnColumns.beside(data, schema.in_one_form())
     asked = set[str]()
     while True:
         found, shown = look(own=own), own
         for each in found.proposals:
-            if each.question not in asked and _agreed(printable(each.question), arguments):
+            if str(each) not in asked and _agreed(str(each), arguments):
                 own = own.changed(each.column, each.change)
-            asked.add(each.question)
+            asked.add(str(each))
         if own is shown:
             break
     written = own.write(data) if own is not before else None
@@ -56,31 +57,28 @@ def check(arguments: argparse.Namespace) -> int:
     return 0 if found.fits else InputError.exit_code
 
 
-def _wanted(arguments: argparse.Namespace) -> tuple[Schema, NDArray[Any] | None, bool]:
-    """The schema, the public inputs where a copy is at hand, and whether ε is a patient's."""
-    path = Path(arguments.study)
+def _wanted(arguments: argparse.Namespace) -> tuple[WantedRecords, NDArray[Any] | None]:
+    """What the study reads, and the public inputs where a copy is at hand."""
+    path, inputs = Path(arguments.study), None
     pool = None if arguments.pool is None else Path(arguments.pool)
     if path.suffix == ".toml":
-        study = read_study(path).resolve()
-        kind, unit = study.data.kind(), study.privacy.unit
-        pool = pool or Path(study.data.pool or "")
-        inputs = read_pool(pool, kind).inputs if pool.is_file() else None
+        wanted = WantedRecords.by_study(path)
+        inputs = None if pool is None else read_pool(pool, wanted.spec).inputs
     else:
         terms, admission = read_offer(path)
-        kind, unit = kind_of(terms), terms.privacy.unit
-        pool = pool or own_pool(terms, admission)
+        wanted, pool = WantedRecords.by_terms(terms), pool or own_pool(terms, admission)
         inputs = None if pool is None else open_pool(pool, terms)
-    if kind.schema is None:
+    if wanted.spec.schema is None:
         raise InputError(
             f"--study {path}: a study of no table; `pate-fed hospital rehearse` reads its records"
         )
-    return kind.schema, inputs, unit == PATIENT_UNIT
+    return wanted, inputs
 
 
 def _agreed(question: str, arguments: argparse.Namespace) -> bool:
     if arguments.accept_proposals or arguments.format == "json" or not sys.stdin.isatty():
         return bool(arguments.accept_proposals)
-    print_lines([question])
+    print_lines([printable(question)])
     return input("  Type yes or no: ").strip().lower() in ("y", "yes")
 
 
@@ -102,7 +100,7 @@ def _lines(data: Path, found: TableProfile, written: Path | None) -> Iterator[st
         ("WORTH A LOOK", [note for note in found.notes if not note.mend]),
         (
             "PROPOSED: --accept-proposals, or a yes on a terminal, takes it",
-            [each.question for each in found.proposals],
+            found.proposals,
         ),
     ):
         if notes:

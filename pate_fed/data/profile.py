@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -79,26 +79,21 @@ class ColumnProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is odd about a column, and in which rows; with `mend` no study can read it so."""
+    """What is odd about a column, and in which rows; with `mend` no study can read it so.
+
+    A `change` of the column's settings is proposed: `text` asks for it.
+    """
 
     column: str
     text: str
     rows: Sequence[int] = ()
     mend: bool = False
+    change: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         more = f" and {len(self.rows) - _SHOWN:,} more" if len(self.rows) > _SHOWN else ""
         rows = f" (row{'s' * (len(self.rows) > 1)} {', '.join(map(str, self.rows[:_SHOWN]))}{more})"
         return f"{self.column}: {self.text}{rows * bool(self.rows)}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """A change of a column's settings that the hospital is asked about."""
-
-    column: str
-    change: Mapping[str, Any]
-    question: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +105,7 @@ class TableProfile:
     read_as: str
     columns: Sequence[ColumnProfile]
     notes: Sequence[Note]
-    proposals: Sequence[Proposal]
+    proposals: Sequence[Note]
 
     @property
     def fits(self) -> bool:
@@ -144,7 +139,7 @@ class _Examiner:
     def __init__(self, reader: TableReader) -> None:
         self._reader, self._schema = reader, reader.schema
         self._notes: list[Note] = []
-        self._proposals: list[Proposal] = []
+        self._proposals: list[Note] = []
         rows, width = [*reader.file.rows()], len(reader.header)
         if not rows:
             raise InputError(f"{reader.file.path}: holds no rows under its header")
@@ -190,7 +185,7 @@ class _Examiner:
             self._notes.append(Note(column=column, text=text, rows=rows or (), mend=mend))
 
     def _propose(self, column: str, question: str, **change: Any) -> None:
-        self._proposals.append(Proposal(column=column, change=change, question=f"{column}: {question}"))
+        self._proposals.append(Note(column=column, text=question, change=change))
 
     def _propose_names(self) -> None:
         """For columns that the file lacks another of its own, or that all rows lack it."""

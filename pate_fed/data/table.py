@@ -6,7 +6,7 @@ Errors name row, column and what would be right, never what stands there: they a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -55,7 +55,7 @@ def read_table(path: Path, schema: Schema, *, labelled: bool, decimal: str | Non
     """
     reader = TableReader(path, schema, decimal=decimal)
     reader.require_columns(labelled=labelled)
-    for number, cells in reader.records():
+    for number, cells in reader.file.rows():
         reader.add(number, cells)
     return reader.rows()
 
@@ -207,13 +207,8 @@ class TableReader:
         Raises:
             InputError: a column is missing or there twice, or the first row is no header.
         """
-        self._labelled = labelled
-        path, header, schema, needed = (
-            self.file.path,
-            self.header,
-            self.schema,
-            self.needed(labelled=labelled),
-        )
+        self._labelled, needed = labelled, self.needed(labelled=labelled)
+        path, header, schema = self.file.path, self.header, self.schema
         if _looks_like_data(header, schema, needed):
             raise InputError(
                 f"{path} row 1: looks like data; a header is meant there, with the study's columns "
@@ -233,25 +228,16 @@ class TableReader:
             if header.count(name) > 1:
                 raise InputError(f"{path} row 1: the column {name!r} is there twice")
 
-    def records(self) -> Iterator[tuple[int, list[str]]]:
-        """The rows with their numbers.
-
-        Raises:
-            InputError: a row has more or fewer values than there are columns.
-        """
-        for number, cells in self.file.rows():
-            if len(cells) != len(self.header):
-                raise InputError(
-                    f"{self.file.path} row {number}: {len(cells)} values for {len(self.header)} columns"
-                )
-            yield number, cells
-
     def add(self, number: int, cells: list[str]) -> None:
         """One more row.
 
         Raises:
-            InputError: a value is not what the schema says.
+            InputError: there are not as many values as columns, or one is not what the schema says.
         """
+        if len(cells) != len(self.header):
+            raise InputError(
+                f"{self.file.path} row {number}: {len(cells)} values for {len(self.header)} columns"
+            )
         self._inputs.append(
             [
                 math.nan if column.place is None else column.read(cells[column.place], number)

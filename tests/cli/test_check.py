@@ -77,7 +77,7 @@ def dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("north.csv")
 
 
-CHECK = ("hospital", "check", "north.csv", "--study", "study.toml")
+CHECK = ("hospital", "check", "north.csv", "--study", "study.toml", "--pool", "pool.csv")
 
 
 def test_what_is_proposed_is_taken_by_a_yes_alone(
