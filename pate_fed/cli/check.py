@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -40,6 +41,8 @@ def check(arguments: argparse.Namespace) -> int:
     assert schema is not None
     look = partial(examine, data, schema, decimal=arguments.decimal, pool=pool, by_patient=by_patient)
     own = before = OwnColumns.beside(data, schema.in_one_form())
+    if arguments.join is not None:
+        own = own.joined([os.path.relpath(each, data.parent) for each in arguments.join], schema)
     asked = set[str]()
     while True:
         found, shown = look(own=own), own

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,13 @@ _AS_IT_IS = OwnColumn()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnColumns:
-    """A hospital's settings for one file, by the study's columns."""
+    """A hospital's settings for one file, by the study's columns.
+
+    `files`, from the file's folder on, have further columns: one row a patient, under the same column's name.
+    """
 
     columns: Mapping[str, OwnColumn] = setting(factory=dict)
+    files: tuple[str, ...] = ()
 
     @staticmethod
     def path_of(data: Path) -> Path:
@@ -73,7 +77,17 @@ class OwnColumns:
         for name, each in own.columns.items():
             if (wrong := _wrong(name, each, schema)) is not None:
                 raise InputError(f"{path}: columns.{name}{wrong}")
-        return own
+        return own.joined(own.files, schema)
+
+    def joined(self, files: Sequence[str], schema: Schema) -> OwnColumns:
+        """The same with the columns of further files.
+
+        Raises:
+            InputError: the study names no patients to join them by.
+        """
+        if files and schema.patient is None:
+            raise InputError(f"{', '.join(files)}: files are joined by the patient, and the study names none")
+        return replace(self, files=tuple(files))
 
     def of(self, name: str) -> OwnColumn:
         """How a column is read."""
@@ -102,7 +116,7 @@ class OwnColumns:
 
     def described(self) -> str:
         """What differs, in words, without any value of the file."""
-        said = []
+        said = [f"joined with {', '.join(self.files)}"] if self.files else []
         for name, each in self.columns.items():
             told = ["of another name"] if each.name is not None else []
             told += [f"× {each.factor:g}"] if each.factor not in (None, 1) else []
@@ -118,6 +132,7 @@ class OwnColumns:
             InputError: they cannot be written there.
         """
         lines = [f"# How pate-fed reads {data.name}, which stays as it is; by `pate-fed hospital check`."]
+        lines += [f"files = [{', '.join(map(_quoted, self.files))}]"] if self.files else []
         for name, each in self.columns.items():
             lines += ["", f"[columns.{_quoted(name, key=True)}]"]
             lines += [] if each.name is None else [f"name = {_quoted(each.name)}"]

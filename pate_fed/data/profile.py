@@ -140,7 +140,7 @@ class _Examiner:
         self._reader, self._schema = reader, reader.schema
         self._notes: list[Note] = []
         self._proposals: list[Note] = []
-        rows, width = [*reader.file.rows()], len(reader.header)
+        rows, width = [*reader.records()], len(reader.header)
         if not rows:
             raise InputError(f"{reader.file.path}: holds no rows under its header")
         self._rows = [row for row in rows if len(row[1]) == width]

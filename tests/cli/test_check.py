@@ -6,6 +6,7 @@ import csv
 import json
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from planted import draw_planted, found_in, leaks
 
 from clients.kinds import check_file
+from pate_fed.cli.doctor.records import WantedRecords
 from pate_fed.cli.terms import read_offer
+from pate_fed.data import read_records
 
 STUDY = """
 [study]
@@ -131,6 +134,38 @@ def test_every_command_reads_the_file_as_the_check_did(dialect: Path, run: Any) 
     for command in (CHECK, ("hospital", "rehearse", "north.admission", "--data", "north.csv")):
         code, out, err = run(*command)
         assert code == 2 and "north.csv.toml: columns.sex.name: that column is not in north.csv" in out + err
+
+
+def test_further_files_are_joined_by_the_patient(dialect: Path, run: Any) -> None:
+    """A row a stay beside a row a patient; whom the second file lacks has no value of it."""
+    stays, labs = _rows(60, 2), [["Fall-Nr", "BMI", "SEX", "note"]]
+    patients = [*dict.fromkeys(f"p{number // 2}" for number in range(60))]
+    for number, row in enumerate(stays):
+        row[0] = f"p{number // 2}"
+    labs += [[who, f"{20 + place % 9},125", "mf"[place % 2], "x"] for place, who in enumerate(patients[:-1])]
+    _write(
+        Path("north.csv"),
+        [[row[place] for place in (0, 1, 2, 5)] for row in [["Fall-Nr", *HEADER[1:]], *stays]],
+    )
+    Path("other").mkdir()
+    _write(Path("other/labs.csv"), labs, by=";")
+    Path("north.csv.toml").write_text('[columns.patient]\nname = "Fall-Nr"\n', encoding="utf-8")
+    joined = (*CHECK, "--join", "other/labs.csv", "--decimal", "comma")
+    code, out, err = run(*joined, "--accept-proposals")
+    assert code == 0, out + err
+    assert "60 records of 30 patients; read as joined with other/labs.csv" in out
+    spec = replace(WantedRecords.by_study(Path("study.toml")).spec, decimal="comma")
+    rows = read_records(Path("north.csv"), spec)
+    assert rows.inputs[0].tolist() == [float(stays[0][1]), float(stays[0][2]), 1, 0, 20.125]
+    assert (rows.inputs[1, 2:] == rows.inputs[0, 2:]).all() and len({*rows.patients.tolist()}) == 30
+    assert rows.inputs[-1, 2:4].tolist() == [0, 0] and str(rows.inputs[-1, 4]) == "nan"
+    _write(Path("other/labs.csv"), [*labs, labs[1]], by=";")
+    code, out, err = run(*joined)
+    assert code == 2 and "labs.csv row 31, column Fall-Nr: a patient of an earlier row" in err
+    _write(Path("other/labs.csv"), [["ID", *labs[0][1:]], *labs[1:]], by=";")
+    assert "labs.csv row 1: no column 'Fall-Nr', by which it is joined" in run(*joined).err
+    settings = Path("north.csv.toml").read_text(encoding="utf-8")
+    assert settings.splitlines()[1] == 'files = ["other/labs.csv"]'
 
 
 def test_json_has_counts_and_no_text_of_a_cell(dialect: Path, run: Any) -> None:
