@@ -62,7 +62,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 def _wanted(arguments: argparse.Namespace) -> tuple[WantedRecords, NDArray[Any] | None]:
     """What the study reads, and the public inputs where a copy is at hand."""
-    path, inputs = Path(arguments.study), None
+    path, inputs = Path(arguments.study or "."), None
     pool = None if arguments.pool is None else Path(arguments.pool)
     if path.suffix == ".toml":
         wanted = WantedRecords.by_study(path)
@@ -82,7 +82,10 @@ def _agreed(question: str, arguments: argparse.Namespace) -> bool:
     if arguments.accept_proposals or arguments.format == "json" or not sys.stdin.isatty():
         return bool(arguments.accept_proposals)
     print_lines([printable(question)])
-    return input("  Type yes or no: ").strip().lower() in ("y", "yes")
+    try:
+        return input("  Type yes or no: ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _lines(data: Path, found: TableProfile, written: Path | None) -> Iterator[str]:

@@ -97,13 +97,16 @@ def test_what_is_proposed_is_taken_by_a_yes_alone(
 
     def answer(question: str) -> str:
         asked.append(question)
+        if len(asked) == 3:
+            raise EOFError  # Ctrl-D is no yes
         return "no" if len(asked) == 1 else "yes"
 
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", answer)
     code, out, _ = run(*CHECK)
-    assert code == 2 and "age: the file has no such column" in out and "glucose" in settings.read_text()
-    assert "age" not in settings.read_text()
+    assert code == 2 and "age: the file has no such column" in out and "bmi: the file" in out
+    assert "glucose" in settings.read_text() and "age" not in settings.read_text()
+    assert "bmi" not in settings.read_text()
     code, out, _ = run(*CHECK, "--accept-proposals")
     assert code == 0 and out.endswith("fits the study\n") and "bmi missing for all rows" in out
     assert all(len(line) < 100 for line in out.splitlines()[2:])
