@@ -36,6 +36,8 @@ def check(arguments: argparse.Namespace) -> int:
     """Show what a table holds beside what its study wants; 2 where something must be mended, else 0."""
     data = Path(arguments.data)
     check_there(data, option="DATA")
+    if not data.is_file():
+        raise InputError(f"DATA {data}: no file; the records of a table are a CSV file")
     wanted, pool = _wanted(arguments)
     schema, by_patient = wanted.spec.schema, wanted.unit == PATIENT_UNIT
     assert schema is not None

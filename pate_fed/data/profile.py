@@ -31,20 +31,8 @@ _BARS = "·▁▂▃▄▅▆▇█"
 _ALONE, _FEW = 0.99, 20  # right labels by which a column leaks, and records with which nothing is said of it
 _INSIDE = 0.9  # of the values a factor has to bring into the pool's range
 _LETTERS = 3  # of a column's name that another one may be short for
-_MALE = {"m", "male", "man", "mann", "männlich", "homme", "masculin", "hombre", "masculino", "maschio"}
-_FEMALE = {
-    "f",
-    "w",
-    "female",
-    "woman",
-    "frau",
-    "weiblich",
-    "femme",
-    "féminin",
-    "mujer",
-    "femenino",
-    "femmina",
-}
+_MALE = "m male man mann männlich homme masculin hombre masculino maschio".split()
+_FEMALE = "f w female woman frau weiblich femme féminin mujer femenino femmina".split()
 # What one unit is in the other (SI conversions of the AMA Manual of Style, 11th ed.), by columns' names.
 _UNITS = (
     (r"gluc|glu$|blutzucker|^bz$", 18.016, "mmol/l", "mg/dl"),
@@ -228,9 +216,7 @@ class _Examiner:
         """What is worth a look in a column that can be read."""
         kinds = np.unique(values[~np.isnan(values)])
         if len(kinds) < 2:
-            self._note(
-                name, "the same value in all rows that have one" if len(kinds) else "no row has a value"
-            )
+            self._note(name, "the same value in all rows with one" if len(kinds) else "no row has a value")
         elif labels is not None and (share := _told_alone(values, labels)) is not None:
             why = "is it known only once the label is, or the label itself?"
             self._note(name, f"tells {share_text(share)} of the labels alone: {why}")
@@ -377,14 +363,12 @@ def _named_like(name: str, free: Sequence[str], *, patient: bool) -> str | None:
     """The one column of the same name in other letters, short for it, or misspelt; None: none or several."""
     plain = {each: _plain(each).replace(" ", "") for each in free}
     meant = _plain(name).replace(" ", "")
-    ways: tuple[Callable[[str], bool], ...] = (
-        lambda each: each == meant,
-        lambda each: (
-            min(len(each), len(meant)) >= _LETTERS and (meant.startswith(each) or each.startswith(meant))
-        ),
-        lambda each: bool(get_close_matches(meant, [each], cutoff=0.8)),
-    )
-    for way in ways:
-        if near := [each for each in free if way(plain[each])]:
+    short = {each for each in free if min(len(plain[each]), len(meant)) >= _LETTERS}
+    for near in (
+        [each for each in free if plain[each] == meant],
+        [each for each in short if meant.startswith(plain[each]) or plain[each].startswith(meant)],
+        [each for each in free if get_close_matches(meant, [plain[each]], cutoff=0.8)],
+    ):
+        if near:
             return near[0] if len(near) == 1 else None
     return _patient(free) if patient else None

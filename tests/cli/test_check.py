@@ -184,6 +184,7 @@ def test_json_has_counts_and_no_text_of_a_cell(dialect: Path, run: Any) -> None:
     ("command", "words"),
     [
         (("hospital", "check", "none.csv", "--study", "study.toml"), "DATA none.csv: there is no such file"),
+        (("hospital", "check", ".", "--study", "study.toml"), "DATA .: no file; the records of a table are"),
         (("hospital", "check", "north.csv"), "no admission was accepted there yet"),
         (("hospital", "check", "north.csv", "--study", "pool.csv"), "neither an admission nor the terms"),
     ],

@@ -143,7 +143,7 @@ def test_what_is_worth_a_look(tmp_path: Path, pool: np.ndarray) -> None:
     assert _told(found, mend=False) == [
         f"age: outside of the pool's {low:g} to {high:g} (rows 2, 3, 4)",
         "glucose: tells 100 % of the labels alone: is it known only once the label is, or the label itself?",
-        "ward: the same value in all rows that have one",
+        "ward: the same value in all rows with one",
         "patient: 2 patients with several records (at most 2 of one): all kept",
         "whole rows: the same as an earlier row in all that is read: kept (row 52)",
     ]
