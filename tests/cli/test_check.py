@@ -14,9 +14,12 @@ import pytest
 from planted import draw_planted, found_in, leaks
 
 from clients.kinds import check_file
+from clients.local import LocalSite, local_site
+from clients.state_dir import LocalSettings
 from pate_fed.cli.doctor.records import WantedRecords
 from pate_fed.cli.terms import read_offer
 from pate_fed.data import read_records
+from pate_fed.simulation import main as simulation_main
 
 STUDY = """
 [study]
@@ -133,6 +136,14 @@ def test_every_command_reads_the_file_as_the_check_did(dialect: Path, run: Any) 
     assert "semicolons, decimal commas, Windows-1252; sex of another name and codes mapped" in out
     terms, _ = read_offer(Path("north.admission"))  # as a hospital's process and `join` do
     assert "glucose of another name and × 18.016" in check_file(Path("north.csv"), terms, decimal=None)
+    local = LocalSettings(
+        hospital="north", data="north.csv", state_dir=Path("state"), pool=Path("pool.csv").absolute()
+    )
+    site = local_site(local)
+    assert isinstance(site, LocalSite)
+    joined = site.under(terms).dataset.private_images  # what teachers learn from
+    alone = read_records(Path("north.csv"), WantedRecords.by_terms(terms).spec).inputs
+    assert (joined[:, :4] == alone[:, :4]).all() and 90 < joined[:, 1].mean() < 130
     settings.write_text('[columns.sex]\nname = "Sexus"\n', encoding="utf-8")
     for command in (CHECK, ("hospital", "rehearse", "north.admission", "--data", "north.csv")):
         code, out, err = run(*command)
@@ -169,6 +180,31 @@ def test_further_files_are_joined_by_the_patient(dialect: Path, run: Any) -> Non
     assert "labs.csv row 1: no column 'Fall-Nr', by which it is joined" in run(*joined).err
     settings = Path("north.csv.toml").read_text(encoding="utf-8")
     assert settings.splitlines()[1] == 'files = ["other/labs.csv"]'
+
+
+def test_four_dialects_are_one_study(dialect: Path, run: Any) -> None:
+    """Each hospital's own table, as it lies, through its own check, into a simulation of all four."""
+    Path("north.csv.toml").write_text('[columns.sex]\nname = "Geschlecht"\n', encoding="utf-8")
+    tables = {name: [HEADER, *_rows(80, seed)] for seed, name in enumerate(("east", "south", "west"), 5)}
+    for row in tables["east"][1:]:
+        row[2], row[3] = f"{float(row[2]) / 18.016:.2f}", row[3].upper()
+    for row in tables["south"][1:]:
+        row[1:5] = [cell.replace(".", ",") for cell in row[1:5]]
+    tables["west"] = [["PATIENT", *HEADER[1:4], "BMI", "ill"], *tables["west"][1:]]
+    for name, by in (("east", ","), ("south", "\t"), ("west", "|")):
+        _write(Path(f"{name}.csv"), tables[name], by=by)
+    files = [f"{name}.csv" for name in ("north", "east", "south", "west")]
+    for file in files:
+        code, out, err = run("hospital", "check", file, *CHECK[3:], "--accept-proposals")
+        assert code == 0, out + err
+    assert sorted(each.name for each in Path().glob("*.csv.toml")) == [
+        "east.csv.toml",
+        "north.csv.toml",
+        "west.csv.toml",
+    ]
+    study = STUDY.replace('pool = "pool.csv"', f'pool = "pool.csv"\nprivate = {json.dumps(files)}')
+    Path("study.toml").write_text(study, encoding="utf-8")
+    assert simulation_main(["--config", "study.toml", "--backend", "inline", "--run-dir", "run"]) == 0
 
 
 def test_json_has_counts_and_no_text_of_a_cell(dialect: Path, run: Any) -> None:
