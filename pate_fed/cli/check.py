@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from pate_fed.cli.parser import print_lines
 from pate_fed.cli.terms import open_pool, own_pool, read_offer
 from pate_fed.data import read_pool
 from pate_fed.data.own_columns import OwnColumns
-from pate_fed.data.profile import ColumnProfile, TableProfile, examine
+from pate_fed.data.profile import ColumnProfile, Note, TableProfile, examine
 from pate_fed.disk import check_there
 from pate_fed.errors import InputError
 from pate_fed.format import counted, printable, share_text
@@ -44,19 +45,23 @@ def check(arguments: argparse.Namespace) -> int:
     look = partial(examine, data, schema, decimal=arguments.decimal, pool=pool, by_patient=by_patient)
     own = before = OwnColumns.beside(data, schema.in_one_form())
     if arguments.join is not None:
-        own = own.joined([os.path.relpath(each, data.parent) for each in arguments.join], schema)
-    asked = set[str]()
+        own = replace(own, files=tuple(os.path.relpath(each, data.parent) for each in arguments.join))
+    for name in arguments.missing or ():
+        own = own.changed(name, {"missing": True})
+    own, asked = own.held_to(schema, where="--join, --missing"), set[str]()
     while True:
         found, shown = look(own=own), own
         for each in found.proposals:
-            if str(each) not in asked and _agreed(str(each), arguments):
-                own = own.changed(each.column, each.change)
+            if str(each) not in asked and (change := _agreed(each, found, arguments)):
+                own = own.changed(each.column, change)
             asked.add(str(each))
         if own is shown:
             break
-    written = own.write(data) if own is not before else None
+    written = own.write(data) if own != before else None
     if arguments.format == "json":
-        print(json.dumps({"fits": found.fits, **to_plain(found)}, indent=1))
+        told = {"fits": found.fits, **to_plain(found)}
+        del told["unread"]  # what stands there is nobody's business
+        print(json.dumps(told, indent=1))
     else:
         print_lines(map(printable, _lines(data, found, written)), indent=4)
     return 0 if found.fits else InputError.exit_code
@@ -80,14 +85,30 @@ def _wanted(arguments: argparse.Namespace) -> tuple[WantedRecords, NDArray[Any] 
     return wanted, inputs
 
 
-def _agreed(question: str, arguments: argparse.Namespace) -> bool:
+def _agreed(each: Note, found: TableProfile, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    """What is said yes to: the change that is proposed, or the name of a column, or that it is missing."""
     if arguments.accept_proposals or arguments.format == "json" or not sys.stdin.isatty():
-        return bool(arguments.accept_proposals)
-    print_lines([printable(question)])
+        return each.change if arguments.accept_proposals else {}
+    print_lines([printable(str(each))])
+    wanted = (
+        "yes or no"
+        if each.change
+        else "its name there, or no"
+        if each.mend
+        else "its name there, missing, or no"
+    )
     try:
-        return input("  Type yes or no: ").strip().lower() in ("y", "yes")
+        answer = input(f"  Type {wanted}: ").strip()
     except EOFError:
-        return False
+        return {}
+    if answer in found.unread and not each.change:
+        return {"name": answer}
+    if answer.lower() == "missing" and not each.change and not each.mend:
+        return {"missing": True}
+    if answer.lower() in ("y", "yes") and each.change:
+        return each.change
+    print("  nothing is changed")
+    return {}
 
 
 def _lines(data: Path, found: TableProfile, written: Path | None) -> Iterator[str]:
@@ -106,10 +127,7 @@ def _lines(data: Path, found: TableProfile, written: Path | None) -> Iterator[st
     for heading, notes in (
         ("TO MEND", [note for note in found.notes if note.mend]),
         ("WORTH A LOOK", [note for note in found.notes if not note.mend]),
-        (
-            "PROPOSED: --accept-proposals, or a yes on a terminal, takes it",
-            found.proposals,
-        ),
+        ("PROPOSED: a yes on a terminal takes it", [each for each in found.proposals if each.change]),
     ):
         if notes:
             yield from ("", heading, *(f"  {each}" for each in notes))

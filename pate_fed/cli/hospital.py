@@ -287,6 +287,8 @@ def _add_check(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPar
     add_option(check, "--study FILE", offer)
     joined = "a further file of it, one row a patient, joined by the patient from now on; repeat it for each"
     add_option(check, "--join FILE", joined, action="append")
+    lacks = "a column of the study that all of its rows lack; repeat it for each"
+    add_option(check, "--missing COLUMN", lacks, action="append")
     add_option(check, "--accept-proposals", "take all proposals without being asked, as scripts do")
     add_format_option(check)
     check.set_defaults(run=_hospital_check)

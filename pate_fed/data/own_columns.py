@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,21 +73,20 @@ class OwnColumns:
         except InputError as error:  # TOML's own words may have a code of the file in them
             place = re.search(r"\(at [^()]*\)$", str(error))
             raise (InputError(f"{path}: not valid TOML {place[0]}") if place else error) from None
-        own = from_plain(cls, values, where=str(path))
-        for name, each in own.columns.items():
-            if (wrong := _wrong(name, each, schema)) is not None:
-                raise InputError(f"{path}: columns.{name}{wrong}")
-        return own.joined(own.files, schema)
+        return from_plain(cls, values, where=str(path)).held_to(schema, where=str(path))
 
-    def joined(self, files: Sequence[str], schema: Schema) -> OwnColumns:
-        """The same with the columns of further files.
+    def held_to(self, schema: Schema, *, where: str) -> OwnColumns:
+        """These settings, which go with a study's schema.
 
         Raises:
-            InputError: the study names no patients to join them by.
+            InputError: they do not; the error begins with `where`.
         """
-        if files and schema.patient is None:
-            raise InputError(f"{', '.join(files)}: files are joined by the patient, and the study names none")
-        return replace(self, files=tuple(files))
+        for name, each in self.columns.items():
+            if (wrong := _wrong(name, each, schema)) is not None:
+                raise InputError(f"{where}: columns.{name}{wrong}")
+        if self.files and schema.patient is None:
+            raise InputError(f"{where}: files: they are joined by the patient, and the study names none")
+        return self
 
     def of(self, name: str) -> OwnColumn:
         """How a column is read."""

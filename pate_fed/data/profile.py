@@ -69,7 +69,8 @@ class ColumnProfile:
 class Note:
     """What is odd about a column, and in which rows; with `mend` no study can read it so.
 
-    A `change` of the column's settings is proposed: `text` asks for it.
+    A `change` of the column's settings is proposed: `text` asks for it. Without one it asks for a
+    name, which with `mend` has to be there.
     """
 
     column: str
@@ -86,7 +87,10 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableProfile:
-    """All of a hospital's table; `patients` are as many as it names, None: it names none."""
+    """All of a hospital's table; `patients` are as many as it names, None: it names none.
+
+    `unread` are the names of its columns that the study does not read.
+    """
 
     records: int
     patients: int | None
@@ -94,6 +98,7 @@ class TableProfile:
     columns: Sequence[ColumnProfile]
     notes: Sequence[Note]
     proposals: Sequence[Note]
+    unread: Sequence[str] = field(repr=False)
 
     @property
     def fits(self) -> bool:
@@ -137,7 +142,7 @@ class _Examiner:
 
     def profile(self, pool: Floats | None, *, by_patient: bool) -> TableProfile:
         """What was found."""
-        self._propose_names()
+        free = self._propose_names()
         start, found, label = 0, list[ColumnProfile](), self._schema.label
         labels, columns = None, list[ColumnProfile]()
         if label in self._reader.places:
@@ -165,6 +170,7 @@ class _Examiner:
             columns=found + columns,
             notes=self._notes,
             proposals=self._proposals,
+            unread=free,
         )
 
     def _note(self, column: str, text: str, rows: Sequence[int] | None = None, *, mend: bool = False) -> None:
@@ -172,22 +178,26 @@ class _Examiner:
         if rows is None or rows:
             self._notes.append(Note(column=column, text=text, rows=rows or (), mend=mend))
 
-    def _propose(self, column: str, question: str, **change: Any) -> None:
-        self._proposals.append(Note(column=column, text=question, change=change))
+    def _propose(self, column: str, question: str, *, mend: bool = False, **change: Any) -> None:
+        self._proposals.append(Note(column=column, text=question, mend=mend, change=change))
 
-    def _propose_names(self) -> None:
-        """For columns that the file lacks another of its own, or that all rows lack it."""
+    def _propose_names(self) -> list[str]:
+        """For columns that the file lacks another of its own, if one is near; those that nobody reads."""
         needed, places = self._reader.needed(labelled=True), self._reader.places
         free = [name for name in places if name not in needed]
         lacking = [name for name in needed if name not in places]
         near = {name: _named_like(name, free, patient=name == self._schema.patient) for name in lacking}
         twice, says = Counter(near.values()), "the file has no such column"
         for name, other in near.items():
-            self._note(name, says, mend=True)
             if other is not None and twice[other] == 1:
+                self._note(name, says, mend=True)
                 self._propose(name, f"{says}, and has {other!r}: is it that?", name=other)
-            elif name not in (self._schema.label, self._schema.patient):
-                self._propose(name, f"{says}: is it missing for all its rows?", missing=True)
+            else:
+                needs = name in (self._schema.label, self._schema.patient)
+                option = "" if needs else f", or give --missing {name}"
+                self._note(name, f"{says}: say in the settings what it calls it{option}", mend=True)
+                self._propose(name, f"{says}: what does it call it?", mend=needs)
+        return free
 
     def _read(
         self, name: str, read: Callable[[str, int], float], values: Sequence[str]

@@ -19,6 +19,7 @@ from clients.state_dir import LocalSettings
 from pate_fed.cli.doctor.records import WantedRecords
 from pate_fed.cli.terms import read_offer
 from pate_fed.data import read_records
+from pate_fed.data.own_columns import OwnColumns
 from pate_fed.simulation import main as simulation_main
 
 STUDY = """
@@ -94,35 +95,43 @@ def test_what_is_proposed_is_taken_by_a_yes_alone(
     assert code == 2 and not settings.exists()
     assert "glucose: the file has no such column, and has 'GLU': is it that?" in out
     assert "does not fit yet: mend it, or say how to read it in north.csv.toml" in out
-    # Another language's name of a column is nothing that a program could tell.
-    settings.write_text('[columns.sex]\nname = "Geschlecht"\n', encoding="utf-8")
     asked: list[str] = []
+
+    # What it is asked about, in this order; another language's name is nothing that a program could tell.
+    answers = ["no", "yes", "Sex", EOFError, "missing", "yes"]
 
     def answer(question: str) -> str:
         asked.append(question)
-        if len(asked) == 3:
+        said = answers[len(asked) - 1] if len(asked) <= len(answers) else "yes"
+        if said is EOFError:
             raise EOFError  # Ctrl-D is no yes
-        return "no" if len(asked) == 1 else "yes"
+        return str(said)
 
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", answer)
     code, out, _ = run(*CHECK)
-    assert code == 2 and "age: the file has no such column" in out and "bmi: the file" in out
-    assert "glucose" in settings.read_text() and "age" not in settings.read_text()
-    assert "bmi" not in settings.read_text()
-    code, out, _ = run(*CHECK, "--accept-proposals")
+    assert code == 2 and out.count("nothing is changed") == 2 + 1
+    assert asked[:3] == ["  Type yes or no: "] * 2 + ["  Type its name there, missing, or no: "]
+    taken = OwnColumns.beside(dialect, WantedRecords.by_study(Path("study.toml")).spec.schema or _never())
+    assert {name: each.name for name, each in taken.columns.items()} == {"glucose": "GLU"}
+    assert taken.columns["glucose"].factor == 18.016
+    answers[:] = ["yes", "Geschlecht", "missing"]
+    asked.clear()
+    code, out, _ = run(*CHECK)
     assert code == 0 and out.endswith("fits the study\n") and "bmi missing for all rows" in out
-    assert all(len(line) < 100 for line in out.splitlines()[2:])
+    assert all(len(line) < 100 for line in out.splitlines() if not line.startswith("north.csv: "))
     assert dialect.read_bytes() == before and settings.stat().st_mode & 0o777 == 0o600
-    assert settings.read_text().count("[columns.") == 5 and 'map = { m = "male", w = "female" }' in (
-        settings.read_text()
-    )
+    assert 'map = { m = "male", w = "female" }' in settings.read_text(encoding="utf-8")
+
+
+def _never() -> Any:
+    raise AssertionError("a study of a table has a schema")
 
 
 def test_every_command_reads_the_file_as_the_check_did(dialect: Path, run: Any) -> None:
     settings = Path("north.csv.toml")
     settings.write_text('[columns.sex]\nname = "Geschlecht"\n', encoding="utf-8")
-    assert run(*CHECK, "--accept-proposals").code == 0
+    assert run(*CHECK, "--accept-proposals", "--missing", "bmi").code == 0
     for name in ("north", "east", "south", "west"):
         assert run("hospital", "request", "--name", name, "--dir", f"keys-{name}").code == 0
     made = run("study", "init", "ca", "--config", "study.toml", "--address", "localhost:9")
@@ -195,7 +204,8 @@ def test_four_dialects_are_one_study(dialect: Path, run: Any) -> None:
         _write(Path(f"{name}.csv"), tables[name], by=by)
     files = [f"{name}.csv" for name in ("north", "east", "south", "west")]
     for file in files:
-        code, out, err = run("hospital", "check", file, *CHECK[3:], "--accept-proposals")
+        lacks = ("--missing", "bmi") * (file == "north.csv")
+        code, out, err = run("hospital", "check", file, *CHECK[3:], "--accept-proposals", *lacks)
         assert code == 0, out + err
     assert sorted(each.name for each in Path().glob("*.csv.toml")) == [
         "east.csv.toml",
@@ -211,7 +221,15 @@ def test_json_has_counts_and_no_text_of_a_cell(dialect: Path, run: Any) -> None:
     code, out, _ = run(*CHECK, "--format", "json")
     told = json.loads(out)
     assert code == 2 and told["fits"] is False and told["records"] == 80
-    assert {each["column"] for each in told["proposals"]} == {"patient", "age", "glucose", "sex", "bmi"}
+    changes = {each["column"]: each["change"] for each in told["proposals"]}
+    assert changes == {
+        "patient": {"name": "Patienten-Nr"},
+        "age": {"name": "Age"},
+        "glucose": {"name": "GLU"},
+        "sex": {},
+        "bmi": {},
+    }
+    assert "Geschlecht" not in out and "Größe" not in out
     assert {each["name"] for each in told["columns"]} == {*HEADER[1:]}
     assert not Path("north.csv.toml").exists()
 
@@ -221,6 +239,8 @@ def test_json_has_counts_and_no_text_of_a_cell(dialect: Path, run: Any) -> None:
     [
         (("hospital", "check", "none.csv", "--study", "study.toml"), "DATA none.csv: there is no such file"),
         (("hospital", "check", ".", "--study", "study.toml"), "DATA .: no file; the records of a table are"),
+        ((*CHECK, "--missing", "ill"), "--join, --missing: columns.ill.missing: every record needs it"),
+        ((*CHECK, "--missing", "bmj"), "columns.bmj: no column of the study; did you mean bmi?"),
         (("hospital", "check", "north.csv"), "no admission was accepted there yet"),
         (("hospital", "check", "north.csv", "--study", "pool.csv"), "neither an admission nor the terms"),
     ],
