@@ -137,7 +137,7 @@ def _lines(data: Path, found: TableProfile, written: Path | None) -> Iterator[st
     yield (
         "fits the study"
         if found.fits
-        else f"does not fit yet: mend it, or say how to read it in {OwnColumns.path_of(data)}"
+        else f"does not fit yet: mend it there, or say in {OwnColumns.path_of(data)} how to read it"
     )
 
 

@@ -94,7 +94,7 @@ def test_what_is_proposed_is_taken_by_a_yes_alone(
     code, out, _ = run(*CHECK)
     assert code == 2 and not settings.exists()
     assert "glucose: the file has no such column, and has 'GLU': is it that?" in out
-    assert "does not fit yet: mend it, or say how to read it in north.csv.toml" in out
+    assert "does not fit yet: mend it there, or say in north.csv.toml how to read it" in out
     asked: list[str] = []
 
     # What it is asked about, in this order; another language's name is nothing that a program could tell.
