@@ -52,7 +52,8 @@ def check(arguments: argparse.Namespace) -> int:
     while True:
         found, shown = look(own=own), own
         for each in found.proposals:
-            if str(each) not in asked and (change := _agreed(each, found, arguments)):
+            values = {**dict(schema.columns), schema.label: schema.classes}.get(each.column, ())
+            if str(each) not in asked and (change := _agreed(each, found, values, arguments)):
                 own = own.changed(each.column, change)
             asked.add(str(each))
         if own is shown:
@@ -85,28 +86,26 @@ def _wanted(arguments: argparse.Namespace) -> tuple[WantedRecords, NDArray[Any] 
     return wanted, inputs
 
 
-def _agreed(each: Note, found: TableProfile, arguments: argparse.Namespace) -> Mapping[str, Any]:
-    """What is said yes to: the change that is proposed, or the name of a column, or that it is missing."""
+def _agreed(
+    each: Note, found: TableProfile, values: Sequence[str], arguments: argparse.Namespace
+) -> Mapping[str, Any]:
+    """What is said yes to: a change that is proposed, a column's name, a code's value, or that it is missing."""
     if arguments.accept_proposals or arguments.format == "json" or not sys.stdin.isatty():
         return each.change if arguments.accept_proposals else {}
     print_lines([printable(str(each))])
-    wanted = (
-        "yes or no"
-        if each.change
-        else "its name there, or no"
-        if each.mend
-        else "its name there, missing, or no"
-    )
+    named = "one of them" if each.code is not None else "its name there"
+    asks = "yes or no" if each.change else f"{named}, or no" if each.mend else f"{named}, missing, or no"
     try:
-        answer = input(f"  Type {wanted}: ").strip()
+        answer = input(f"  Type {asks}: ").strip()
     except EOFError:
         return {}
-    if answer in found.unread and not each.change:
-        return {"name": answer}
-    if answer.lower() == "missing" and not each.change and not each.mend:
-        return {"missing": True}
-    if answer.lower() in ("y", "yes") and each.change:
+    if each.change and answer.lower() in ("y", "yes"):
         return each.change
+    missing = answer.lower() == "missing" and not each.mend
+    if each.code is not None and (missing or answer in values):
+        return {"map": {each.code: "" if missing else answer}}
+    if each.code is None and not each.change and (missing or answer in found.unread):
+        return {"missing": True} if missing else {"name": answer}
     print("  nothing is changed")
     return {}
 

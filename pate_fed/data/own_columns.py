@@ -93,8 +93,11 @@ class OwnColumns:
         return self.columns.get(name, _AS_IT_IS)
 
     def changed(self, name: str, changes: Mapping[str, Any]) -> OwnColumns:
-        """The same but for a column."""
-        return replace(self, columns={**self.columns, name: replace(self.of(name), **changes)})
+        """The same but for a column; a `map` is added to its own."""
+        both = {**self.of(name).map, **changes.get("map", {})}
+        return replace(
+            self, columns={**self.columns, name: replace(self.of(name), **{**changes, "map": both})}
+        )
 
     def named(self, data: Path, header: list[str]) -> list[str]:
         """The file's header in the study's names; empty for what stands there for another column.

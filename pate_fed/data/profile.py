@@ -30,6 +30,7 @@ _SHOWN = 5  # rows that a note names
 _BARS = "·▁▂▃▄▅▆▇█"
 _ALONE, _FEW = 0.99, 20  # right labels by which a column leaks, and records with which nothing is said of it
 _INSIDE = 0.9  # of the values a factor has to bring into the pool's range
+_CODE = re.compile(r"\d{1,2}")  # what it means is asked, never guessed
 _LETTERS = 3  # of a column's name that another one may be short for
 _MALE = "m male man mann männlich homme masculin hombre masculino maschio".split()
 _FEMALE = "f w female woman frau weiblich femme féminin mujer femenino femmina".split()
@@ -70,7 +71,7 @@ class Note:
     """What is odd about a column, and in which rows; with `mend` no study can read it so.
 
     A `change` of the column's settings is proposed: `text` asks for it. Without one it asks for a
-    name, which with `mend` has to be there.
+    name, which with `mend` has to be there, or for which of the study's values a `code` means.
     """
 
     column: str
@@ -78,6 +79,7 @@ class Note:
     rows: Sequence[int] = ()
     mend: bool = False
     change: Mapping[str, Any] = field(default_factory=dict)
+    code: str | None = None
 
     def __str__(self) -> str:
         more = f" and {len(self.rows) - _SHOWN:,} more" if len(self.rows) > _SHOWN else ""
@@ -219,7 +221,10 @@ class _Examiner:
             self._note(name, reason, where, mend=True)
         if values and (codes := _codes([*wrong], values)):
             meant = ", ".join(f"{text} as {value}" for text, value in codes.items())
-            self._propose(name, f"read {meant}?", map={**self._reader.own.of(name).map, **codes})
+            self._propose(name, f"read {meant}?", map=codes)
+        for code in sorted(text for text in wrong if values and _CODE.fullmatch(text))[:_SHOWN]:
+            asks = f"what does its code {code} mean: {', '.join(values)}?"
+            self._proposals.append(Note(column=name, text=asks, mend=name == self._schema.label, code=code))
         return np.array(found), sum(map(len, rows.values()))
 
     def _look_at(self, name: str, values: Floats, labels: Floats | None) -> None:

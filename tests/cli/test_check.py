@@ -128,6 +128,25 @@ def _never() -> Any:
     raise AssertionError("a study of a table has a schema")
 
 
+def test_what_digits_mean_is_asked(dialect: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = _rows(40, 2)
+    for number, row in enumerate(rows):
+        row[3] = ("1", "2", "9")[number % 3]
+    _write(dialect, [HEADER, *rows])
+    code, out, _ = run(*CHECK, "--accept-proposals")
+    assert code == 2 and not Path("north.csv.toml").exists()
+    answers = iter(["male", "femal", "missing"])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: next(answers))
+    code, out, _ = run(*CHECK)
+    assert code == 2 and out.count("nothing is changed") == 1
+    assert 'map = { 1 = "male", 9 = "" }' in Path("north.csv.toml").read_text(encoding="utf-8")
+    answers = iter(["female"])
+    code, out, _ = run(*CHECK)
+    assert code == 0 and "sex: what does its code 2 mean: male, female?" in out
+    assert "male 14, female 13" in out
+
+
 def test_every_command_reads_the_file_as_the_check_did(dialect: Path, run: Any) -> None:
     settings = Path("north.csv.toml")
     settings.write_text('[columns.sex]\nname = "Geschlecht"\n', encoding="utf-8")

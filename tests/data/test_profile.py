@@ -159,7 +159,9 @@ def test_codes_and_names_that_may_mean_two_things_are_not_guessed(tmp_path: Path
     rows = [[*row[:3], "h" if row[3] == "male" else "m", *row[4:]] for row in _records(30)]
     assert not examine(_write(tmp_path / "n.csv", rows), SCHEMA).proposals, "m is mujer beside h"
     rows = [[*row[:3], "1" if row[3] == "h" else "2", *row[4:]] for row in rows]
-    assert not examine(_write(tmp_path / "n.csv", rows), SCHEMA).proposals
+    asked = examine(_write(tmp_path / "n.csv", rows), SCHEMA).proposals
+    assert [(each.column, each.code, each.change) for each in asked] == [("sex", "1", {}), ("sex", "2", {})]
+    assert str(asked[0]) == "sex: what does its code 1 mean: male, female?"
     header = ("patient", "age", "glucose1", "sex", "ward", "outcome", "glucose2")
     rows = [[*row[:3], "male", *row[4:], "7.1"] for row in rows]
     found = examine(_write(tmp_path / "n.csv", rows, header=header), SCHEMA)
