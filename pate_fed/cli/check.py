@@ -89,7 +89,7 @@ def _wanted(arguments: argparse.Namespace) -> tuple[WantedRecords, NDArray[Any] 
 def _agreed(
     each: Note, found: TableProfile, values: Sequence[str], arguments: argparse.Namespace
 ) -> Mapping[str, Any]:
-    """What is said yes to: a change that is proposed, a column's name, a code's value, or that it is missing."""
+    """What is said yes to: a proposed change, a column's name, a code's value, or that it is missing."""
     if arguments.accept_proposals or arguments.format == "json" or not sys.stdin.isatty():
         return each.change if arguments.accept_proposals else {}
     print_lines([printable(str(each))])
