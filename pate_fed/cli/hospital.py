@@ -285,8 +285,12 @@ def _add_check(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPar
         "is sent. Ends with 0 where the file fits, with 2 where something must be mended.",
     )
     check.add_argument("data", metavar="DATA", help="this hospital's CSV file")
-    offer = f"{_OFFER}, or a study.toml (default: here)"
-    add_option(check, "--study FILE", offer, default=".")
+    offer = f"{_OFFER}, or a study.toml (default: its keys' folder, here)"
+    add_option(check, "--study FILE", offer)
+    joined = "a further file of it, one row a patient, joined by the patient from now on; repeat it for each"
+    add_option(check, "--join FILE", joined, action="append")
+    lacks = "a column of the study that all of its rows lack; repeat it for each"
+    add_option(check, "--missing COLUMN", lacks, action="append")
     add_option(check, "--accept-proposals", "take all proposals without being asked, as scripts do")
     add_format_option(check)
     check.set_defaults(run=_hospital_check)

@@ -45,9 +45,13 @@ _AS_IT_IS = OwnColumn()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnColumns:
-    """A hospital's settings for one file, by the study's columns."""
+    """A hospital's settings for one file, by the study's columns.
+
+    `files`, from the file's folder on, have further columns: one row a patient, under the same column's name.
+    """
 
     columns: Mapping[str, OwnColumn] = setting(factory=dict)
+    files: tuple[str, ...] = ()
 
     @staticmethod
     def path_of(data: Path) -> Path:
@@ -69,19 +73,31 @@ class OwnColumns:
         except InputError as error:  # TOML's own words may have a code of the file in them
             place = re.search(r"\(at [^()]*\)$", str(error))
             raise (InputError(f"{path}: not valid TOML {place[0]}") if place else error) from None
-        own = from_plain(cls, values, where=str(path))
-        for name, each in own.columns.items():
+        return from_plain(cls, values, where=str(path)).held_to(schema, where=str(path))
+
+    def held_to(self, schema: Schema, *, where: str) -> OwnColumns:
+        """These settings, which go with a study's schema.
+
+        Raises:
+            InputError: they do not; the error begins with `where`.
+        """
+        for name, each in self.columns.items():
             if (wrong := _wrong(name, each, schema)) is not None:
-                raise InputError(f"{path}: columns.{name}{wrong}")
-        return own
+                raise InputError(f"{where}: columns.{name}{wrong}")
+        if self.files and schema.patient is None:
+            raise InputError(f"{where}: files: they are joined by the patient, and the study names none")
+        return self
 
     def of(self, name: str) -> OwnColumn:
         """How a column is read."""
         return self.columns.get(name, _AS_IT_IS)
 
     def changed(self, name: str, changes: Mapping[str, Any]) -> OwnColumns:
-        """The same but for a column."""
-        return replace(self, columns={**self.columns, name: replace(self.of(name), **changes)})
+        """The same but for a column; a `map` is added to its own."""
+        both = {**self.of(name).map, **changes.get("map", {})}
+        return replace(
+            self, columns={**self.columns, name: replace(self.of(name), **{**changes, "map": both})}
+        )
 
     def named(self, data: Path, header: list[str]) -> list[str]:
         """The file's header in the study's names; empty for what stands there for another column.
@@ -102,7 +118,7 @@ class OwnColumns:
 
     def described(self) -> str:
         """What differs, in words, without any value of the file."""
-        said = []
+        said = [f"joined with {', '.join(self.files)}"] if self.files else []
         for name, each in self.columns.items():
             told = ["of another name"] if each.name is not None else []
             told += [f"× {each.factor:g}"] if each.factor not in (None, 1) else []
@@ -118,6 +134,7 @@ class OwnColumns:
             InputError: they cannot be written there.
         """
         lines = [f"# How pate-fed reads {data.name}, which stays as it is; by `pate-fed hospital check`."]
+        lines += [f"files = [{', '.join(map(_quoted, self.files))}]"] if self.files else []
         for name, each in self.columns.items():
             lines += ["", f"[columns.{_quoted(name, key=True)}]"]
             lines += [] if each.name is None else [f"name = {_quoted(each.name)}"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -29,21 +29,11 @@ Floats = NDArray[np.float64]
 _SHOWN = 5  # rows that a note names
 _BARS = "·▁▂▃▄▅▆▇█"
 _ALONE, _FEW = 0.99, 20  # right labels by which a column leaks, and records with which nothing is said of it
+_INSIDE = 0.9  # of the values a factor has to bring into the pool's range
+_CODE = re.compile(r"\d{1,2}")  # what it means is asked, never guessed
 _LETTERS = 3  # of a column's name that another one may be short for
-_MALE = {"m", "male", "man", "mann", "männlich", "homme", "masculin", "hombre", "masculino", "maschio"}
-_FEMALE = {
-    "f",
-    "w",
-    "female",
-    "woman",
-    "frau",
-    "weiblich",
-    "femme",
-    "féminin",
-    "mujer",
-    "femenino",
-    "femmina",
-}
+_MALE = "m male man mann männlich homme masculin hombre masculino maschio".split()
+_FEMALE = "f w female woman frau weiblich femme féminin mujer femenino femmina".split()
 # What one unit is in the other (SI conversions of the AMA Manual of Style, 11th ed.), by columns' names.
 _UNITS = (
     (r"gluc|glu$|blutzucker|^bz$", 18.016, "mmol/l", "mg/dl"),
@@ -61,61 +51,56 @@ _UNITS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnProfile:
-    """What a column holds: counts of its values, or the range of its numbers and how they lie in it.
+    """What a column holds: {"low", "high"} of numbers, or counts of categories; empty where nothing is there.
 
-    `missing` counts rows without a value. Those of the pool, where there is one, are a range or shares.
+    `missing` counts rows without a value, `bars` show how numbers lie from low to high. `pool` are the pool's
+    range or shares, `pool_missing` its share without a value.
     """
 
     name: str
     kind: str
     missing: int
-    low: float | None = None
-    high: float | None = None
+    values: Mapping[str, float]
     bars: str = ""
-    counts: Mapping[str, int]
-    pool_low: float | None = None
-    pool_high: float | None = None
-    pool_missing: float | None = None
-    pool_shares: Mapping[str, float]
+    pool: Mapping[str, float]
+    pool_missing: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is odd about a column, and the first of the rows; with `mend` no study can read it so."""
+    """What is odd about a column, and in which rows; with `mend` no study can read it so.
+
+    A `change` of the column's settings is proposed: `text` asks for it. Without one it asks for a
+    name, which with `mend` has to be there, or for which of the study's values a `code` means.
+    """
 
     column: str
     text: str
-    rows: tuple[int, ...] = ()
-    count: int = 0
+    rows: Sequence[int] = ()
     mend: bool = False
+    change: Mapping[str, Any] = field(default_factory=dict)
+    code: str | None = None
 
     def __str__(self) -> str:
-        if not self.count:
-            return f"{self.column}: {self.text}"
-        more = f" and {self.count - len(self.rows):,} more" if self.count > len(self.rows) else ""
-        rows = f"row{'s' * (self.count > 1)} {', '.join(map(str, self.rows))}{more}"
-        return f"{self.column}: {self.text} ({rows})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """A change of a column's settings that the hospital is asked about."""
-
-    column: str
-    change: Mapping[str, Any]
-    question: str
+        more = f" and {len(self.rows) - _SHOWN:,} more" if len(self.rows) > _SHOWN else ""
+        rows = f" (row{'s' * (len(self.rows) > 1)} {', '.join(map(str, self.rows[:_SHOWN]))}{more})"
+        return f"{self.column}: {self.text}{rows * bool(self.rows)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableProfile:
-    """All of a hospital's table; `patients` are as many as it names, None: it names none."""
+    """All of a hospital's table; `patients` are as many as it names, None: it names none.
+
+    `unread` are the names of its columns that the study does not read.
+    """
 
     records: int
     patients: int | None
     read_as: str
-    columns: tuple[ColumnProfile, ...]
-    notes: tuple[Note, ...]
-    proposals: tuple[Proposal, ...]
+    columns: Sequence[ColumnProfile]
+    notes: Sequence[Note]
+    proposals: Sequence[Note]
+    unread: Sequence[str] = field(repr=False)
 
     @property
     def fits(self) -> bool:
@@ -142,93 +127,84 @@ def examine(
     """
     reader = TableReader(path, schema, decimal=decimal, own=own)
     reader.require_columns(labelled=True, lacking=True)
-    return _Examiner(reader, pool).profile(by_patient=by_patient)
+    return _Examiner(reader).profile(pool, by_patient=by_patient)
 
 
 class _Examiner:
-    def __init__(self, reader: TableReader, pool: Floats | None) -> None:
-        self._reader, self._schema, self._pool = reader, reader.schema, pool
+    def __init__(self, reader: TableReader) -> None:
+        self._reader, self._schema = reader, reader.schema
         self._notes: list[Note] = []
-        self._proposals: list[Proposal] = []
-        self._unread = Counter[str]()
-        self._rows: list[tuple[int, list[str]]] = []
-        ragged = []
-        for number, cells in reader.file.rows():
-            if len(cells) == len(reader.header):
-                self._rows.append((number, cells))
-            else:
-                ragged.append(number)
-        if not self._rows and not ragged:
+        self._proposals: list[Note] = []
+        rows, width = [*reader.records()], len(reader.header)
+        if not rows:
             raise InputError(f"{reader.file.path}: holds no rows under its header")
-        self._note("whole rows", f"not the header's {len(reader.header)} values", ragged, mend=True)
+        self._rows = [row for row in rows if len(row[1]) == width]
+        ragged = [number for number, cells in rows if len(cells) != width]
+        self._note("whole rows", f"not the header's {width} values", ragged, mend=True)
 
-    def profile(self, *, by_patient: bool) -> TableProfile:
+    def profile(self, pool: Floats | None, *, by_patient: bool) -> TableProfile:
         """What was found."""
-        self._propose_names()
-        schema, start, found = self._schema, 0, list[ColumnProfile]()
-        label, classes = schema.label, schema.classes
-        labels = self._numbers(label, self._reader.label, classes) if self._there(label) else None
-        for column in self._reader.columns:
-            width = max(1, len(column.values))
-            pool = None if self._pool is None else self._pool[:, start : start + width]
-            start += width
-            if column.place is None:
-                missing = self._reader.own.of(column.name).missing
-                if missing:
-                    self._note(column.name, "the file has no such column: missing for all its rows")
-                values = np.full(len(self._rows), np.nan)
-            else:
-                values = self._numbers(column.name, column.read, column.values)
-                self._look_at(column.name, values, labels)
-            found.append(self._column(column.name, values, column.values, pool))
-        if labels is not None:
-            found.append(self._column(label, labels, classes, None, kind="label"))
-            for name in (each for each, count in found[-1].counts.items() if not count):
+        free = self._propose_names()
+        start, found, label = 0, list[ColumnProfile](), self._schema.label
+        labels, columns = None, list[ColumnProfile]()
+        if label in self._reader.places:
+            labels, unread = self._read(label, self._reader.label, self._schema.classes)
+            columns.append(self._column(label, "label", labels, unread, self._schema.classes, None))
+            for name in (each for each, count in columns[0].values.items() if not count):
                 self._note(label, f"no record of {name}: what is trained here will never name it")
+        for column in self._reader.columns:
+            part = None if pool is None else pool[:, start : start + max(1, len(column.values))]
+            start += max(1, len(column.values))
+            values, unread = np.full(len(self._rows), np.nan), 0
+            if column.place is not None:
+                values, unread = self._read(column.name, column.read, column.values)
+                self._look_at(column.name, values, labels)
+            elif self._reader.own.of(column.name).missing:
+                self._note(column.name, "the file has no such column: missing for all its rows")
+            kind = "category" if column.values else "number"
+            found.append(self._column(column.name, kind, values, unread, column.values, part))
         patients = self._patients(by_patient=by_patient)
         self._same_rows()
         return TableProfile(
             records=len(self._rows),
             patients=patients,
             read_as=self._reader.described(),
-            columns=tuple(found),
-            notes=tuple(self._notes),
-            proposals=tuple(self._proposals),
+            columns=found + columns,
+            notes=self._notes,
+            proposals=self._proposals,
+            unread=free,
         )
 
     def _note(self, column: str, text: str, rows: Sequence[int] | None = None, *, mend: bool = False) -> None:
         """With `rows` only where there are some."""
         if rows is None or rows:
-            some = tuple(rows or ())
-            self._notes.append(Note(column=column, text=text, rows=some[:_SHOWN], count=len(some), mend=mend))
+            self._notes.append(Note(column=column, text=text, rows=rows or (), mend=mend))
 
-    def _propose(self, column: str, question: str, **change: Any) -> None:
-        self._proposals.append(Proposal(column=column, change=change, question=f"{column}: {question}"))
+    def _propose(self, column: str, question: str, *, mend: bool = False, **change: Any) -> None:
+        self._proposals.append(Note(column=column, text=question, mend=mend, change=change))
 
-    def _there(self, name: str) -> bool:
-        return name in self._reader.places
-
-    def _propose_names(self) -> None:
-        """For columns that the file lacks another of its own, or that all rows lack it."""
-        known = {*self._reader.needed(labelled=True)}
-        free = [name for name in self._reader.header if name and name not in known]
-        lacking = [name for name in self._reader.needed(labelled=True) if not self._there(name)]
+    def _propose_names(self) -> list[str]:
+        """For columns that the file lacks another of its own, if one is near; those that nobody reads."""
+        needed, places = self._reader.needed(labelled=True), self._reader.places
+        free = [name for name in places if name not in needed]
+        lacking = [name for name in needed if name not in places]
         near = {name: _named_like(name, free, patient=name == self._schema.patient) for name in lacking}
-        twice = Counter(near.values())
-        for name in lacking:
-            self._note(name, "the file has no such column", mend=True)
-            other = near[name]
+        twice, says = Counter(near.values()), "the file has no such column"
+        for name, other in near.items():
             if other is not None and twice[other] == 1:
-                self._propose(
-                    name, f"the file has no such column, and has {other!r}: is it that?", name=other
-                )
-            elif name not in (self._schema.label, self._schema.patient):
-                self._propose(
-                    name, "the file has no such column: is it missing for all its rows?", missing=True
-                )
+                self._note(name, says, mend=True)
+                self._propose(name, f"{says}, and has {other!r}: is it that?", name=other)
+            else:
+                needs = name in (self._schema.label, self._schema.patient)
+                option = "" if needs else f", or give --missing {name}"
+                self._note(name, f"{says}: say in the settings what it calls it{option}", mend=True)
+                self._propose(name, f"{says}: what does it call it?", mend=needs)
+        return free
 
-    def _numbers(self, name: str, read: Callable[[str, int], float], values: Sequence[str]) -> Floats:
-        """A column's values as `read` has them, NaN where it cannot; what it cannot read is noted."""
+    def _read(
+        self, name: str, read: Callable[[str, int], float], values: Sequence[str]
+    ) -> tuple[Floats, int]:
+        """A column's values as `read` has them, NaN where it cannot, and in how many rows that is noted."""
         place, found, wrong = self._reader.places[name], list[float](), dict[str, str]()
         rows = defaultdict[str, list[int]](list)
         for number, cells in self._rows:
@@ -243,112 +219,97 @@ class _Examiner:
             rows[reason].append(number)
         for reason, where in rows.items():
             self._note(name, reason, where, mend=True)
-            self._unread[name] += len(where)
         if values and (codes := _codes([*wrong], values)):
             meant = ", ".join(f"{text} as {value}" for text, value in codes.items())
-            self._propose(name, f"read {meant}?", map={**self._reader.own.of(name).map, **codes})
-        return np.array(found)
+            self._propose(name, f"read {meant}?", map=codes)
+        for code in sorted(text for text in wrong if values and _CODE.fullmatch(text))[:_SHOWN]:
+            asks = f"what does its code {code} mean: {', '.join(values)}?"
+            self._proposals.append(Note(column=name, text=asks, mend=name == self._schema.label, code=code))
+        return np.array(found), sum(map(len, rows.values()))
 
     def _look_at(self, name: str, values: Floats, labels: Floats | None) -> None:
         """What is worth a look in a column that can be read."""
-        there = values[~np.isnan(values)]
-        if not len(there):
-            self._note(name, "no row has a value")
-        elif len(there) > 1 and (there == there[0]).all():
-            self._note(name, "the same value in all rows that have one")
+        kinds = np.unique(values[~np.isnan(values)])
+        if len(kinds) < 2:
+            self._note(name, "the same value in all rows with one" if len(kinds) else "no row has a value")
         elif labels is not None and (share := _told_alone(values, labels)) is not None:
-            self._note(
-                name,
-                f"tells {share_text(share)} of the labels alone: is it known only once the label is, or the "
-                "label itself?",
-            )
+            why = "is it known only once the label is, or the label itself?"
+            self._note(name, f"tells {share_text(share)} of the labels alone: {why}")
 
     def _column(
-        self,
-        name: str,
-        values: Floats,
-        names: Sequence[str],
-        pool: Floats | None,
-        *,
-        kind: str | None = None,
+        self, name: str, kind: str, values: Floats, unread: int, names: Sequence[str], pool: Floats | None
     ) -> ColumnProfile:
-        there = values[~np.isnan(values)]
-        facts: dict[str, Any] = {"counts": {}, "pool_shares": {}}
+        there, bars, beside, lacks = values[~np.isnan(values)], "", dict[str, float](), 0.0
+        found = _range(there)
         if names:
-            counts = np.bincount(there.astype(np.int64), minlength=len(names)).tolist()
-            facts["counts"] = dict(zip(names, counts, strict=True))
+            counts = np.bincount(there.astype(np.int64), minlength=len(names))
+            found = dict(zip(names, counts.tolist(), strict=True))
             if pool is not None:
-                facts["pool_shares"] = dict(zip(names, pool.mean(axis=0).tolist(), strict=True))
-                facts["pool_missing"] = 1 - float(pool.sum() / len(pool))
-        elif len(there):
-            facts |= {"low": float(there.min()), "high": float(there.max()), "bars": _bars(there)}
-        if not names and pool is not None:
-            facts["pool_missing"] = float(np.isnan(pool).mean())
-            if facts["pool_missing"] < 1:
-                facts |= {"pool_low": float(np.nanmin(pool)), "pool_high": float(np.nanmax(pool))}
-                self._compare(name, values, facts["pool_low"], facts["pool_high"])
-        missing = len(self._rows) - len(there) - self._unread[name]
-        kind = kind or ("category" if names else "number")
-        return ColumnProfile(name=name, kind=kind, missing=missing, **facts)
+                beside = dict(zip(names, pool.mean(axis=0).tolist(), strict=True))
+                lacks = 1 - float(pool.sum() / len(pool))
+        else:
+            bars = _bars(there)
+            if pool is not None:
+                beside, lacks = _range(pool[~np.isnan(pool)]), float(np.isnan(pool).mean())
+                if found and beside:
+                    self._compare(name, values, **beside)
+        missing = len(self._rows) - len(there) - unread
+        return ColumnProfile(
+            name=name, kind=kind, missing=missing, values=found, bars=bars, pool=beside, pool_missing=lacks
+        )
 
-    def _compare(self, name: str, values: Floats, low: float, high: float) -> None:
+    def _compare(self, name: str, values: Floats, *, low: float, high: float) -> None:
         """Hold numbers to the pool's range; most of them outside are in another unit, it seems."""
-        outside = (values < low) | (values > high)
+        rows = [self._rows[place][0] for place in np.flatnonzero((values < low) | (values > high))]
         there = int((~np.isnan(values)).sum())
-        rows = [self._rows[place][0] for place in np.flatnonzero(outside)]
         says, factor = f"outside of the pool's {low:g} to {high:g}", self._reader.own.of(name).factor
         if 2 * len(rows) <= there or factor == 1:
             self._note(name, says, rows)
             return
-        inside = [
-            (each, one, other)
-            for pattern, factor_, si, usual in _UNITS
-            if re.search(pattern, name.casefold())
-            for each, one, other in ((factor_, si, usual), (1 / factor_, usual, si))
-            if 10 * ((values * each >= low) & (values * each <= high)).sum() >= 9 * there
-        ]
         cure = "a factor of 1 in the settings says that its unit is the study's"
         if factor is not None:
             cure = f"after × {factor:g} of the settings; another factor is meant"
         self._note(name, f"most values are {says}: {cure}", rows, mend=True)
+        inside = [
+            (each, units)
+            for pattern, known, one, other in _UNITS
+            if re.search(pattern, name.casefold())
+            for each, units in ((known, f"{one} to {other}"), (1 / known, f"{other} to {one}"))
+            if ((values * each >= low) & (values * each <= high)).sum() >= _INSIDE * there
+        ]
         if len(inside) == 1 and factor is None:
-            [(each, one, other)] = inside
-            question = f"most values are {says}, and × {each:.6g} ({one} to {other}) brings them in: do so?"
+            [(each, units)] = inside
+            question = f"most values are {says}, and × {each:.6g} ({units}) brings them in: do so?"
             self._propose(name, question, factor=float(f"{each:.6g}"))
 
     def _patients(self, *, by_patient: bool) -> int | None:
         name = self._schema.patient
-        if name is None or not self._there(name):
+        if name is None or name not in self._reader.places:
             return None
-        place, rows = self._reader.places[name], Counter[str]()
-        nameless = []
-        for number, cells in self._rows:
-            try:
-                rows[self._reader.patient(cells[place], number)] += 1
-            except InputError:
-                nameless.append(number)
+        place, records = self._reader.places[name], Counter[str]()
+        records.update(cells[place] for _, cells in self._rows if not self._schema.lacks(cells[place]))
+        nameless = [number for number, cells in self._rows if self._schema.lacks(cells[place])]
         self._note(name, "names no patient: give every row one", nameless, mend=True)
-        several = [count for count in rows.values() if count > 1]
-        if by_patient and len(rows) == 1 and several:
+        several = [count for count in records.values() if count > 1]
+        if by_patient and len(records) == 1 and several:
             self._note(name, "all records are one patient's: is that the column of patients?", mend=True)
         elif several:
             most = f"at most {max(several):,} of one"
             self._note(name, f"{counted(len(several), 'patient')} with several records ({most}): all kept")
-        return len(rows)
+        return len(records)
 
     def _same_rows(self) -> None:
         """Records that are the same as an earlier one in all that is read."""
-        needed = self._reader.needed(labelled=True)
-        if not all(map(self._there, needed)):
-            return
-        places = [self._reader.places[name] for name in needed]
-        seen, again = set[tuple[str, ...]](), list[int]()
-        for number, cells in self._rows:
-            row = tuple([cells[place] for place in places])
-            if row in seen:
-                again.append(number)
-            seen.add(row)
-        self._note("whole rows", "the same as an earlier row in all that is read: kept", again)
+        needed, places = self._reader.needed(labelled=True), self._reader.places
+        if all(name in places for name in needed):
+            rows = {number: tuple([cells[places[name]] for name in needed]) for number, cells in self._rows}
+            first = {row: number for number, row in reversed(rows.items())}
+            again = [number for number, row in rows.items() if first[row] != number]
+            self._note("whole rows", "the same as an earlier row in all that is read: kept", again)
+
+
+def _range(values: Floats) -> dict[str, float]:
+    return {"low": float(values.min()), "high": float(values.max())} if len(values) else {}
 
 
 def _reason(error: str) -> str:
@@ -359,6 +320,8 @@ def _reason(error: str) -> str:
 
 
 def _bars(values: Floats) -> str:
+    if not len(values):
+        return ""
     counts, _ = np.histogram(values, bins=8)
     return "".join(_BARS[-(-8 * int(count) // int(counts.max()))] for count in counts)
 
@@ -415,14 +378,12 @@ def _named_like(name: str, free: Sequence[str], *, patient: bool) -> str | None:
     """The one column of the same name in other letters, short for it, or misspelt; None: none or several."""
     plain = {each: _plain(each).replace(" ", "") for each in free}
     meant = _plain(name).replace(" ", "")
-    ways: tuple[Callable[[str], bool], ...] = (
-        lambda each: each == meant,
-        lambda each: (
-            min(len(each), len(meant)) >= _LETTERS and (meant.startswith(each) or each.startswith(meant))
-        ),
-        lambda each: bool(get_close_matches(meant, [each], cutoff=0.8)),
-    )
-    for way in ways:
-        if near := [each for each in free if way(plain[each])]:
+    short = {each for each in free if min(len(plain[each]), len(meant)) >= _LETTERS}
+    for near in (
+        [each for each in free if plain[each] == meant],
+        [each for each in short if meant.startswith(plain[each]) or plain[each].startswith(meant)],
+        [each for each in free if get_close_matches(meant, [plain[each]], cutoff=0.8)],
+    ):
+        if near:
             return near[0] if len(near) == 1 else None
     return _patient(free) if patient else None

@@ -156,7 +156,7 @@ class ColumnReader:
                 hint = _meant(text, self.values, "did you mean {}?")
                 raise InputError(f"{where} is none of {', '.join(self.values)}{hint}")
             return math.nan if chosen is None else float(chosen)
-        if self.place is not None:
+        if self.place is not None and self.place < len(self._table.file.header):  # others' are plain already
             text = self._table.file.number(text, self.place, row)
         if lacks(text) or is_missing_word(text):
             return math.nan
@@ -183,7 +183,14 @@ class TableReader:
     ) -> None:
         self.file, self.schema = CsvFile(path, decimal=decimal), schema.in_one_form()
         self.own = OwnColumns.beside(path, self.schema) if own is None else own
-        self.header = self.own.named(path, self.file.header)
+        self._decimal = decimal
+        header, self._joined = (
+            [*self.file.header],
+            [self._by_patient(path.parent / f) for f in self.own.files],
+        )
+        for names, _ in self._joined:
+            header += names
+        self.header = self.own.named(path, header)
         self.places = {name: place for place, name in enumerate(self.header) if name}
         self.columns = [ColumnReader(self, name, values) for name, values in self.schema.columns]
         self._classes, self._class_map = _Names(self.schema.classes), self.own.of(self.schema.label).map
@@ -191,6 +198,47 @@ class TableReader:
         self._labels: list[int] = []
         self._patients: list[str] = []
         self._labelled = True
+
+    def _by_patient(self, path: Path) -> tuple[list[str], dict[str, list[str]]]:
+        """The columns of a further file but the patient's, and each patient's values in them."""
+        file, name = CsvFile(path, decimal=self._decimal), self._patient_name
+        if name not in file.header:
+            hint = _why_missing(name, file.header)
+            raise InputError(f"{path} row 1: no column {name!r}, by which it is joined{hint}")
+        place, rows = file.header.index(name), dict[str, list[str]]()
+        for number, cells in file.rows(plain=True):
+            if len(cells) != len(file.header):
+                raise InputError(f"{path} row {number}: {len(cells)} values for {len(file.header)} columns")
+            if (who := cells.pop(place)) in rows:
+                raise InputError(
+                    f"{path} row {number}, column {name}: a patient of an earlier row; one row a patient is "
+                    "meant, and several are in the file that others are joined to"
+                )
+            rows[who] = cells
+        return [each for each in file.header if each != name], rows
+
+    @property
+    def _patient_name(self) -> str:
+        """What the file itself calls the patient's column."""
+        patient = self.schema.patient or ""
+        return self.own.of(patient).name or patient
+
+    def records(self) -> Iterator[tuple[int, list[str]]]:
+        """The file's rows with their numbers, each with its patient's values of further files.
+
+        A row that has not as many values as columns is left as it is.
+        """
+        if not self._joined:
+            yield from self.file.rows()
+            return
+        width, name = len(self.file.header), self._patient_name
+        place = self.file.header.index(name) if name in self.file.header else None
+        for number, cells in self.file.rows():
+            if len(cells) == width:
+                who = None if place is None else cells[place]
+                for names, rows in self._joined:
+                    cells = cells + rows.get(who or "", [""] * len(names))
+            yield number, cells
 
     def where(self, name: str, row: int) -> str:
         """The place of a value, for errors."""
@@ -207,13 +255,8 @@ class TableReader:
         Raises:
             InputError: a column is missing or there twice, or the first row is no header.
         """
-        self._labelled = labelled
-        path, header, schema, needed = (
-            self.file.path,
-            self.header,
-            self.schema,
-            self.needed(labelled=labelled),
-        )
+        self._labelled, needed = labelled, self.needed(labelled=labelled)
+        path, header, schema = self.file.path, self.header, self.schema
         if _looks_like_data(header, schema, needed):
             raise InputError(
                 f"{path} row 1: looks like data; a header is meant there, with the study's columns "
@@ -233,25 +276,16 @@ class TableReader:
             if header.count(name) > 1:
                 raise InputError(f"{path} row 1: the column {name!r} is there twice")
 
-    def records(self) -> Iterator[tuple[int, list[str]]]:
-        """The rows with their numbers.
-
-        Raises:
-            InputError: a row has more or fewer values than there are columns.
-        """
-        for number, cells in self.file.rows():
-            if len(cells) != len(self.header):
-                raise InputError(
-                    f"{self.file.path} row {number}: {len(cells)} values for {len(self.header)} columns"
-                )
-            yield number, cells
-
     def add(self, number: int, cells: list[str]) -> None:
         """One more row.
 
         Raises:
-            InputError: a value is not what the schema says.
+            InputError: there are not as many values as columns, or one is not what the schema says.
         """
+        if len(cells) != len(self.header):
+            raise InputError(
+                f"{self.file.path} row {number}: {len(cells)} values for {len(self.header)} columns"
+            )
         self._inputs.append(
             [
                 math.nan if column.place is None else column.read(cells[column.place], number)
