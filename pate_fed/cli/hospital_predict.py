@@ -121,7 +121,8 @@ def _facts(bundle: Bundle) -> Iterator[str]:
     stated = (("purpose", facts.purpose), ("retention", facts.retention))
     yield from (f"{name}: {text}" for name, text in stated if text)
     yield f"classes: {', '.join(facts.classes) or len(facts.classes)}"
-    yield f"terms {facts.terms_digest}, ledger {facts.ledger_head}, file {bundle.digest} (sha256)"
+    digests = (("terms", facts.terms_digest), ("ledger", facts.ledger_head), ("this file", bundle.digest))
+    yield from (f"sha256 of {name}: {digest}" for name, digest in digests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
