@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clients.account import state_id
 from clients.journal import Journal
 from clients.leave import erase, has_left, turn_to_answer
-from clients.log import HospitalLog, keep_receipt
+from clients.log import HospitalLog, keep_receipt, keep_student
 from clients.site import BaseSite, Objection
 from clients.state_dir import OLD_LABELS, TERMS_FILE
 from clients.trail import Trail
@@ -178,6 +178,16 @@ class BaseHospital:
             self.log.note("receipt", kept=hashlib.sha256(receipt.encode()).hexdigest())
         except (InputError, IntegrityError, OSError) as error:
             self.log.note("receipt refused", why=str(error))
+
+    def _keep_student(self, content: bytes) -> None:
+        """Keep the study's student, if it is one that its coordinator signed."""
+        try:
+            if self._site.identity is None:
+                raise IntegrityError("a student came, and this hospital has no identity to check it with")
+            found = keep_student(self._site.state_dir, content, self._site.identity)
+            self.log.note("student", kept=found.digest, bytes=len(content))
+        except (InputError, IntegrityError, OSError) as error:
+            self.log.note("student refused", why=str(error))
 
     def _answered(self, answer: Callable[[], R]) -> R | RefusalReply:
         """The answer, or a refusal where the hospital's own data or what came cannot be used."""

@@ -235,9 +235,11 @@ class Hospital(SummingHospital):
     # The end.
 
     def end(self, request: EndRequest) -> EndReply:
-        """Note how the study ended, and keep the receipt. After a success kept answers are removed."""
+        """Note how the study ended, keep receipt and student. After a success kept answers are removed."""
         if request.receipt:
             self._keep_receipt(request.receipt)
+        if request.student and not self.left:
+            self._keep_student(request.student)
         agreed = self._agreed()
         self.log.note("ended", status=request.status, terms="" if agreed is None else agreed.digest)
         if request.exit_code == 0:  # nobody goes on with it

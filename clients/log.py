@@ -26,14 +26,17 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from pate_fed.disk import sync_folder, write_private
+from pate_fed.disk import read_file, sync_folder, write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted
 from pate_fed.identity import HospitalIdentity
+from pate_fed.identity.bundle import BUNDLE_FILE, Bundle
 from pate_fed.identity.keys import Receipt, load_key, sign
+from pate_fed.protocol.messages import MOST_STUDENT
 from pate_fed.structure.faults import Fault
 
-# The coordinator's receipts in a hospital's state directory: which messages it confirms to have received.
+# What came at a study's end, in a hospital's state directory: the coordinator's receipts, of the messages
+# that it confirms to have received, and the student.
 
 
 _PATTERN = "receipt-*.json"
@@ -74,6 +77,41 @@ def read_receipts(state_dir: Path, key: Ed25519PublicKey) -> list[Receipt]:
         except IntegrityError as error:
             raise IntegrityError(f"{path.name}: {error}") from error
     return found
+
+
+def keep_student(state_dir: Path, content: bytes, identity: Path) -> Bundle:
+    """Keep the student that came at the study's end, in place of one that came before.
+
+    Raises:
+        IntegrityError: it is not this study's coordinator's, or damaged; nothing is kept.
+        InputError: there is no identity.
+    """
+    found = _checked_student(content, identity, where="the student that came")
+    write_private(state_dir / BUNDLE_FILE, content)
+    return found
+
+
+def read_student(state_dir: Path, identity: Path) -> Bundle:
+    """The student in a state directory, checked again with the key in the hospital's admission.
+
+    Raises:
+        InputError: it cannot be read, or there is no identity.
+        IntegrityError: as `keep_student`.
+    """
+    path = state_dir / BUNDLE_FILE
+    try:
+        content = read_file(path, most=MOST_STUDENT)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    return _checked_student(content, identity, where=str(path))
+
+
+def _checked_student(content: bytes, identity: Path, *, where: str) -> Bundle:
+    admission = HospitalIdentity.open(identity).admission
+    key = admission.receipt_key
+    if key is None:
+        raise IntegrityError(f"{where}: this hospital's admission names no key that signs one")
+    return Bundle.read(content, where=where, public=key, terms_digest=admission.terms_digest)
 
 
 LOG_FILE = "log.jsonl"

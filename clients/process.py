@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.5
 _DELIVERY_S = 15.0
+_HEARD_S = 1.0  # until the coordinator has the last reply: without a key it goes with this process
 _INTERRUPTED = (
     "the coordinator ended before the study and may go on; waiting for it as after a crash (--wait), Ctrl-C "
     "ends it"
@@ -163,6 +164,8 @@ class HospitalProcess:
             if by_policy:
                 raise PolicyError(self._logged_reason("the study was refused by this hospital's policy"))
             if over:
+                if self._identity is None:
+                    time.sleep(_HEARD_S)
                 return self._print_outcome(done)
 
     def _answer(self, node: Node | None) -> Exchange | None:
@@ -178,6 +181,8 @@ class HospitalProcess:
 
     def _print_outcome(self, done: Exchange) -> int:
         request = done.request or {}
+        if request.get("student"):
+            self._print(f"{self._name}: {self._student_text()}")
         status = str(request["status"]).upper()
         print(
             f"{status}  hospital={self._name} {request.get('summary')!s} {self._given()} "
@@ -185,6 +190,14 @@ class HospitalProcess:
             flush=True,
         )
         return _exit_code(done)
+
+    def _student_text(self) -> str:
+        """What became of the student that came, by this hospital's own log."""
+        told = ("student", "student refused")
+        events = [event for _, event in read_events(self._state) if event and event["event"] in told]
+        if events and "why" in events[-1]:
+            return f"the student that came is refused: {printable(str(events[-1]['why']))}"
+        return f"the study's student came: pate-fed hospital predict {self._state} RECORDS"
 
     def _print_request(self, done: Exchange) -> None:
         """One line a request, for the hospital's own eyes."""
@@ -231,9 +244,9 @@ class HospitalProcess:
 
         tls = None
         if (found := self._identity) is not None:
-            largest = largest_messages(found.admission.study_terms).to_hospital
-            certificate = found.admission.certificate
-            tls = NodeTls(ca=found.ca_path, key=found.key_path, certificate=certificate, most_bytes=largest)
+            sizes, certificate = largest_messages(found.admission.study_terms), found.admission.certificate
+            most = max(sizes.to_hospital, sizes.end)
+            tls = NodeTls(ca=found.ca_path, key=found.key_path, certificate=certificate, most_bytes=most)
         return SuperNode(self._state / "flower", self._address, tls=tls)
 
     def _write_site(self) -> None:

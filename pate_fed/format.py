@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 
 VERSION = "0.1.0"
 FEW_TRIALS = 100  # with fewer an interval is some 20 points wide, and a count says more than a percentage
 
 _DIGITS = 4  # significant ones that a small ε keeps
+_LONGEST_S = 1e9  # beyond any wait, and within what a calendar holds
 _FINE = 1000  # trials of which one is a tenth of a percent
 
 
@@ -102,9 +105,22 @@ def duration_text(seconds: float | None) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
+def until_text(seconds: float) -> str:
+    """The local time so many seconds from now, with its day where that is not today."""
+    now = time.time()
+    there = time.localtime(now + min(seconds, _LONGEST_S))
+    today = there[:3] == time.localtime(now)[:3]
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", there)
+
+
 def printable(text: str, instead: str = " ") -> str:
     """The text without control characters: another's words cannot steer the terminal."""
     return "".join(letter if letter.isprintable() else instead for letter in text)
+
+
+def named(names: Sequence[str], *, most: int = 20) -> str:
+    """The names, or how many hospitals they are where they are more than `most`."""
+    return ", ".join(names) if len(names) <= most else counted(len(names), "hospital")
 
 
 def counted(number: int, thing: str) -> str:

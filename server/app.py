@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from pate_fed.config.data import fix_unit, load_study_data, records_digest, require_study_libraries
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
-from pate_fed.disk import write_arrays
-from pate_fed.errors import PateFedError
+from pate_fed.disk import write_arrays, write_private
+from pate_fed.errors import InputError, PateFedError, naming_refusal
 from pate_fed.flower.transport import LinkLostError
 from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.identity.bundle import BUNDLE_FILE
 from pate_fed.kinds.make import check_against_data
 from pate_fed.kinds.terms import Terms, guarantee_lines, require_meaningful
 from pate_fed.privacy import Ledger, LedgerTerms
@@ -35,9 +36,10 @@ from pate_fed.runtime.run_dir import LEDGER_NAME, LOG_NAME, PRIVATE, claim_run_d
 from pate_fed.runtime.signals import INTERRUPTED
 from pate_fed.structure.faults import Fault, cause_of, place_of
 from server.base import BaseStudy
-from server.exchange import Stopped, send_shutdown_notice
-from server.federation import AdmittedKeys, Receipts
+from server.exchange import Stopped
+from server.federation import AdmittedKeys
 from server.kinds import Figures, RunContext, Setup, StudySetup
+from server.outcome import Audience, Receipts
 from server.release import open_ledger, releases_told
 from server.run import Run
 from server.state import CoordinatorState
@@ -131,6 +133,9 @@ class BaseCoordinator(BaseStudy):
         self._parties_fault: BaseException | None = None  # an error that tells already of what parties met
         self._served = False
         self.lost: LinkLostError | None = None  # the link over which it ran last
+        self.gather: Callable[[], None] = lambda: None  # has hospitals' processes come
+        self.audience = Audience(setup.run_dir if setup.apart else None, terms_digest=self._terms.digest)
+        self.goes_on = bool(self.audience.took_part)
         self._run: Run | None = None
         self._privacy = self._before_the_ledger()
         self._labels = 0
@@ -153,28 +158,29 @@ class BaseCoordinator(BaseStudy):
 
         With `key` hospitals' receipts are signed.
         """
-        receipts = Receipts(key, terms_digest=self.terms_digest, folder=self._private)
+        folder = self._run_dir if self._setup.apart else None
+        receipts = Receipts(key, terms_digest=self.terms_digest, folder=folder)
+        self.audience.take_receipts(receipts)
         self._keys = AdmittedKeys(names, sum_identities, receipts)
 
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
-        # They wait for whoever goes on with an open sum, as for one that was interrupted.
-        code = INTERRUPTED if self.left_open else self.exit_code
+        # They wait for whoever goes on with it, as with one that was interrupted.
+        code = INTERRUPTED if self.left_open or self._unwritten else self.exit_code
         return EndRequest(status=self.status, exit_code=code, summary=self._summary())
-
-    def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
-        """Send the notice to every hospital that is connected."""
-        send_shutdown_notice(grid, notice, receipt_of=self._receipt_of)
-
-    def _receipt_of(self, node: int) -> str:
-        keys = self._keys
-        if keys is None or keys.receipts is None or node not in keys.names:
-            return ""
-        return keys.receipts.of(keys.names[node])
 
     def note_waiting(self, event: Waiting) -> None:
         """Write in the run's log which hospitals are waited for."""
         self._log.write(event)
+
+    @property
+    def served(self) -> bool:
+        """Whether it came to an end of its own, which hospitals may be told."""
+        return self._served
+
+    def _keep_end(self) -> None:
+        with naming_refusal(f"{self._run_dir}: cannot be written"):
+            self.audience.ends(self.outcome_notice())
 
     @property
     def ledger_terms(self) -> LedgerTerms:
@@ -313,7 +319,12 @@ class BaseCoordinator(BaseStudy):
                 self._fail(error)
             self._account(ledger)
             self._labels = ledger.answered
-            accounts = (self._export_labels, self._log_spending, self._add_data_dependent)
+            accounts = (
+                self._export_labels,
+                self._log_spending,
+                self._add_data_dependent,
+                self._bundle_student,
+            )
             for account in accounts[: None if self.lost is None else 1]:
                 try:
                     account(ledger)
@@ -323,7 +334,13 @@ class BaseCoordinator(BaseStudy):
 
     def _make_run(self, ledger: Ledger) -> Run:
         context = RunContext(
-            state=self._state, keys=self._keys, log=self._log, progress=self._progress, stop=self._stop
+            state=self._state,
+            keys=self._keys,
+            log=self._log,
+            progress=self._progress,
+            stop=self._stop,
+            gather=self.gather,
+            audience=self.audience,
         )
         return Run(self._setup, ledger, context, noise=self._noise)
 
@@ -353,6 +370,21 @@ class BaseCoordinator(BaseStudy):
         columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
         columns |= {} if self._run is None else self._run.course.more_labels()
         write_arrays(self._run_dir / "labels.npz", **columns)
+
+    def _bundle_student(self, ledger: Ledger) -> None:
+        """`student.bundle`, for the hospitals, where there is a student and a key to sign it."""
+        (self._run_dir / BUNDLE_FILE).unlink(missing_ok=True)
+        figures = self._figures
+        if self._error is not None or self._key is None or figures.student is None:
+            return
+        try:
+            content = self._setup.bundle(
+                figures, self._key, head=ledger.head, fixed=self._ledger_terms, epsilon=self._privacy.student
+            )
+        except InputError as error:
+            print(f"warning: hospitals do not get the student: {error}", file=sys.stderr)
+        else:
+            write_private(self._run_dir / BUNDLE_FILE, content)
 
     @property
     def _figures(self) -> Figures:

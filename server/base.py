@@ -117,6 +117,11 @@ class BaseStudy:
         self._peak_mb: int | None = None
         self._key, self._head = key, ""
         self._alone = ExitStack()
+        self._unwritten = False  # its metrics
+
+    def held(self) -> ExitStack:
+        """Whoever closes it lets go of the run directory, instead of `finish`."""
+        return self._alone.pop_all()
 
     @property
     def error(self) -> BaseException | None:
@@ -230,13 +235,17 @@ class BaseStudy:
             except InputError as error:  # `pate-fed report` writes it once there is room
                 print(f"warning: {error}", file=sys.stderr)
             try:
+                self._keep_end()
                 path = self._run_dir / "metrics.json"
                 write_metrics(result, path, add=self._add_metrics, before=self._seal)
             except InputError as error:  # what was spent is printed all the same
                 if self._error is not None:
                     print(f"warning: {error}", file=sys.stderr)
                 self._unseal()
+                self._unwritten = self._error is None
                 self._fail(IntegrityError(f"{error}; what was released is on the ledger"))
+                with suppress(InputError):  # the disk is full, and hospitals are told all the same
+                    self._keep_end()
                 result = replace(result, outcome=self._outcome())
             else:
                 clear_finished(self._run_dir)
@@ -256,6 +265,13 @@ class BaseStudy:
         """Remove the seal of an earlier process: the run goes on."""
         with suppress(OSError):
             (self._run_dir / SEAL).unlink(missing_ok=True)
+
+    def _keep_end(self) -> None:
+        """Keep what hospitals that are away are told by another process; before the metrics of a success.
+
+        Raises:
+            InputError: it cannot be written.
+        """
 
     def _add_metrics(self, metrics: dict[str, Any], result: RunResult) -> None:
         """Put more of the kind's own into `metrics.json`."""

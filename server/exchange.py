@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from flwr.app import Message
@@ -17,9 +17,7 @@ from pate_fed.config.backend import PROCESSES, RAY, cores
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import (
-    END,
     JOIN,
-    EndRequest,
     JoinReply,
     Record,
     Refusal,
@@ -78,6 +76,11 @@ class Presence:
     def node_of(self, node: int) -> int:
         """Under which node to reach who was first known as `node`."""
         return node if self.returning is None else self.returning.node_of(node)
+
+    def waits_s(self, node: int) -> float | None:
+        """Seconds for which a node that is away may still come back; None where it is not away."""
+        since = self._away.get(node)
+        return None if since is None else max(0.0, since + PATIENCE_S - time.monotonic())
 
     def miss(self, node: int) -> None:
         """Note that a node is away, however short."""
@@ -163,8 +166,6 @@ _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 _LOST = ErrorCode.CLIENT_APP_CRASHED
 _WINDOW_PER_CORE = 12
 _CONNECT_S = 120.0  # until all simulated parties are there
-TELL_S = 90.0
-"""Seconds that hospitals have to connect again where they are only told how a study ended."""
 _POLL_S = 0.1
 _QUIET_POLL_S = 1.0
 _REVOKED = "is revoked"
@@ -388,23 +389,3 @@ def _read(node: int, message: Message, timeout_s: float) -> Answer:
 def _pause(stop: threading.Event, seconds: float = _POLL_S) -> None:
     if stop.wait(seconds):
         raise Stopped
-
-
-def send_shutdown_notice(
-    grid: Grid,
-    notice: EndRequest,
-    *,
-    receipt_of: Callable[[int], str] = lambda node: "",
-    timeout_s: float = 30.0,
-) -> int:
-    """Tell every connected hospital how the study ended; how many heard it. No answer changes nothing.
-
-    Without it their processes would wait.
-
-    `receipt_of` gives each node its hospital's receipt; empty where there is none.
-    """
-    requests = {node: replace(notice, receipt=receipt_of(node)).to_record() for node in grid.get_node_ids()}
-    answers = exchange(
-        grid, requests, message_type=END, timeout_s=timeout_s, stop=threading.Event(), again_s=timeout_s
-    )
-    return sum(answer.reply is not None for answer in answers)

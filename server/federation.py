@@ -5,23 +5,20 @@ Whoever answers wrongly or late is left out by name; below the quorum nothing is
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from pate_fed.config.backend import PROCESSES
 from pate_fed.errors import IntegrityError, QuorumError
-from pate_fed.identity.keys import Receipt
+from pate_fed.format import named, until_text
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.heads import Head, Statement, heads_text
 from pate_fed.protocol.messages import (
@@ -32,9 +29,7 @@ from pate_fed.protocol.messages import (
     Question,
     Record,
     RefusalReply,
-    Reply,
     SumReply,
-    record_digest,
 )
 from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.report.result import LeftOut
@@ -52,57 +47,12 @@ from server.exchange import (
     window_for,
 )
 from server.masked import ROUNDS, Ask, MaskedRounds
+from server.outcome import Receipts
 from server.state import CoordinatorState, Totals
 
-# What came from each hospital, by digests: its receipt at the study's end.
-
-
-class Receipts:
-    """Digests of all replies of a study, and the receipts that follow from them, signed with `key`.
-
-    `folder` is where another coordinator process finds them; None: nowhere. A digest is as private as what
-    it is of, where that is short.
-    """
-
-    def __init__(self, key: Ed25519PrivateKey, *, terms_digest: str, folder: Path | None) -> None:
-        self._key, self._terms_digest = key, terms_digest
-        self._path = None if folder is None else folder / f"received-{terms_digest[:16]}"
-        self._received: dict[str, list[str]] = {}
-        if self._path is not None and self._path.exists():
-            # The line that a crash cut short has no digest.
-            text = self._path.read_text(encoding="utf-8", errors="replace")
-            lines = [line.split() for line in text.splitlines()]
-            for party, digest in (line for line in lines if len(line) == 2 and len(line[1]) == 64):
-                self._received.setdefault(party, []).append(digest)
-
-    def took(self, party: str, reply: Reply) -> None:
-        """Note a reply of the hospital whose key it came with.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        digest = record_digest(reply.to_record())
-        self._received.setdefault(party, []).append(digest)
-        if self._path is None or not PARTY_NAME.fullmatch(party):
-            return
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(self._path, "a", encoding="utf-8", opener=_private) as file:
-            file.write(f"\n{party} {digest}")  # after a line that was cut, too
-
-    def of(self, party: str) -> str:
-        """The signed receipt of one hospital as text; empty where nothing came from it."""
-        received = tuple(self._received.get(party, ()))
-        if not received:
-            return ""
-        found = Receipt(hospital=party, terms_digest=self._terms_digest, received=received)
-        return found.signed(self._key)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 _TELL_EVERY_S = 2.0
+_SHOW_AFTER_S = 20.0  # whoever looks at the screen knows within half a minute who is waited for
+_SHOW_AGAIN_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,12 +338,21 @@ class Federation:
         channel, reasons = self._channel, Counter[str]()
         requests = self._with_statements(message_type, requests)
         missing, told, told_at = set(requests), -1, -_TELL_EVERY_S
+        begun = shown_at = time.monotonic()
+        shown = frozenset[tuple[int, bool]]()
 
         def tell() -> None:
-            nonlocal told, told_at
-            if missing and len(missing) != told and time.monotonic() - told_at >= _TELL_EVERY_S:
-                told, told_at = len(missing), time.monotonic()
+            nonlocal told, told_at, shown, shown_at
+            now = time.monotonic()
+            if missing and len(missing) != told and now - told_at >= _TELL_EVERY_S:
+                told, told_at = len(missing), now
                 self._tell_waiting(phase, requests, missing, answer_s)
+            if missing and channel.backend == PROCESSES and now - shown_at >= _SHOW_AFTER_S:
+                news = frozenset((node, self._presence.waits_s(node) is None) for node in missing)
+                if news != shown or now - shown_at >= _SHOW_AGAIN_S:
+                    shown, shown_at = news, now
+                    until, names = until_text(begun + answer_s - now), self._waiting_text(missing)
+                    channel.progress.log(f"waiting for {names} ({phase}), until {until} at the latest")
 
         tell()
         for answer in exchange(
@@ -443,6 +402,15 @@ class Federation:
     def _known(self) -> Mapping[int, str]:
         """Names by nodes: of those that take part, and of the admitted hospitals."""
         return self.participants if self._keys is None else {**dict(self._keys.names), **self.participants}
+
+    def _waiting_text(self, missing: set[int]) -> str:
+        """Who is waited for, by name where they are few; of who is out of reach, until when."""
+        known, texts = self._known(), list[str]()
+        for node in missing:
+            left = self._presence.waits_s(node)
+            away = "" if left is None else f" (out of reach, until {until_text(left)})"
+            texts.append(known.get(node, f"node {node}") + away)
+        return named(sorted(texts))
 
     def _tell_waiting(
         self, phase: str, requests: Mapping[int, Record], missing: set[int], answer_s: float

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import argparse
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.study import Study, read_study
-from pate_fed.flower.host import Host, open_host
+from pate_fed.disk import hold
+from pate_fed.errors import PateFedError
+from pate_fed.flower.host import Address, Host, open_host
+from pate_fed.report.log import read_result
+from pate_fed.report.metrics import outcome_json, outcome_line
 from pate_fed.runtime.run_dir import choose_run_dir, read_status
-from pate_fed.runtime.signals import interruptible
+from pate_fed.runtime.signals import INTERRUPTED, interruptible
 
 if TYPE_CHECKING:
     from flwr.serverapp import ServerApp
 
     from server.app import BaseCoordinator
+    from server.outcome import Audience
 
 
 class CoordinatorProcess:
@@ -30,22 +36,29 @@ class CoordinatorProcess:
         self._arguments, self._stop, self._started = arguments, stop, started
         self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_clients)
         self._host = open_host(arguments, quiet=arguments.quiet)
-        if arguments.run_dir is not None and read_status(Path(arguments.run_dir)) is not None:
+        run_dir = arguments.run_dir
+        if run_dir is not None and read_status(Path(run_dir)) is not None:
             from server.base import clear_finished
 
-            clear_finished(Path(arguments.run_dir))  # its process may have died before it could
-        self._run_dir, self._resume = choose_run_dir(
-            arguments.run_dir, self._study.name, lambda held: read_study(held) == self._study
-        )
-        if self._resume:
-            self._host.report(f"going on with the run in {self._run_dir}, from its ledger")
+            clear_finished(Path(run_dir))  # its process may have died before it could
+        self._over = finished_study(run_dir, self._is_same)
+        if self._over is None:
+            self._run_dir, self._resume = choose_run_dir(run_dir, self._study.name, self._is_same)
+            if self._resume:
+                self._host.report(f"going on with the run in {self._run_dir}, from its ledger")
+
+    def _is_same(self, held: Path) -> bool:
+        return read_study(held) == self._study
 
     def run(self) -> int:
-        """Run the study; the exit code.
+        """Run the study; the exit code. One that is finished is told to hospitals that were away.
 
         Raises:
             InputError: the study's keys were made for other terms, or its data cannot be used.
         """
+        as_json = self._arguments.format == "json"
+        if self._over is not None:
+            return tell_finished(self._over, self._host, stop=self._stop, as_json=as_json)
         from server.app import Coordinator
 
         authority = self._host.authority
@@ -59,37 +72,85 @@ class CoordinatorProcess:
             key=None if authority is None else authority.ledger_key(),
         )
         with interruptible(self._stop):
-            run_apart(coordinator, self._host, self._run_dir, stop=self._stop)
-            return coordinator.conclude(as_json=self._arguments.format == "json")
+            return run_apart(coordinator, self._host, self._run_dir, stop=self._stop, as_json=as_json)
 
 
-def run_apart(coordinator: BaseCoordinator, host: Host, run_dir: Path, *, stop: threading.Event) -> None:
-    """Wait for hospitals with processes of their own, and run the study with those that came.
+def run_apart(
+    coordinator: BaseCoordinator, host: Host, run_dir: Path, *, stop: threading.Event, as_json: bool
+) -> int:
+    """Run the study with hospitals that have processes of their own, tell them how it ended; the exit code.
+
+    All that it came to is written and printed before hospitals are told.
 
     Raises:
         InputError: the host's keys were made for other terms.
     """
     from pate_fed.flower.compat import quiet_flower
     from server.base import LINK_FOLDER
-    from server.exchange import TELL_S
 
     host.require_terms(coordinator.terms_digest)
-    if not coordinator.needs_hospitals:  # those that still wait are told how it ended
-        host = replace(host, wait_s=min(host.wait_s, TELL_S))
+    terms = coordinator.terms
+    with quiet_flower(), host.opened(coordinator, folder=run_dir / LINK_FOLDER, stop=stop) as address:
 
-    def serve(server_app: ServerApp) -> None:
-        terms, folder = coordinator.terms, run_dir / LINK_FOLDER
-        host.serve(
-            server_app,
-            coordinator,
-            folder=folder,
-            hospitals=terms.num_clients,
-            least=terms.least_clients,
-            stop=stop,
-        )
+        def serve(server_app: ServerApp) -> None:
+            hospitals, least = terms.num_clients, terms.least_clients
+            address.serve(server_app, coordinator, hospitals=hospitals, least=least)
 
-    with quiet_flower():
         coordinator.run(serve)
+        with coordinator.held():
+            if coordinator.served and coordinator.outcome_notice().exit_code == INTERRUPTED:
+                host.report("the hospitals wait: the same command with this --run-dir goes on")
+            code = coordinator.conclude(as_json=as_json)
+            if coordinator.served:
+                _tell(address, coordinator.audience, host)
+        return code
+
+
+def _tell(address: Address, audience: Audience, host: Host) -> None:
+    """The study's outcome stands, whether hospitals hear of it or not."""
+    try:
+        address.tell(audience)
+    except PateFedError as error:
+        host.report(f"hospitals could not be told how the study ended: {error}")
+
+
+def finished_study(run_dir: str | None, same: Callable[[Path], bool]) -> Path | None:
+    """The run directory where it holds this very study, finished, and whom to tell of it; else None."""
+    from server.outcome import HOSPITALS
+
+    path = Path(run_dir or "")
+    held = path / "study.toml"
+    if run_dir is None or not held.exists() or not (path / HOSPITALS).exists():
+        return None
+    return path if read_status(path) == "success" and same(held) else None
+
+
+def tell_finished(run_dir: Path, host: Host, *, stop: threading.Event, as_json: bool) -> int:
+    """Say how a finished study ended, and tell hospitals that were away, with receipts; its exit code.
+
+    Raises:
+        InputError: another process has the run directory, or the host's keys are another study's.
+    """
+    from pate_fed.flower.compat import quiet_flower
+    from server.base import LINK_FOLDER
+    from server.outcome import Audience
+
+    with hold(run_dir, what="--run-dir", leave=False):
+        audience = Audience(run_dir)
+        host.require_terms(audience.terms_digest)
+        told = outcome_json if as_json else outcome_line
+        print(told(read_result(run_dir), run_dir / "report.html"), flush=True)
+        if not audience.untold():
+            host.report("this study is finished, and all hospitals that took part are told")
+            return audience.exit_code
+        host.report("this study is finished: only its outcome and receipts are served")
+        with (
+            interruptible(stop, note="the study is finished"),
+            quiet_flower(),
+            host.opened(audience, folder=run_dir / LINK_FOLDER, stop=stop) as address,
+        ):
+            _tell(address, audience, host)
+    return audience.exit_code
 
 
 def study_to_run(config: Path, *, num_hospitals: int | None) -> Study:

@@ -21,6 +21,7 @@ from pate_fed.privacy import Ledger, NoiseSource
 from pate_fed.protocol.heads import LEDGER, Head, heads_text, ledger_head
 from pate_fed.protocol.messages import JoinRequest, Question, Record, Refusal, RefusalReply
 from pate_fed.report.log import Taught, Voted
+from pate_fed.report.result import LeftOut
 from server.base import Charges
 from server.federation import Channel, Federation, Invitation
 from server.kinds import COURSES, Figures, RunContext, Setup
@@ -126,9 +127,14 @@ class Run:
             window=None if len(file) <= _SMALL else _AT_ONCE,
             cluster=engine.played_on == CLUSTER,
         )
-        tell = self._log.write
+        self._context.gather()
         federation = Federation(
-            terms, channel, self._state, keys=self._context.keys, left_out=tell, waiting=tell
+            terms,
+            channel,
+            self._state,
+            keys=self._context.keys,
+            left_out=self._note_left_out,
+            waiting=self._log.write,
         )
         request = later = JoinRequest(terms=terms.to_json(), enrol=federation.enrol_request, file=file)
         if setup.apart:  # later the ledger is further
@@ -155,9 +161,17 @@ class Run:
                 self.figures.hospitals = len(federation.participants)
         if setup.apart and self._context.keys is None:
             federation.follow_restarts(later.to_record())
+        self._context.audience.joins(federation.participants.values())
         ready = len(federation.participants)
         self._log.write(Taught(clients=ready, seconds=self.figures.seconds.teach or 0.0))
         return federation
+
+    def _note_left_out(self, event: LeftOut) -> None:
+        self._log.write(event)
+        if self._setup.apart:
+            self._progress.log(f"left out: {event.party}, {event.reason} ({event.phase})")
+        if event.reason == Refusal.LEFT.sentence:
+            self._context.audience.leaves(event.party)
 
     # Ask.
 

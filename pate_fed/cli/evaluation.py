@@ -105,7 +105,7 @@ def true_labels(path: Path, count: int, num_classes: int, *, names: Sequence[str
     """
     import numpy as np
 
-    from pate_fed.data.pictures import PICTURE_SUFFIXES, read_arrays
+    from pate_fed.data.pictures import DICOM_SUFFIXES, PICTURE_SUFFIXES, read_arrays
 
     if path.suffix == ".npz":
         labels = read_arrays(path).get("y")
@@ -114,17 +114,17 @@ def true_labels(path: Path, count: int, num_classes: int, *, names: Sequence[str
                 raise InputError(f"{path}: y holds {labels.max()}: classes 0 to {num_classes - 1} are meant")
             return labels.astype(np.int64)
     folder = path.absolute().parent.name
-    of_folder = path.suffix.lower() in PICTURE_SUFFIXES and list(names).count(folder) == 1
+    of_folder = path.suffix.lower() in PICTURE_SUFFIXES + DICOM_SUFFIXES and list(names).count(folder) == 1
     return np.full(count, list(names).index(folder) if of_folder else UNKNOWN, dtype=np.int64)
 
 
 def taught_places(
-    student: Path, inputs: NDArray[Any], known: dict[Path, tuple[str, Any]]
+    student: Path, inputs: NDArray[Any], known: dict[Path, tuple[str, Any]], *, by_labels: bool
 ) -> NDArray[np.int64]:
     """Places of the inputs that the student's study asked about, where they are its very pool; else none.
 
-    The run directory around the student says so; `known` keeps what was found there. No label taught the
-    ridge of class sums, so of its pool there is none.
+    The run directory around the student says so; `known` keeps what was found there. Without `by_labels`, as
+    of the ridge of class sums, no label taught it, so of its pool there is none.
     """
     import numpy as np
 
@@ -132,17 +132,11 @@ def taught_places(
 
     run_dir, none = student.parent, np.empty(0, dtype=np.int64)
     if run_dir not in known:
-        known[run_dir] = ("", ()) if _follows_from_sums(student) else _asked_of(run_dir)
+        known[run_dir] = _asked_of(run_dir) if by_labels else ("", ())
     digest, asked = known[run_dir]
     if not digest or (inputs.dtype.name, inputs.ndim) not in (("uint8", 4), ("float64", 2)):
         return none
     return np.asarray(asked) if pool_digest(inputs) == digest else none
-
-
-def _follows_from_sums(student: Path) -> bool:
-    from pate_fed.learning.students.class_sums import holds_sums
-
-    return student.suffix == ".npz" and holds_sums(student)
 
 
 def _asked_of(run_dir: Path) -> tuple[str, Any]:

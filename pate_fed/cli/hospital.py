@@ -19,6 +19,7 @@ from pate_fed.cli.hospital_log import (
     settings_of,
     state_dir_of,
 )
+from pate_fed.cli.hospital_predict import add_predict_action
 from pate_fed.cli.parser import (
     DECIMAL,
     STATE_DIR,
@@ -244,6 +245,7 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     accept.set_defaults(run=_hospital_accept)
     join = _add_join(actions)
     add_log_action(actions)
+    add_predict_action(actions)
     add_account_action(actions)
     add_leave_action(actions)
     for action in (request, accept, join):

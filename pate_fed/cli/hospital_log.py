@@ -177,6 +177,8 @@ def _words(event: dict[str, Any]) -> str:
         return f"{when}  that took {float(event['seconds']):.1f} s{digest}"
     if kind == "receipt":
         return f"{when}  kept the coordinator's receipt (sha256 {str(event['kept'])[:16]}…)"
+    if kind == "student":
+        return f"{when}  kept the study's student (sha256 {str(event['kept'])[:16]}…)"
     if kind == "ended" and event["status"] == "aborted":
         return f"{when}  the coordinator was interrupted; it may go on"
     if kind == "ended":

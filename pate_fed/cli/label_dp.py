@@ -110,7 +110,6 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -
     from pate_fed.cli.label_run import run_label_study
 
     try:
-        study = run_label_study(arguments, stop, started)
+        return run_label_study(arguments, stop, started)
     except InputError as error:
         raise InputError(as_typed(str(error), arguments)) from error
-    return study.conclude(as_json=arguments.format == "json")

@@ -55,10 +55,10 @@ from pate_fed.runtime.run_dir import choose_run_dir, simulated_disks
 from pate_fed.runtime.signals import interruptible, raise_if
 from pate_fed.structure.faults import telling_of_parties
 from server.app import BaseCoordinator
-from server.base import BaseStudy, clear_finished
+from server.base import clear_finished
 from server.kinds.labels import LabelSetup, LabelWork
 from server.label_study import LabelStudy
-from server.process import run_apart
+from server.process import finished_study, run_apart, tell_finished
 
 Images = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -263,8 +263,9 @@ def _dealt(folder: Path, labels: Ints, parts: Sequence[Ints], policy: Path | Non
             os.environ[SITE_VARIABLE] = before
 
 
-def run_label_study(arguments: argparse.Namespace, stop: threading.Event, started: float) -> BaseStudy:
-    """The study, run: after every check that needs no noise."""
+def run_label_study(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:
+    """Run the study, after every check that needs no noise; the exit code."""
+    as_json = arguments.format == "json"
     fill_defaults(arguments)
     settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
     if records.doubt is not None:
@@ -278,9 +279,14 @@ def run_label_study(arguments: argparse.Namespace, stop: threading.Event, starte
     if arguments.run_dir is not None:
         clear_finished(Path(arguments.run_dir))  # its process may have died before it could
     text = options.to_toml()
-    run_dir, resume = choose_run_dir(
-        arguments.run_dir, options.name, lambda held: held.read_text("utf-8") == text
-    )
+
+    def same(held: Path) -> bool:
+        return held.read_text("utf-8") == text
+
+    host = open_host(arguments, quiet=False) if are_apart(arguments) else None
+    if host is not None and (over := finished_study(arguments.run_dir, same)) is not None:
+        return tell_finished(over, host, stop=stop, as_json=as_json)
+    run_dir, resume = choose_run_dir(arguments.run_dir, options.name, same)
     progress = make_progress(quiet=False)
     public = cache(partial(_public_inputs, arguments, records, progress, stop))
     work = LabelWork(
@@ -305,8 +311,7 @@ def run_label_study(arguments: argparse.Namespace, stop: threading.Event, starte
             study_digest=options.digest,
         )
         study.run(source)
-        return study
-    host = open_host(arguments, quiet=False) if records.labels is None else None
+        return study.conclude(as_json=as_json)
     policy = None if arguments.policy is None else Path(arguments.policy)
     Policy.load(policy)  # one that is none is refused before any work
     terms, clusters = _terms(arguments, records, settings, public)
@@ -319,12 +324,12 @@ def run_label_study(arguments: argparse.Namespace, stop: threading.Event, starte
     )
     with interruptible(stop):
         if host is not None:
-            run_apart(coordinator, host, run_dir, stop=stop)
+            return run_apart(coordinator, host, run_dir, stop=stop, as_json=as_json)
         elif records.labels is not None:
             order = np.random.default_rng([3, arguments.seed or 0]).permutation(len(records.labels))
             parts = np.array_split(order, arguments.hospitals)
             simulate_hospitals(coordinator, records.labels, parts, backend=backend, policy=policy)
-    return coordinator
+    return coordinator.conclude(as_json=as_json)
 
 
 def _terms(

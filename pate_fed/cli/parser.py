@@ -190,3 +190,5 @@ def add_address_options(parser: argparse._ActionsContainer) -> None:
     add_option(parser, "--insecure-anywhere", "no TLS, and from other machines")
     wait = "wait so long for all hospitals, then start with those that are there"
     add_option(parser, "--wait SECONDS", wait, default=3600, type=float)
+    linger = "stay so long for hospitals that were away when the study ended"
+    add_option(parser, "--linger SECONDS", linger, default=600, type=float)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pate_fed.data import Schema
+    from pate_fed.identity.bundle import Bundle
+
 BATCH = 500
 
 
@@ -30,7 +34,7 @@ def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
     predict.add_argument(
         "student",
         metavar="STUDENT",
-        help="a run's directory, its student.pt, an exported .ts, or a table's student.npz",
+        help="a run's directory, its student.pt, student.bundle, an exported .ts, or a table's student.npz",
     )
     predict.add_argument(
         "files",
@@ -57,11 +61,12 @@ def _predict(arguments: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Predictor:
+class Predictor:
     """A loaded student: how it reads a file, its class probabilities (n, classes), its classes' names.
 
     `truth` are the true classes in a file of so many images or rows, for a student of so many classes: int64
-    (n,), -1 where it tells none. `unit` is what one of its inputs is called.
+    (n,), -1 where it tells none. `unit` is what one of its inputs is called. `by_labels`: public inputs'
+    labels taught it.
     """
 
     read: Callable[[Path], NDArray[Any]]
@@ -69,6 +74,7 @@ class _Predictor:
     truth: Callable[[Path, int, int], NDArray[np.int64]]
     class_names: tuple[str, ...] = ()
     unit: str = "image"
+    by_labels: bool = True
 
 
 def predict_files(
@@ -80,8 +86,9 @@ def predict_files(
     .npz, a picture's folder of a class's name) the student's accuracy follows, as text or as one JSON object
     with the key "evaluation".
 
-    `student` is a student.pt or a table's student.npz, which are read without running code, or the directory
-    of a run with one of them; or a TorchScript file, which is a program: take one only from those you trust.
+    `student` is a student.pt, a student.bundle or a table's student.npz, which are read without running code,
+    or the directory of a run with one of them; or a TorchScript file, which is a program: take one only from
+    those you trust.
     `own` names the code of a student of the user's own, module:attribute, in a run's directory.
 
     Raises:
@@ -99,7 +106,7 @@ def predict_files(
     model = _load(student, device) if own is None else _load_own(student, own)
     unit = model.unit
     evaluation, beside = AccuracyTally(model.class_names), dict[Path, tuple[str, Any]]()
-    for path in files if unit == "row" else _with_pictures(files):
+    for path in files if unit == "row" else with_pictures(files):
         inputs, classes = model.read(path), list[int]()
         for start in range(0, len(inputs), BATCH):
             probabilities = model.predict_proba(inputs[start : start + BATCH], path)
@@ -114,7 +121,8 @@ def predict_files(
                     yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
         truth = model.truth(path, len(inputs), probabilities.shape[1])
         if (truth >= 0).any():
-            evaluation.add(classes, truth, taught_places(student, inputs, beside))
+            taught = taught_places(student, inputs, beside, by_labels=model.by_labels)
+            evaluation.add(classes, truth, taught)
     if output == "json":
         values = evaluation.to_dict()
         yield from [json.dumps({"evaluation": values})] if values else []
@@ -127,22 +135,29 @@ def _printable(name: str) -> str:
     return name if name.isprintable() else ascii(name)
 
 
-def _with_pictures(files: Sequence[Path]) -> Iterator[Path]:
-    """The files, with a folder's pictures in its place."""
-    from pate_fed.data.pictures import PICTURE_SUFFIXES, pictures_in
+def with_pictures(files: Sequence[Path]) -> Iterator[Path]:
+    """The files, with a folder's pictures in its place: those right in it, then those in its folders."""
+    from pate_fed.data.pictures import DICOM_SUFFIXES, PICTURE_SUFFIXES
 
+    suffixes = PICTURE_SUFFIXES + DICOM_SUFFIXES
     for path in files:
-        pictures = pictures_in(path) if path.is_dir() else [path]
+        pictures = [path]
+        if path.is_dir():
+            folders = [path, *sorted(each for each in path.iterdir() if each.is_dir())]
+            found = (each for folder in folders for each in sorted(folder.iterdir()))
+            pictures = [each for each in found if each.suffix.lower() in suffixes]
         if not pictures:
-            raise InputError(f"{path}: a folder without picture files ({', '.join(PICTURE_SUFFIXES)})")
+            raise InputError(f"{path}: a folder without picture files ({', '.join(suffixes)})")
         yield from pictures
 
 
-def _load(path: Path, device: str) -> _Predictor:
+def _load(path: Path, device: str) -> Predictor:
     from pate_fed.learning.students.class_sums import holds_sums
 
     with naming_refusal(f"{path}: cannot be read"):
         content = read_file(path, most=None)
+    if path.suffix == ".bundle":
+        return _load_bundle(path, content, device)
     try:
         if path.suffix == ".npz":
             return _load_sums(path) if holds_sums(path) else _load_forest(path)
@@ -174,7 +189,40 @@ def _file_in(run_dir: Path) -> Path:
     raise InputError(f"{run_dir}: holds no student; the --run-dir of a run is meant")
 
 
-def _load_own(run_dir: Path, name: str) -> _Predictor:
+def _load_bundle(path: Path, content: bytes, device: str) -> Predictor:
+    from pate_fed.identity.bundle import Bundle
+
+    bundle = Bundle.read(content, where=str(path))
+    print(
+        f"{path}: signed by {bundle.signer[:16]}…; whose key that is, `pate-fed hospital predict` tells at a "
+        "hospital that took part",
+        file=sys.stderr,
+    )
+    return predictor_of(bundle, where=str(path), device=device)
+
+
+def predictor_of(bundle: Bundle, *, where: str, device: str = "cpu") -> Predictor:
+    """The student in a bundle, which `where` names in errors.
+
+    Raises:
+        IntegrityError: its parts do not fit together.
+    """
+    student, facts = bundle.student(where, device=device), bundle.facts
+    names = facts.classes or tuple(map(str, range(student.num_classes)))
+    if len(names) != student.num_classes:
+        raise IntegrityError(
+            f"{where}: names {len(names)} classes, and its student has {student.num_classes}"
+        )
+    by_labels = facts.kind != "class-sums"
+    if facts.table is not None:
+        return replace(_of_schema(facts.table, student.predict_proba), by_labels=by_labels)
+    if len(facts.shape) != 3:
+        raise IntegrityError(f"{where}: neither says what its columns mean nor how large its images are")
+    images = _of_images(student.predict_proba, facts.shape, names, window=facts.window)
+    return replace(images, by_labels=by_labels)
+
+
+def _load_own(run_dir: Path, name: str) -> Predictor:
     from pate_fed.report.result import StudyRecord
     from pate_fed.report.run import Run
     from pate_fed.structure.parts import search_folder
@@ -195,20 +243,25 @@ def _load_own(run_dir: Path, name: str) -> _Predictor:
         found: NDArray[np.float32] = student.predict_proba(images)
         return found
 
-    return _of_images(predict_proba, shape[2], terms.classes)
+    return _of_images(predict_proba, shape, terms.classes)
 
 
-def _load_sums(path: Path) -> _Predictor:
+def _load_sums(path: Path) -> Predictor:
     from pate_fed.learning.students.class_sums import SumsStudent
 
     student = SumsStudent.load(path)
     if student.image_shape is None:
-        features = sum(student.feature_map.settings.columns)
-        return _of_table(path, student.predict_proba, num_features=features, num_classes=student.num_classes)
-    return _of_images(student.predict_proba, student.image_shape[2], student.class_names)
+        sizes = {
+            "num_features": sum(student.feature_map.settings.columns),
+            "num_classes": student.num_classes,
+        }
+        found = _of_table(path, student.predict_proba, **sizes)
+    else:
+        found = _of_images(student.predict_proba, student.image_shape, student.class_names)
+    return replace(found, by_labels=False)
 
 
-def _load_forest(path: Path) -> _Predictor:
+def _load_forest(path: Path) -> Predictor:
     from pate_fed.learning.teachers.forests import Forest
 
     forest = Forest.load(path)
@@ -222,13 +275,13 @@ def _of_table(
     *,
     num_features: int,
     num_classes: int,
-) -> _Predictor:
+) -> Predictor:
     """A table's student; what the columns mean is in the study.toml that its run left beside it.
 
     A study of rows of one's own names no columns there, and its rows come as numbers.
     """
     from pate_fed.config.study import load_study
-    from pate_fed.data import InputSpec, Schema, read_pool
+    from pate_fed.data import Schema
     from pate_fed.structure import from_plain
 
     beside = path.with_name("study.toml")
@@ -239,7 +292,7 @@ def _of_table(
         raise InputError(f"data in {beside} is {data!r}: a table of settings is meant")
     table = data.get("table")
     if table is None:
-        return _Predictor(
+        return Predictor(
             lambda file: _read_rows(file, beside, num_features),
             lambda inputs, _: predict_proba(inputs),
             lambda *asked: true_labels(*asked, names=()),
@@ -248,9 +301,15 @@ def _of_table(
     schema = from_plain(Schema, table, where=f"[data.table] of {beside}")
     if (schema.num_features, len(schema.classes)) != (num_features, num_classes):
         raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
+    return _of_schema(schema, predict_proba)
+
+
+def _of_schema(schema: Schema, predict_proba: Callable[[NDArray[Any]], NDArray[np.float32]]) -> Predictor:
+    from pate_fed.data import InputSpec, read_pool
+
     spec = InputSpec(classes=schema.classes, schema=schema)
     rows = lru_cache(maxsize=1)(lambda file: read_pool(file, spec))
-    return _Predictor(
+    return Predictor(
         lambda file: rows(file).inputs,
         lambda inputs, _: predict_proba(inputs),
         lambda file, *_: rows(file).labels,
@@ -281,17 +340,26 @@ def _read_rows(path: Path, study: Path, num_features: int) -> NDArray[np.float64
     return rows.astype(np.float64)
 
 
-def _load_checkpoint(path: Path, device: str) -> _Predictor:
+def _load_checkpoint(path: Path, device: str) -> Predictor:
     from pate_fed.learning.students.student import Student
 
     student = Student.load(path, device=device)
-    return _of_images(student.predict_proba, student.image_shape[2], student.class_names)
+    return _of_images(student.predict_proba, student.image_shape, student.class_names)
 
 
 def _of_images(
-    predict: Callable[[NDArray[Any]], NDArray[np.float32]], channels: int, names: tuple[str, ...]
-) -> _Predictor:
-    from pate_fed.data.pictures import read_image_file
+    predict: Callable[[NDArray[Any]], NDArray[np.float32]],
+    shape: tuple[int, ...],
+    names: tuple[str, ...],
+    *,
+    window: tuple[float, float] | None = None,
+) -> Predictor:
+    from pate_fed.data.pictures import DICOM_SUFFIXES, read_dicom, read_image_file
+
+    def read(file: Path) -> NDArray[np.uint8]:
+        if file.suffix.lower() in DICOM_SUFFIXES:
+            return read_dicom(file, shape=shape, window=window)[0][None]
+        return read_image_file(file, shape[2])
 
     def predict_proba(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
         try:
@@ -299,15 +367,15 @@ def _of_images(
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
-    return _Predictor(
-        lambda file: read_image_file(file, channels),
+    return Predictor(
+        read,
         predict_proba,
         lambda *asked: true_labels(*asked, names=names),
         names,
     )
 
 
-def _load_torchscript(path: Path, content: bytes) -> _Predictor:
+def _load_torchscript(path: Path, content: bytes) -> Predictor:
     import numpy as np
     import torch
 
@@ -335,7 +403,7 @@ def _load_torchscript(path: Path, content: bytes) -> _Predictor:
                 f"{source}: images {images.shape[1:]} do not fit the student of {path}{wanted}"
             ) from error
 
-    return _Predictor(
+    return Predictor(
         lambda file: read_image_file(file, shape[2] if shape else None),
         predict_proba,
         lambda *asked: true_labels(*asked, names=names),

@@ -118,6 +118,9 @@ def make_page(
     """
     about, words = terms.about, terms.words
     asks = [(name.replace("_", " "), getattr(about, name) or _NOT_STATED) for name in _ABOUT]
+    if words.brings_student:
+        whose = about.licence or _NOT_STATED
+        asks.append(("student", f"It comes to every hospital that took part.\nWho may use it: {whose}."))
     if admission is not None:
         asks += [
             ("hospital", admission.hospital),

@@ -34,13 +34,17 @@ _MOST_SAID = 500  # characters of one text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """Who asks hospitals, and what for: for people, who read it before they accept. Empty: not stated."""
+    """Who asks hospitals, what for, and who may use the student: for people, who read it before they accept.
+
+    Empty: not stated.
+    """
 
     requester: str = setting("", help="who asks: a person or an institution", most=_MOST_SAID)
     purpose: str = setting("", help="what the student will be used for", most=_MOST_SAID)
     legal_basis: str = setting("", help="the consent, law or approval that allows it", most=_MOST_SAID)
     contact: str = setting("", help="whom to ask, and who is told of a withdrawal", most=_MOST_SAID)
     retention: str = setting("", help="how long labels, student and ledger are kept", most=_MOST_SAID)
+    licence: str = setting("the hospitals that took part", help="who may use the student", most=_MOST_SAID)
 
     def __post_init__(self) -> None:
         check(self)

@@ -34,8 +34,8 @@ _REFUSED = {
         "the coordinator has only just started"
     ),
     "handshake": (
-        "the coordinator's certificate is not of this study's authority, has expired, or is for another "
-        "address"
+        "the coordinator's certificate is not of this study's authority, is not valid by this machine's "
+        "clock, or is for another address"
     ),
 }
 

@@ -33,6 +33,7 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.utils import get_metadata_bytes
 
 from pate_fed.errors import PateFedError
+from pate_fed.flower.clocks import Clocks
 from pate_fed.flower.transport import LinkGuard, NodeGuard
 from pate_fed.identity.keys import load_key
 from pate_fed.runtime.addresses import channel_credentials
@@ -197,6 +198,7 @@ class CallLimits(grpc.ServerInterceptor):  # type: ignore[misc]
     def __init__(self) -> None:
         self._shares: dict[bytes, _Share] = {}
         self._under_way: dict[grpc.ServicerContext, float] = {}
+        self._clocks = Clocks()
         self._lock = threading.Lock()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -210,6 +212,7 @@ class CallLimits(grpc.ServerInterceptor):  # type: ignore[misc]
         is_part = handler_call_details.method.endswith("/PushObject")
 
         def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+            self._clocks.look(context)
             try:
                 with self._room(context, is_part=is_part):
                     request = next(requests, None)

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 
 from pate_fed.errors import InputError
 from pate_fed.flower.transport import LinkLostError
+from pate_fed.format import named, until_text
 from pate_fed.identity.certificates import Certificate, expiry_warnings, require_valid, sum_identity_of
 from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.runtime.addresses import check_security
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from pate_fed.flower.superlink import ServerTls
-    from pate_fed.flower.transport import Link
+    from pate_fed.flower.transport import Ended, Link
     from pate_fed.identity import Authority
-    from pate_fed.protocol.messages import EndRequest
 
 
 _WATCH_S = 2.0
@@ -50,6 +50,7 @@ class AdmittedHospitals:
         self.sum_identities: dict[str, bytes] = {}
         self._nodes: dict[str, tuple[int, bytes]] = {}  # each one's node, and the key that it was let in with
         self._connected: dict[int, str] = {}  # revoked, but Flower has not cut them off yet
+        self._clocks: set[str] = set()  # whose clocks were told of
         self._skipped: set[int] = set()  # serial numbers of certificates that are not valid
         self._failed: set[str] = set()  # what was said of hospitals, and is tried again
         self._seen: frozenset[tuple[str, int, int]] | None = (
@@ -69,6 +70,16 @@ class AdmittedHospitals:
         while not self._stop.wait(_WATCH_S):
             with self._apart("the list of hospitals", "was not read"):
                 self._update()
+            with self._apart("the SuperLink's log", "was not read"):
+                self._tell_clocks()
+
+    def _tell_clocks(self) -> None:
+        from pate_fed.flower.clocks import clocks_told
+
+        for name, sentence in clocks_told(self._link.new_lines()):
+            if name not in self._clocks:
+                self._clocks.add(name)
+                self._report(sentence)
 
     def _update(self) -> None:
         seen = _files(self._authority)
@@ -144,41 +155,55 @@ def _public(certificate: Certificate) -> bytes:
 
 
 _POLL_S = 1.0
-_BACK_S = 90.0  # for hospitals to come back to a SuperLink that was started again
-_STEADY_S = 600.0  # one that was there for so long is no vain try
+_BACK_S = 90.0  # for hospitals to come back to a coordinator that goes on
+_STEADY_S = 600.0  # a SuperLink that was there for so long is no vain try
 _MOST_LOST = 5  # vain tries in a row
+LINGER_S = 600.0
+"""Seconds for which a finished study's address stays open for hospitals that were not told of its end."""
+_HEAR_S = 30.0  # for those that are connected to say that they heard how it ended
+_HURRY_S = 4.0  # the same where the user asked to stop: a container's stop leaves ten in all
+_QUIET_S = 10.0  # in which those that are connected hear it, and nothing needs to be shown
+_TELL_POLL_S = 0.2  # a hospital that has replied ends, and its reply with it
 
 
-class HostedCoordinator(Protocol):
-    """What `Host.serve` needs of a study's coordinator."""
+class Admits(Protocol):
+    """Whoever knows hospitals by their keys, and signs their receipts."""
 
     def set_admitted(
         self, names: Mapping[int, str], sum_identities: Mapping[str, bytes], *, key: Ed25519PrivateKey
     ) -> None:
         """Set each node's hospital, the key with which each signs secure sums, and that of their receipts."""
 
+
+class HostedCoordinator(Admits, Protocol):
+    """What `Address.serve` needs of a coordinator, which calls `gather` before it asks hospitals."""
+
+    gather: Callable[[], None]
+
     @property
     def lost(self) -> LinkLostError | None:
         """Why the study could not go on over the link that it had, where it goes on over another one."""
 
-    def outcome_notice(self) -> EndRequest:
-        """How the study ended, for the hospitals."""
+    @property
+    def goes_on(self) -> bool:
+        """Whether hospitals took part in it before this process began."""
 
     def note_waiting(self, event: Waiting) -> None:
         """Write in the study's log which hospitals are waited for."""
 
-    def notify_hospitals(self, grid: Any, notice: EndRequest) -> None:
-        """Send the notice to every hospital that is connected."""
-
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The address of one study. `authority` holds its keys, None without TLS; `report` prints progress."""
+    """The address of one study. `authority` holds its keys, None without TLS; `report` prints progress.
+
+    Hospitals have `wait_s` seconds to connect, and `linger_s` to hear how the study ended.
+    """
 
     address: str
     authority: Authority | None
     wait_s: float
     report: Callable[[str], None]
+    linger_s: float = LINGER_S
 
     def require_terms(self, digest: str) -> None:
         """Hospitals were admitted to one study; another one under the same keys would be refused by all.
@@ -189,112 +214,167 @@ class Host:
         if self.authority is not None:
             self.authority.require_terms(digest)
 
-    def serve(
-        self,
-        server_app: Any,
-        coordinator: HostedCoordinator,
-        *,
-        folder: Path,
-        hospitals: int,
-        least: int,
-        stop: threading.Event,
-    ) -> None:
-        """Start a SuperLink with its state in `folder`, run the study over it, notify the hospitals.
+    @contextmanager
+    def opened(self, admits: Admits, *, folder: Path, stop: threading.Event) -> Iterator[Address]:
+        """The address, closed at the end; the SuperLink has its state in `folder`."""
+        address = Address(self, admits, folder=folder, stop=stop)
+        try:
+            yield address
+        finally:
+            address.close()
 
-        A SuperLink that is lost on the way, as it was killed, or took this process for dead that stood still,
-        is started again, and the study goes on over it. `least` hospitals are enough then.
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A SuperLink that serves, its run's Grid, and names by node of admitted hospitals, None without keys."""
+
+    link: Link
+    grid: Any
+    context: Any
+    names: Mapping[int, str] | None
+
+
+class Address:
+    """A host's address. Its SuperLink is started with the first need, and again when it is lost."""
+
+    def __init__(self, host: Host, admits: Admits, *, folder: Path, stop: threading.Event) -> None:
+        self._host, self._admits, self._folder, self._stop = host, admits, folder, stop
+        self._open: _Open | None = None
+        self._held = ExitStack()  # what is open
+        self._began, self._lost = False, 0
+
+    def close(self) -> None:
+        """Close it; may be called twice."""
+        self._open = None
+        self._held.close()
+
+    def serve(self, server_app: Any, coordinator: HostedCoordinator, *, hospitals: int, least: int) -> None:
+        """Run the study; over another SuperLink where one is killed, or took who stood still for dead.
+
+        Of a study that goes on `least` hospitals are enough.
 
         Raises:
             PateFedError: the SuperLink does not start, or is lost time and again.
         """
-        began, over, lost = False, False, 0
-        while True:
+
+        def run(found: _Open) -> None:
+            def gather() -> None:
+                enough = least if self._lost or coordinator.goes_on else None
+                for event in self._wait_for_hospitals(found, hospitals, enough=enough):
+                    coordinator.note_waiting(event)
+
+            coordinator.gather = gather
+            server_app(found.grid, found.context)
+            if coordinator.lost is not None:
+                raise coordinator.lost
+
+        self._over_links(run)
+
+    def tell(self, ended: Ended) -> None:
+        """Tell hospitals how the study ended: those that are connected and, for a while, who took part.
+
+        Raises:
+            PateFedError: the SuperLink does not start, or is lost time and again.
+        """
+        linger_s = 0.0 if ended.exit_code == INTERRUPTED else self._host.linger_s
+        end = time.monotonic() + linger_s
+
+        def tell(found: _Open) -> None:
+            begun, shown = time.monotonic(), tuple[str, ...]()
+            for left in ended.telling(found.grid, found.names):
+                now, stops = time.monotonic(), self._stop.is_set()
+                waits = left.pending and now - begun < (_HURRY_S if stops else _HEAR_S)
+                if not waits and (stops or not left.parties or now >= end):
+                    break
+                _require_running(found.link)
+                if left.parties != shown and now - begun > _QUIET_S and now < end:
+                    shown = left.parties
+                    self._show_untold(shown, end)
+                time.sleep(_TELL_POLL_S if left.pending or now - begun < _QUIET_S else _POLL_S)
+            if shown and not left.parties:
+                self._host.report("all hospitals are told how the study ended")
+            elif left.parties and linger_s:
+                rest = named(left.parties)
+                self._host.report(f"not told: {rest}; the same command with this --run-dir tells them")
+            found.link.close_run(completed=ended.exit_code == 0)
+
+        self._over_links(tell)
+
+    def _show_untold(self, parties: tuple[str, ...], end: float) -> None:
+        if parties:
+            self._host.report(
+                f"not told yet how the study ended: {named(parties)}; the address stays open for them until "
+                f"{until_text(end - time.monotonic())} (--linger), Ctrl-C ends that"
+            )
+
+    def _over_links(self, work: Callable[[_Open], None]) -> None:
+        """Do the work over a link, and over another one where it is lost; not where the user asks to stop."""
+        while self._open is not None or not self._stop.is_set():
             begun = time.monotonic()
             try:
-                with self._linked(folder, coordinator, stop) as (link, names):
-                    began = True
-                    if stop.is_set():
-                        return
-                    grid, context = link.open_run()
-                    enough = (0 if over else least) if lost else None
-                    for event in self._wait_for_hospitals(link, grid, hospitals, names, stop, enough=enough):
-                        coordinator.note_waiting(event)
-                        self.report(f"waiting for hospitals: {event.text}")
-                    if not over:
-                        server_app(grid, context)
-                        if coordinator.lost is not None:
-                            raise coordinator.lost
-                        over = True
-                    notice = coordinator.outcome_notice()
-                    coordinator.notify_hospitals(grid, notice)
-                    if notice.exit_code == INTERRUPTED:
-                        self.report("the hospitals wait: the same command with this --run-dir goes on")
-                    link.close_run(completed=notice.exit_code == 0)
-                    return
+                if (found := self._open or self._connect()) is not None:
+                    work(found)
+                return
             except LinkLostError:
-                lost = 1 if time.monotonic() - begun > _STEADY_S else lost + 1
-                if stop.is_set() or (over and lost > 1):
+                self.close()
+                self._lost = 1 if time.monotonic() - begun > _STEADY_S else self._lost + 1
+                if self._stop.is_set():
                     return
-                if not began or lost > _MOST_LOST:
+                if not self._began or self._lost > _MOST_LOST:
                     raise
-                self.report("the connection with the hospitals is lost, and made again")
-            stop.wait(lost)
+                self._host.report("the connection with the hospitals is lost, and made again")
+            self._stop.wait(self._lost)
 
-    @contextmanager
-    def _linked(
-        self, folder: Path, coordinator: HostedCoordinator, stop: threading.Event
-    ) -> Iterator[tuple[Link, Mapping[int, str] | None]]:
-        """A SuperLink, with names by node of the admitted hospitals, which are None where none has a key."""
+    def _connect(self) -> _Open | None:
+        """Start a SuperLink; None where the user asks to stop meanwhile."""
         from pate_fed.flower.superlink import SuperLink
 
-        admitted = None
-        tls = None if self.authority is None else _server_tls(self.authority)
-        link = SuperLink(folder, self.address, tls=tls)
-        try:
-            link.wait_until_ready(stop.is_set)
-            if self.authority is not None and not stop.is_set():
-                admitted = AdmittedHospitals(self.authority, link, report=self.report)
-                key = self.authority.ledger_key()
-                coordinator.set_admitted(admitted.names, admitted.sum_identities, key=key)
-            yield link, None if admitted is None else admitted.names
-        finally:
-            link.close_run(completed=False)
-            if admitted is not None:
-                admitted.stop()
-            link.stop()
+        host, names = self._host, None
+        tls = None if host.authority is None else _server_tls(host.authority)
+        link = SuperLink(self._folder, host.address, tls=tls)
+        self._held.callback(link.stop)
+        self._held.callback(link.close_run, completed=False)
+        link.wait_until_ready(self._stop.is_set)
+        if self._stop.is_set():
+            return None
+        if host.authority is not None:
+            admitted = AdmittedHospitals(host.authority, link, report=host.report)
+            self._held.callback(admitted.stop)
+            key, names = host.authority.ledger_key(), admitted.names
+            self._admits.set_admitted(names, admitted.sum_identities, key=key)
+        self._began = True
+        grid, context = link.open_run()
+        self._open = _Open(link, grid, context, names)
+        return self._open
 
     def _wait_for_hospitals(
-        self,
-        link: Link,
-        grid: Any,
-        wanted: int,
-        names: Mapping[int, str] | None,
-        stop: threading.Event,
-        *,
-        enough: int | None = None,
+        self, found: _Open, wanted: int, *, enough: int | None = None
     ) -> Iterator[Waiting]:
         """Each change of who is connected, until all are or the time is over; the quorum decides later.
 
-        `names` are those of the admitted hospitals by their nodes; None where they have no keys. Once
-        `enough` are back the others have a minute and a half.
+        Once `enough` are there the others have a minute and a half.
         """
         told = None
-        self.report(f"listening on {self.address} for {wanted} hospitals")
-        end = time.monotonic() + self.wait_s
-        while (told is None or told.answered < wanted) and time.monotonic() < end and not stop.is_set():
-            if not link.running:
-                raise LinkLostError("Flower's SuperLink ended unexpectedly; see its log in the run directory")
-            found = self._connected(set(grid.get_node_ids()), wanted, names)
-            if found != told:
-                told = found
-                yield found
-            if enough is not None and found.answered >= enough:
+        self._host.report(f"listening on {self._host.address} for {wanted} hospitals")
+        end = time.monotonic() + self._host.wait_s
+        while (told is None or told.answered < wanted) and time.monotonic() < end and not self._stop.is_set():
+            _require_running(found.link)
+            seen = self._connected(found, wanted)
+            shortened = enough is not None and enough <= seen.answered < wanted
+            if shortened:
                 end, enough = min(end, time.monotonic() + _BACK_S), None
-            stop.wait(_POLL_S)
+            if seen != told or shortened:
+                until = f", until {until_text(end - time.monotonic())}" if seen.answered < wanted else ""
+                self._host.report(f"waiting for hospitals: {seen.text}{until}")
+            if seen != told:
+                told = seen
+                yield seen
+            self._stop.wait(_POLL_S)
 
-    def _connected(self, nodes: set[int], wanted: int, names: Mapping[int, str] | None) -> Waiting:
+    def _connected(self, found: _Open, wanted: int) -> Waiting:
         """Who is connected and who is missing, by name where they have keys and are few."""
-        known = {} if names is None else dict(names)
+        nodes = set(found.grid.get_node_ids())
+        known = {} if found.names is None else dict(found.names)
         few = known if len(known) <= MOST_NAMED else {}
         return Waiting(
             phase=CONNECT,
@@ -302,9 +382,14 @@ class Host:
             answered=len(nodes),
             present=tuple(sorted(name for node, name in few.items() if node in nodes)),
             missing=tuple(sorted(name for node, name in few.items() if node not in nodes)),
-            not_admitted=0 if names is None else max(0, wanted - len(known)),
-            patience_s=self.wait_s,
+            not_admitted=0 if found.names is None else max(0, wanted - len(known)),
+            patience_s=self._host.wait_s,
         )
+
+
+def _require_running(link: Link) -> None:
+    if not link.running:
+        raise LinkLostError("Flower's SuperLink ended unexpectedly; see its log in the run directory")
 
 
 def open_host(arguments: argparse.Namespace, *, quiet: bool) -> Host:
@@ -329,7 +414,8 @@ def open_host(arguments: argparse.Namespace, *, quiet: bool) -> Host:
         if not quiet:
             print(text, file=sys.stderr, flush=True)
 
-    return Host(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", authority, arguments.wait, report)
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return Host(place, authority, arguments.wait, report, arguments.linger)
 
 
 def _authority(folder: Path) -> Authority:

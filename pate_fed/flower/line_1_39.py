@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any
 
 import grpc
+from flwr.app import Message
 from flwr.client.grpc_rere_client import connection
 from flwr.server.superlink.fleet.grpc_rere.node_auth_server_interceptor import NodeAuthServerInterceptor
 from flwr.server.superlink.linkstate import linkstate_factory
@@ -87,6 +88,22 @@ class StudyLinkState(InMemoryLinkState):
                 self._store_generated_message(reply)
                 self.message_res_store[reply.metadata.message_id] = reply
                 self.message_ins_id_to_message_res_id[key] = reply.metadata.message_id
+
+    def get_message_res(self, message_ids: set[str], run_id: int) -> list[Message]:
+        """Replies that came; also of a node that has gone since, as after the last word of a study."""
+        with self.lock:
+            replied = self.message_ins_id_to_message_res_id
+            answered = {key for key in message_ids if key in replied and key in self.message_ins_store}
+            asked = {self.message_ins_store[key].metadata.dst_node_id for key in answered}
+            gone = {node: self.nodes[node].online_until for node in asked if node in self.nodes}
+            for node, until in gone.items():
+                self.nodes[node].online_until = max(until, time.time() + HEARTBEAT_S)
+            try:
+                found = super().get_message_res(set(answered), run_id)  # it changes what it is given
+            finally:
+                for node, until in gone.items():
+                    self.nodes[node].online_until = until
+            return found + super().get_message_res(message_ids - answered, run_id)
 
     def delete_node(self, owner_aid: str, node_id: int) -> None:
         """Unregister a node; from now on every call with its key is refused."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pate_fed.errors import InputError, PateFedError
 
@@ -104,6 +104,9 @@ class Link(Protocol):
     def running(self) -> bool:
         """Whether it still serves."""
 
+    def new_lines(self) -> list[str]:
+        """What it tells of its hospitals since the last call, as `pate_fed.flower.clocks` reads it."""
+
     def wait_until_ready(self, interrupted: Callable[[], bool]) -> None:
         """Return when hospitals can connect."""
 
@@ -138,3 +141,22 @@ class Node(Protocol):
 
     def stop(self) -> None:
         """End it; may be called twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untold:
+    """Who took part and was not told yet how the study ended; `pending` are asked and have not replied."""
+
+    pending: int
+    parties: tuple[str, ...]
+
+
+class Ended(Protocol):
+    """What `Address.tell` needs: how a study ended, for its hospitals."""
+
+    @property
+    def exit_code(self) -> int:
+        """The study's own; that of an interruption where hospitals wait for whoever goes on."""
+
+    def telling(self, grid: Any, names: Mapping[int, str] | None) -> Iterator[Untold]:
+        """Tell every hospital that is connected or comes; with each look who was not told yet."""

@@ -5,7 +5,7 @@ admission, is one file with its certificate, the authority's, the study's terms 
 Imports no flwr.
 
 Begin with `authority.py` at the coordinator and `admission.py` at a hospital. Who said yes stands in
-`admission.py`, what the coordinator signs that it received in `keys.py`.
+`admission.py`, what the coordinator signs in `keys.py` (what it received) and `bundle.py` (the student).
 """
 
 from pate_fed.identity.admission import Admission, HospitalIdentity

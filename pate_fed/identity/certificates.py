@@ -136,7 +136,10 @@ def require_valid(certificate: Certificate, whose: str) -> None:
     now = datetime.now(UTC)
     if now >= certificate.not_valid_after_utc:
         ended = certificate.not_valid_after_utc.date()
-        raise InputError(f"{whose} certificate expired on {ended}: ask the coordinator for a new one")
+        raise InputError(
+            f"{whose} certificate expired on {ended}: ask the coordinator for a new one, or set this "
+            f"machine's clock ({now.date()}) if it is wrong"
+        )
     if now < certificate.not_valid_before_utc:
         start = certificate.not_valid_before_utc.date()
         raise InputError(

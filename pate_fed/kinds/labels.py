@@ -249,6 +249,7 @@ class LabelWords(Words):
     at_home: ClassVar[str] = "Every hospital's own labels"
     prepares: ClassVar[bool] = False
     labels_on_ledger: ClassVar[bool] = False
+    brings_student: ClassVar[bool] = False
 
     def __init__(self, terms: Any, method: str, *, seen: str | None = None) -> None:
         self.terms, self._method = terms, method

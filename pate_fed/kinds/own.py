@@ -273,6 +273,7 @@ class OwnWords(Words):
     made_of: ClassVar[str] = "the answers"
     rows: ClassVar[str] = "places"
     labels_on_ledger: ClassVar[bool] = False  # numbers are no classes
+    brings_student: ClassVar[bool] = False
 
     def __init__(self, terms: Terms, own: OwnTerms) -> None:
         super().__init__(terms)

@@ -22,7 +22,7 @@ from pate_fed.kinds.words import Words
 from pate_fed.privacy import CoordinatorView, LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.privacy.protection import PATIENT_UNIT, Assumptions
-from pate_fed.protocol.messages import Agreed
+from pate_fed.protocol.messages import MOST_STUDENT, Agreed
 from pate_fed.structure import check, entries, from_plain, nearest, refusal, same_as, setting
 
 KINDS: dict[str, type[KindTerms]] = {
@@ -265,10 +265,11 @@ def require_meaningful(terms: Terms, fixed: LedgerTerms) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSizes:
-    """Bytes of the largest legitimate message each way, with a margin."""
+    """Bytes of the largest legitimate message each way, with a margin; `end` brings hospitals the student."""
 
     to_hospital: int
     to_coordinator: int
+    end: int
 
 
 def largest_messages(terms: Terms) -> MessageSizes:
@@ -286,6 +287,11 @@ def largest_messages(terms: Terms) -> MessageSizes:
     asked = _NUMBER * max(queries, bounds.rows)  # places of a question
     if terms.asks.gives:  # an entry of a public array for each number of an answer
         asked += _NUMBER * bounds.rows * bounds.columns
-    to_hospital += asked + _RECEIPT * queries + bounds.file
+    receipt = _RECEIPT * queries
+    to_hospital += asked + receipt + bounds.file
     to_coordinator = shared + _NUMBER * bounds.rows * bounds.columns
-    return MessageSizes(to_hospital=min(to_hospital, _MOST), to_coordinator=min(to_coordinator, _MOST))
+    return MessageSizes(
+        to_hospital=min(to_hospital, _MOST),
+        to_coordinator=min(to_coordinator, _MOST),
+        end=min(shared + receipt + MOST_STUDENT, _MOST),
+    )

@@ -70,6 +70,7 @@ class Words(ABC):
     made_of: ClassVar[str] = ""  # what inputs get labels from, where nobody is asked about them
     prepares: ClassVar[bool] = True  # whether hospitals get ready before they answer
     labels_on_ledger: ClassVar[bool] = True  # whether a row has the labels that it released
+    brings_student: ClassVar[bool] = True  # whether a student comes to the hospitals
     figures_of_answers: ClassVar[bool] = False  # whether a simulation has figures of private answers
 
     def __init__(self, terms: Terms) -> None:

@@ -207,6 +207,8 @@ ANSWER = "query.answer"
 SUM = "query.sum"
 END = "query.end"
 _MOST_SAID = 300  # characters in which a coordinator says how a study ended
+MOST_STUDENT = 64 * 2**20
+"""Bytes in which a student comes to a hospital; a larger one is not sent."""
 
 
 def _is_list(array: NDArray[np.int64]) -> bool:
@@ -423,11 +425,12 @@ class RefusalReply(_Message):
 class EndRequest(_Message):
     """Coordinator to hospital: the study is over; `exit_code` and `summary` are the coordinator's own.
 
-    `receipt` is a signed `pate_fed.identity.keys.Receipt` of what came from this hospital; empty where the
-    coordinator has no keys.
+    `receipt` is a signed `pate_fed.identity.keys.Receipt` of what came from this hospital, `student` the
+    study's signed `pate_fed.identity.bundle`; empty where the coordinator has no keys.
 
     Raises:
-        IntegrityError: long texts, or what steers a terminal; a hospital shows them on its own.
+        IntegrityError: long texts, or what steers a terminal, as a hospital shows them on its own; or a
+            student that is too large.
     """
 
     kind: ClassVar[str] = "end"
@@ -435,11 +438,14 @@ class EndRequest(_Message):
     exit_code: int
     summary: str
     receipt: str = ""
+    student: bytes = b""
 
     def __post_init__(self) -> None:
         text = self.status + self.summary
         if len(text) > _MOST_SAID or not text.isprintable():
             raise IntegrityError(f"up to {_MOST_SAID} printable characters are meant")
+        if len(self.student) > MOST_STUDENT:
+            raise IntegrityError(f"a student of at most {MOST_STUDENT:,} bytes is meant")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

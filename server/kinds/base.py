@@ -10,18 +10,21 @@ import io
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from pate_fed.config.backend import PROCESSES, Engine
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
+from pate_fed.format import epsilon_json
+from pate_fed.identity.bundle import StudentFacts, covered_by, pack_student
 from pate_fed.kinds.make import make_terms, public_file
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import RIDGE, TABLE_STUDENTS
@@ -37,6 +40,7 @@ from pate_fed.runtime.run_dir import PRIVATE
 from pate_fed.structure.parts import part_identity
 from server.federation import AdmittedKeys
 from server.learning import Learner, measure_student
+from server.outcome import Audience
 from server.release import Release
 from server.state import CoordinatorState, Totals
 
@@ -74,6 +78,47 @@ class Setup(ABC):
     def pool(self) -> bytes:
         """The public inputs, for hospitals apart that read them; no label of theirs is in it."""
         return b""
+
+    def bundle(
+        self,
+        figures: Figures,
+        key: Ed25519PrivateKey,
+        *,
+        head: str,
+        fixed: LedgerTerms,
+        epsilon: float | None,
+    ) -> bytes:
+        """The student as every hospital gets it, signed with `key`, of a study whose ledger ends with `head`.
+
+        `epsilon` is what it guarantees, None: no bound.
+
+        Raises:
+            InputError: it needs code of the user's own, or is too large.
+        """
+        terms, assumed = self.terms, fixed.assumptions
+        facts = StudentFacts(
+            study=terms.study,
+            terms_digest=terms.digest,
+            ledger_head=head,
+            epsilon=epsilon_json(epsilon),
+            delta=terms.delta,
+            protects=fixed.protects,
+            private=fixed.private,
+            claimed=assumed.warning if assumed else "",
+            hospitals=figures.hospitals,
+            licence=terms.about.licence,
+            purpose=terms.about.purpose,
+            retention=terms.about.retention,
+            classes=terms.classes,
+            shape=terms.image_shape,
+            table=terms.table,
+            window=terms.window,
+        )
+        return pack_student(figures.student, facts, key, covered=self.covered())
+
+    def covered(self) -> NDArray[np.float64] | None:
+        """What of a table's columns the public inputs cover; None of images."""
+        return None
 
     @abstractmethod
     def record(self, fixed: LedgerTerms) -> StudyRecord | LabelStudyRecord:
@@ -135,6 +180,11 @@ class StudySetup(Setup):
         np.save(buffer, np.ascontiguousarray(self.dataset.public_images), allow_pickle=False)
         return buffer.getvalue()
 
+    def covered(self) -> NDArray[np.float64] | None:
+        """Of the whole pool, of which nothing is a hospital's."""
+        pool = self.dataset.public_images
+        return None if self.terms.table is None else covered_by(np.asarray(pool, dtype=np.float64))
+
     @property
     def student_path(self) -> Path:
         """The student's file."""
@@ -160,13 +210,18 @@ class StudySetup(Setup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What a run works with: its state, the hospitals' keys where they have some, log, progress and stop."""
+    """What a run works with: its state, the hospitals' keys where they have some, log, progress and stop.
+
+    `gather` has hospitals' processes come, before they are asked; `audience` hears who takes part.
+    """
 
     state: CoordinatorState
     keys: AdmittedKeys | None
     log: RunLog
     progress: Progress
     stop: threading.Event
+    gather: Callable[[], None] = lambda: None
+    audience: Audience = field(default_factory=lambda: Audience(None))
 
 
 @dataclass(slots=True)

@@ -51,6 +51,7 @@ def test_what_a_hospital_must_know_stands_there() -> None:
         "requester Dr. Ada",
         "legal basis Art. 9",
         "retention not stated",
+        "It comes to every hospital that took part. Who may use it: the hospitals that took part.",
         "2 columns, and no other: age, sex (f, m)",
         "The column ill",
         "The column id says which rows are one patient's",

@@ -41,7 +41,7 @@ from pate_fed.protocol.messages import (
     Record,
     parse_reply,
 )
-from server.federation import Receipts
+from server.outcome import Receipts
 
 PLAIN = "plain_votes = true\n"
 TYPES = {"join": "train.join", "question": "query.answer", "end": "query.end"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import stat
 from pathlib import Path
@@ -19,6 +20,13 @@ from pate_fed.protocol.messages import Refusal
 
 pytestmark = pytest.mark.slow
 
+NO_TORCH = """
+import sys
+from pate_fed.cli.main import main
+sys.modules["torch"] = None
+sys.exit(main(sys.argv[1:]))
+"""
+
 
 def test_four_hospitals_sum_with_masks_and_their_own_noise(rehearsal: Any) -> None:
     study = SumStudy(rehearsal)
@@ -35,6 +43,24 @@ def test_four_hospitals_sum_with_masks_and_their_own_noise(rehearsal: Any) -> No
         assert stat.S_IMODE((state / "features.bin").stat().st_mode) == 0o600
     predicted = rehearsal.start("predict", "-m", "pate_fed.cli", "predict", "run/student.npz", "north.csv")
     assert predicted.wait() == 0 and predicted.text.count("class ") == 90, predicted.text
+    # Every hospital has the student that its coordinator signed, and asks it about its own records.
+    sent = (study.folder / "run" / "student.bundle").read_bytes()
+    assert "student.bundle" in (study.folder / "run" / "seal.json").read_text(encoding="utf-8")
+    for name in HOSPITALS:
+        state = rehearsal.state_of(name)
+        assert (state / "student.bundle").read_bytes() == sent
+        assert any(
+            "the study's student came: pate-fed hospital predict" in each.text for each in study.hospitals
+        )
+        [kept] = [event["kept"] for event in study.log(name) if event["event"] == "student"]
+        assert kept == hashlib.sha256(sent).hexdigest()
+        asks = rehearsal.start(
+            f"{name} asks", "-c", NO_TORCH, "hospital", "predict", str(state), f"{name}.csv"
+        )
+        assert asks.wait() == 0, asks.text
+        assert "class-sums, of 4 hospitals" in asks.text and "ε=3 at δ=1e-5 for one patient" in asks.text
+        lines = (study.folder / f"{name}.predictions.csv").read_text(encoding="utf-8").splitlines()
+        assert lines[0] == "row,no,yes,predicted" and len(lines) == 1 + 90
 
 
 def test_a_coordinator_that_is_killed_before_and_after_the_row_goes_on(rehearsal: Any) -> None:
@@ -50,8 +76,8 @@ def test_a_coordinator_that_is_killed_before_and_after_the_row_goes_on(rehearsal
 BROKEN = """
 import sys
 from pate_fed.server import main
-from server.kinds import Course
-Course._measure_student = None
+from server.kinds.base import StudyCourse
+StudyCourse._measure_student = None
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -66,7 +92,13 @@ def test_a_coordinator_whose_student_fails_learns_from_the_sums_it_has(rehearsal
     [entry] = verify_run(study.folder / "run").chain.entries
     assert [party.wait(60) for party in study.hospitals] == [1] * 4  # as the coordinator
     again = study.coordinator()
+    again.wait_for("SUCCESS")  # without waiting for anyone
+    study.hospitals = [study.join(name) for name in HOSPITALS]  # they heard of the failure alone
     assert again.wait(300) == 0, again.text
+    assert [party.wait(60) for party in study.hospitals] == [0] * 4
+    assert "listening" not in again.text
+    sent = (study.folder / "run" / "student.bundle").read_bytes()
+    assert all((rehearsal.state_of(name) / "student.bundle").read_bytes() == sent for name in HOSPITALS)
     assert list(verify_run(study.folder / "run").chain.entries) == [entry]
     assert not (study.folder / "run" / "private").exists()
 

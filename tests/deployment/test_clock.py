@@ -6,6 +6,9 @@ that Flower signs every message with by a module that the hospital's processes l
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -88,6 +91,90 @@ def test_certificates_that_are_about_to_expire_are_told_of_and_serve(rehearsal: 
         party.wait_for("expires in 9 days")
         party.process.terminate()
         assert party.wait(90) == 130, party.text
+
+
+SHIM = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+static long by(void) { const char *text = getenv("TEST_CLOCK_AHEAD"); return text ? atol(text) : 0; }
+int clock_gettime(clockid_t id, struct timespec *now) {
+    int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+    int code = real(id, now);
+    if (id == CLOCK_REALTIME) now->tv_sec += by();
+    return code;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+    int (*real)(struct timeval *, void *) = dlsym(RTLD_NEXT, "gettimeofday");
+    int code = real(now, zone);
+    now->tv_sec += by();
+    return code;
+}
+time_t time(time_t *now) {
+    time_t (*real)(time_t *) = dlsym(RTLD_NEXT, "time");
+    time_t found = real(NULL) + by();
+    if (now) *now = found;
+    return found;
+}
+"""
+
+
+@pytest.fixture
+def wall_clock(tmp_path: Path) -> Path:
+    """A library that shifts what a process reads of the wall clock, and no wait."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("needs a C compiler and Linux's preloading")
+    source, library = tmp_path / "clock.c", tmp_path / "clock.so"
+    source.write_text(SHIM, encoding="utf-8")
+    built = [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+    if subprocess.run(built, capture_output=True, check=False).returncode:
+        pytest.skip("the compiler here makes no shared library")
+    return library
+
+
+DAY = 86_400
+FLOWERS = "this machine's clock is more than 5 seconds ahead of the coordinator's or 5 minutes behind"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("who", "ahead", "told"),
+    [
+        ("north", DAY, "north cannot connect: its clock is 24 h 00 min ahead of this machine's"),
+        ("north", -DAY, "north cannot connect: its clock is 24 h 00 min behind this machine's"),
+        ("server", DAY, "north cannot connect: its clock is 24 h 00 min behind this machine's"),
+    ],
+)
+def test_a_wall_clock_that_is_another_is_told_on_both_screens(
+    who: str, ahead: int, told: str, rehearsal: Any, wall_clock: Path
+) -> None:
+    _demo(rehearsal.folder, -3)
+    shifted = {"LD_PRELOAD": str(wall_clock), "TEST_CLOCK_AHEAD": str(ahead)}
+    server = rehearsal.start(
+        "server", "-m", "pate_fed.server", *SERVER, **(shifted if who == "server" else {})
+    )
+    north = rehearsal.start("north", "-m", "pate_fed.client", *CLIENT, **(shifted if who == "north" else {}))
+    server.wait_for(told, 120)
+    north.wait_for(FLOWERS, 60)
+    server.process.terminate()
+    assert server.wait(60) == 130, server.text
+    assert server.text.count("cannot connect: its clock") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["north", "server"])
+def test_a_wall_clock_that_is_a_year_ahead_is_told_at_the_start(
+    who: str, rehearsal: Any, wall_clock: Path
+) -> None:
+    _demo(rehearsal.folder, 0)
+    command = {"north": ("pate_fed.client", *CLIENT), "server": ("pate_fed.server", *SERVER)}[who]
+    shifted = {"LD_PRELOAD": str(wall_clock), "TEST_CLOCK_AHEAD": str(365 * DAY)}
+    party = rehearsal.start(who, "-m", *command, **shifted)
+    assert party.wait(120) == 2, party.text
+    assert "or set this machine's clock (" in party.text
 
 
 @pytest.mark.slow

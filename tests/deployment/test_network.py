@@ -114,10 +114,11 @@ def test_one_that_never_answers_is_waited_for_until_the_deadline(rehearsal: Any)
     north.wait_for("ready to answer", 120)
     os.kill(north.process.pid, signal.SIGSTOP)  # its SuperNode is well, and tells the coordinator so
     try:
-        assert server.wait(300) == 0, server.text  # two of three are enough
+        server.wait_for("not told yet how the study ended: north", 300)  # two of three are enough
         assert [parties[name].wait(60) for name in ("east", "west")] == [0, 0]
     finally:
         os.kill(north.process.pid, signal.SIGCONT)
+    assert [server.wait(90), north.wait(90)] == [0, 0], server.text + north.text  # it hears it once it wakes
     lines = (rehearsal.folder / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()
     out = [event for event in map(json.loads, lines) if event["event"] == "left_out"]
     assert [(event["party"], event["reason"]) for event in out] == [("north", "no answer within 10 s")] * 2

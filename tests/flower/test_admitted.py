@@ -17,6 +17,7 @@ class Link:
 
     def __init__(self) -> None:
         self.keys: dict[int, bytes] = {}
+        self.lines: list[str] = []
         self._next = 1
 
     def register(self, public: bytes, name: str) -> int:
@@ -26,6 +27,10 @@ class Link:
 
     def unregister(self, node: int) -> None:
         del self.keys[node]
+
+    def new_lines(self) -> list[str]:
+        found, self.lines = self.lines, []
+        return found
 
 
 @pytest.fixture
@@ -205,3 +210,17 @@ def test_who_is_admitted_again_is_not_cut_off_late(authority: Authority, tmp_pat
     roster.stop()
     assert roster.names == {1: "north"}
     assert list(link.keys) == [1]
+
+
+def test_whose_clock_is_another_is_told_once(authority: Authority) -> None:
+    said: list[str] = []
+    link = Link()
+    roster = AdmittedHospitals(authority, cast(Any, link), report=said.append)
+    for seconds in (86_400, 86_400, -90_061):
+        link.lines = ["INFO: a line of Flower's", f"pate_fed: another clock: north {seconds}"]
+        roster._tell_clocks()
+    roster.stop()
+    [sentence] = said
+    assert sentence.startswith(
+        "north cannot connect: its clock is 24 h 00 min ahead of this machine's, which"
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 import socket
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,23 +17,29 @@ from builders import make_terms
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower import host
-from pate_fed.flower.host import Host, open_host
-from pate_fed.flower.transport import LinkLostError
+from pate_fed.flower.host import Address, Host, open_host
+from pate_fed.flower.transport import LinkLostError, Untold
 from pate_fed.identity import Authority
 from pate_fed.kinds.terms import largest_messages
-from pate_fed.protocol.messages import EndRequest
 from pate_fed.report.log import Waiting
 
 
 def _options(**changes: Any) -> argparse.Namespace:
-    options = {"tls_dir": None, "address": None, "insecure": True, "insecure_anywhere": False, "wait": 5.0}
+    options = {
+        "tls_dir": None,
+        "address": None,
+        "insecure": True,
+        "insecure_anywhere": False,
+        "wait": 5.0,
+        "linger": 7.0,
+    }
     return argparse.Namespace(**{**options, **changes})
 
 
 def test_without_an_address_it_is_a_free_port_of_this_machine() -> None:
     found = open_host(_options(), quiet=True)
     name, _, port = found.address.rpartition(":")
-    assert (name, found.authority, found.wait_s) == ("127.0.0.1", None, 5.0)
+    assert (name, found.authority, found.wait_s, found.linger_s) == ("127.0.0.1", None, 5.0, 7.0)
     with socket.create_server((name, int(port))):  # free for the SuperLink
         pass
 
@@ -76,18 +84,32 @@ class _Grid:
         return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
 
 
-def _waits(wait_s: float, grid: _Grid, names: dict[int, str] | None = None, **given: Any) -> list[Waiting]:
+def _waits(
+    wait_s: float,
+    grid: _Grid,
+    names: dict[int, str] | None = None,
+    *,
+    enough: int | None = None,
+    **given: Any,
+) -> list[Waiting]:
     link: Any = SimpleNamespace(running=given.get("running", True))
-    stop = given.get("stop", threading.Event())
     made = Host("a:1", None, wait_s, given.get("report", lambda text: None))
-    return list(made._wait_for_hospitals(link, grid, 2, names, stop))
+    admits: Any = None
+    address = Address(made, admits, folder=Path(), stop=given.get("stop", threading.Event()))
+    return list(address._wait_for_hospitals(host._Open(link, grid, None, names), 2, enough=enough))
 
 
 def test_it_waits_until_all_are_there_or_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_POLL_S", 0.0)
     told: list[str] = []
     found = _waits(60.0, _Grid([], [1], [1], [1, 2]), report=told.append)
-    assert told == ["listening on a:1 for 2 hospitals"]
+    first, *more = told
+    assert first == "listening on a:1 for 2 hospitals"
+    assert [re.sub(r"\d+:\d\d:\d\d", "TIME", text) for text in more] == [
+        "waiting for hospitals: 0 of 2 connected, until TIME",
+        "waiting for hospitals: 1 of 2 connected, until TIME",
+        "waiting for hospitals: 2 of 2 connected",
+    ]
     assert [each.text for each in found] == [f"{seen} of 2 connected" for seen in (0, 1, 2)]
     assert len(_waits(0.05, _Grid([1]))) == 1
     stop = threading.Event()
@@ -138,28 +160,40 @@ class _Link:
 
 
 class _Coordinator:
-    """A study whose link is lost in so many of its runs, and then in so many of its notices."""
+    """A study whose link is lost in so many of its runs, and then in so many of its notices.
 
-    def __init__(self, lost_runs: int = 0, lost_notices: int = 0) -> None:
+    It is told to no other hospital than those that `left` names at each look, the last ones for good.
+    """
+
+    goes_on = False
+
+    def __init__(
+        self, lost_runs: int = 0, lost_notices: int = 0, left: Sequence[Untold] = (), exit_code: int = 0
+    ) -> None:
         self.lost: LinkLostError | None = None
-        self.runs = self.told = 0
+        self.gather: Callable[[], None] = lambda: None
+        self.runs = self.told = self.gathered = 0
         self._lost_runs, self._lost_notices = lost_runs, lost_notices
+        self._left, self.exit_code = list(left) or [Untold(pending=0, parties=())], exit_code
 
     def run(self, grid: Any, context: Any) -> None:
         self.runs += 1
+        self.gather()
         self.lost = LinkLostError("gone") if self.runs <= self._lost_runs else None
 
-    def outcome_notice(self) -> EndRequest:
-        return EndRequest(status="success", exit_code=0, summary="")
+    def set_admitted(self, names: Any, sum_identities: Any, *, key: Any) -> None:
+        raise AssertionError("nobody has a key")
 
     def note_waiting(self, event: Waiting) -> None:
-        pass
+        self.gathered = event.answered
 
-    def notify_hospitals(self, grid: Any, notice: EndRequest) -> None:
+    def telling(self, grid: Any, names: Any) -> Iterator[Untold]:
         self._lost_notices -= 1
         if self._lost_notices >= 0:
             raise LinkLostError("gone")
         self.told += 1
+        while True:
+            yield self._left.pop(0) if len(self._left) > 1 else self._left[0]
 
 
 def _serve(
@@ -168,17 +202,21 @@ def _serve(
     *,
     starts: Sequence[bool] = (),
     stop: threading.Event | None = None,
+    linger_s: float = 0.0,
+    told: list[str] | None = None,
 ) -> list[_Link]:
     made, left = list[_Link](), list(starts)
     monkeypatch.setattr(
         "pate_fed.flower.superlink.SuperLink", lambda *_, tls: _Link(made, left.pop(0) if left else True)
     )
+    monkeypatch.setattr(host, "_TELL_POLL_S", 0.0)
     stop = stop or threading.Event()
     monkeypatch.setattr(stop, "wait", lambda seconds: stop.is_set())
-    study: Any = coordinator
-    hosted = Host("a:1", None, 5.0, lambda text: None)
+    hosted = Host("a:1", None, 5.0, ([] if told is None else told).append, linger_s)
     try:
-        hosted.serve(coordinator.run, study, folder=Path(), hospitals=2, least=2, stop=stop)
+        with hosted.opened(coordinator, folder=Path(), stop=stop) as address:
+            address.serve(coordinator.run, coordinator, hospitals=2, least=2)
+            address.tell(coordinator)
     finally:
         assert all(link.stopped and link.closed for link in made)
     return made
@@ -199,9 +237,69 @@ def test_a_study_that_is_over_runs_no_second_time_and_hospitals_are_told(
     coordinator = _Coordinator(lost_notices=1)
     assert len(_serve(coordinator, monkeypatch)) == 2
     assert (coordinator.runs, coordinator.told) == (1, 1)
-    coordinator = _Coordinator(lost_notices=9)  # its outcome stands whether they hear it or not
-    assert len(_serve(coordinator, monkeypatch)) == 2
+    coordinator = _Coordinator(lost_notices=9)
+    with pytest.raises(LinkLostError, match="gone"):
+        _serve(coordinator, monkeypatch)
     assert (coordinator.runs, coordinator.told) == (1, 0)
+
+
+def test_the_address_lingers_for_those_who_took_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No longer than it takes to tell them, than its time, or than the user likes."""
+    monkeypatch.setattr(host, "_QUIET_S", 0.0)
+    monkeypatch.setattr(host, "_POLL_S", 0.0)
+    away, nobody = Untold(pending=0, parties=("east", "west")), Untold(pending=0, parties=())
+    west = Untold(pending=1, parties=("west",))
+    told: list[str] = []
+    [link] = _serve(_Coordinator(left=[away, away, west, nobody]), monkeypatch, linger_s=600.0, told=told)
+    assert link.closed[0]
+    shown = [re.sub(r"until \S+", "until TIME", text) for text in told if "told" in text]
+    [first, second, last] = shown
+    until = "the address stays open for them until TIME (--linger), Ctrl-C ends that"
+    assert first == f"not told yet how the study ended: east, west; {until}"
+    assert second == f"not told yet how the study ended: west; {until}"
+    assert last == "all hospitals are told how the study ended"
+    told.clear()
+    _serve(_Coordinator(left=[away]), monkeypatch, linger_s=0.05, told=told)
+    assert told[-1] == "not told: east, west; the same command with this --run-dir tells them"
+    told.clear()
+    _serve(_Coordinator(left=[away], exit_code=130), monkeypatch, linger_s=600.0, told=told)
+    assert not [text for text in told if "told" in text]  # they wait for whoever goes on
+
+
+def test_ctrl_c_ends_the_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, looks = threading.Event(), [0]
+
+    class Stopping(_Coordinator):
+        def telling(self, grid: Any, names: Any) -> Iterator[Untold]:
+            for left in super().telling(grid, names):
+                looks[0] += 1
+                if looks[0] == 3:
+                    stop.set()
+                yield left
+
+    began = time.monotonic()
+    _serve(Stopping(left=[Untold(pending=0, parties=("west",))]), monkeypatch, linger_s=600.0, stop=stop)
+    assert looks == [3] and time.monotonic() - began < 10
+
+
+def test_one_that_is_connected_and_silent_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_HEAR_S", 0.2)
+    began = time.monotonic()
+    _serve(_Coordinator(left=[Untold(pending=1, parties=())]), monkeypatch)
+    assert 0.2 <= time.monotonic() - began < 5
+
+
+def test_hospitals_are_waited_for_once_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stands(_Coordinator):
+        def run(self, grid: Any, context: Any) -> None:
+            self.runs += 1
+
+    stands, told = Stands(), list[str]()
+    _serve(stands, monkeypatch, told=told)
+    assert (stands.runs, stands.told, told) == (1, 1, [])
+    coordinator = _Coordinator()
+    _serve(coordinator, monkeypatch)
+    assert coordinator.gathered == 2
 
 
 def test_a_link_that_is_lost_time_and_again_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +320,25 @@ def test_a_link_that_is_lost_time_and_again_ends_it(monkeypatch: pytest.MonkeyPa
 def test_after_a_loss_those_who_are_gone_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_POLL_S", 0.0)
     monkeypatch.setattr(host, "_BACK_S", 0.0)
-    link: Any = SimpleNamespace(running=True)
-    made = Host("a:1", None, 3600.0, lambda text: None)
-    found = made._wait_for_hospitals(link, _Grid([], [1], [1]), 2, None, threading.Event(), enough=1)
+    told: list[str] = []
+    found = _waits(3600.0, _Grid([], [1], [1]), enough=1, report=told.append)
     assert [each.answered for each in found] == [0, 1]
+    assert len(told) == 3  # with the time until which the second one is waited for
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_study_that_goes_on_waits_no_hour_for_who_is_gone(
+    goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a new process: its quorum is there again at once, and one hospital is gone for good."""
+    asked: list[int | None] = []
+
+    def wait(self: Address, found: Any, wanted: int, *, enough: int | None = None) -> Iterator[Waiting]:
+        asked.append(enough)
+        yield from ()
+
+    monkeypatch.setattr(Address, "_wait_for_hospitals", wait)
+    coordinator = _Coordinator()
+    monkeypatch.setattr(coordinator, "goes_on", goes_on, raising=False)
+    _serve(coordinator, monkeypatch)
+    assert asked == [2 if goes_on else None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 import grpc
-from flwr.app import RecordDict
+from flwr.app import Message, RecordDict
 from flwr.app.message import make_message
 from flwr.app.metadata import Metadata
 from flwr.client.grpc_rere_client import connection
@@ -143,6 +144,32 @@ def test_what_a_node_received_before_it_was_started_again_does_not_wait_for_it(
     assert state.deactivate_node(north)
     assert state.activate_node(north, 10.0)  # answered once
     assert list(state.message_res_store.values()) == [reply]
+
+
+@pytest.mark.parametrize("patched", [True, False])
+def test_who_replied_and_went_is_heard(patched: bool) -> None:
+    """Flower alone says of such a node that it is not available, and its reply is lost."""
+    if patched:
+        patch_superlink()
+    state = _state()
+    north, south = (_register(state, name.encode(), name) for name in ("north", "south"))
+    state.federation_manager.filter_nodes = lambda nodes, federation: nodes
+    state.run_ids[1] = SimpleNamespace(run=SimpleNamespace(federation_id=""))
+    asked = [_asked(node, delivered=True) for node in (north, south)]
+    for node, message in zip((north, south), asked, strict=True):
+        assert state.activate_node(node, 10.0)
+        state.message_ins_store[message.metadata.message_id] = message
+    [replied, silent] = [message.metadata.message_id for message in asked]
+    reply = Message(RecordDict(), reply_to=asked[0])
+    reply.metadata.__dict__["_message_id"] = "reply"
+    state.message_res_store["reply"] = reply
+    state.message_ins_id_to_message_res_id[replied] = "reply"
+    gone = [state.deactivate_node(node) for node in (north, south)]
+    until = {node: state.nodes[node].online_until for node in (north, south)}
+    found = {each.metadata.reply_to_message_id: each for each in state.get_message_res({replied, silent}, 1)}
+    assert gone == [True, True] and found[silent].error.code == ErrorCode.NODE_UNAVAILABLE
+    assert (found[replied] is reply) == patched
+    assert {node: state.nodes[node].online_until for node in (north, south)} == until
 
 
 def test_a_supernode_is_heard_of_often_and_hears_of_a_dead_connection(

@@ -8,7 +8,7 @@ from builders import make_label_terms, make_noisy_terms, make_terms, vary
 
 from pate_fed.errors import InputError
 from pate_fed.kinds.terms import Terms, guarantee_lines, largest_messages, require_meaningful
-from pate_fed.protocol.messages import AnswerReply, JoinRequest
+from pate_fed.protocol.messages import MOST_STUDENT, AnswerReply, EndRequest, JoinRequest
 from pate_fed.structure import to_record
 
 FEW = make_terms(labels=40, max_queries=100)  # ten teachers
@@ -110,6 +110,12 @@ def test_the_pool_and_the_encoder_of_the_terms_fit(encoder: str | None) -> None:
     allowed = largest_messages(terms).to_hospital
     assert size < allowed
     assert (allowed > len(pool) + 10 * MARGIN) == (encoder is not None)
+
+
+def test_the_largest_student_and_its_receipt_fit_into_the_end() -> None:
+    terms = make_terms(pool_size=2000, max_queries=1500)
+    end = EndRequest(status="", exit_code=0, summary="", receipt="x" * 1000, student=bytes(MOST_STUDENT))
+    assert len(end.student) + len(end.receipt) < largest_messages(terms).end < MOST_STUDENT + 3 * MARGIN
 
 
 def test_more_hospitals_send_more_key_material() -> None:

@@ -8,6 +8,7 @@ from builders import make_terms
 
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import (
+    MOST_STUDENT,
     AnswerReply,
     EndRequest,
     JoinReply,
@@ -27,6 +28,12 @@ def test_what_a_coordinator_says_at_the_end_cannot_steer_a_terminal(summary: str
     assert EndRequest.from_record(fair.to_record()) == fair
     with pytest.raises(IntegrityError, match="printable"):
         EndRequest.from_record({**fair.to_record(), "summary": summary})
+
+
+def test_no_student_comes_that_is_too_large() -> None:
+    fair = EndRequest(status="success", exit_code=0, summary="", student=bytes(MOST_STUDENT))
+    with pytest.raises(IntegrityError, match="at most 67,108,864 bytes"):
+        EndRequest.from_record({**fair.to_record(), "student": bytes(MOST_STUDENT + 1)})
 
 
 def _request(**changes: object) -> Question:

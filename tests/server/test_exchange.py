@@ -19,7 +19,7 @@ from pate_fed.errors import QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import to_flower
 from pate_fed.protocol.messages import EndReply, EndRequest, RefusalReply, Reply
-from server.exchange import Stopped, exchange, send_shutdown_notice, wait_for_nodes
+from server.exchange import Stopped, exchange, wait_for_nodes
 
 
 class _DeafGrid(InlineGrid):
@@ -156,12 +156,3 @@ def test_a_stop_that_came_before_is_no_missing_quorum() -> None:
     stop.set()
     with pytest.raises(Stopped):
         wait_for_nodes(grid, count=3, timeout_s=0.0, stop=stop)
-
-
-def test_a_shutdown_notice_counts_who_heard_it() -> None:
-    app = ClientApp()
-    heard = EndReply(party="p").to_record()
-    app.query("end")(lambda message, context: Message(to_flower(heard), reply_to=message))
-    notice = EndRequest(status="success", exit_code=0, summary="ε=1")
-    assert send_shutdown_notice(InlineGrid(app, num_nodes=3), notice) == 3
-    assert send_shutdown_notice(InlineGrid(ClientApp(), num_nodes=2), notice) == 0  # nobody knows the message

@@ -81,14 +81,16 @@ class _Run:
         keyed: bool = False,
         identities: Sequence[Identity] = (),
         state: CoordinatorState | None = None,
+        backend: str = "inline",
     ) -> None:
-        self.waiting = list[Waiting]()
+        self.waiting, self.shown = list[Waiting](), list[str]()
+        self.log = self.shown.append
         self.grid, self.left_out, self.arrived = _grid(script, damage or {}), list[LeftOut](), 0
         channel = Channel(
             grid=self.grid,
             stop=threading.Event(),
             progress=self,  # type: ignore[arg-type]
-            backend="inline",
+            backend=backend,
             answer_s=5,
             window=2,
         )
@@ -330,3 +332,30 @@ def test_a_name_that_was_admitted_with_another_key_begins_anew(tmp_path: Path) -
     again = _Run(script, identities=renewed, state=state)
     assert again.collect(replace(QUESTION, batch=1)).voters == PARTIES
     assert asked == [b"", b""] and again.left_out == []
+
+
+@pytest.mark.parametrize("backend", ["grpc", "inline"])
+def test_the_screen_says_who_is_waited_for_and_until_when(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every phase; of simulated parties nobody needs to know."""
+    monkeypatch.setattr(federation, "_SHOW_AFTER_S", 0.0)
+    monkeypatch.setattr(federation, "until_text", lambda seconds: f"in {seconds:.0f} s")
+    monkeypatch.setattr(
+        federation.Presence, "waits_s", lambda self, node: 70.0 if run.names[node] == "p1" else None
+    )
+    run = _Run(_honest, backend=backend, keyed=True)
+    run.admit()
+    run.collect()
+    first = "p0, p1 (out of reach, until in 70 s), p2, p3, p4"
+    expected = [f"waiting for {first} ({phase}), until in 5 s at the latest" for phase in ("teach", "vote")]
+    shown = [text for text in run.shown if text.startswith(f"waiting for {first} ")]
+    assert shown == (expected if backend == "grpc" else [])
+
+
+def test_the_same_is_not_said_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(federation, "_SHOW_AFTER_S", 0.0)
+    run = _Run(_honest, backend="grpc")
+    run.admit()
+    told = [text.split(" (teach)")[0] for text in run.shown]
+    assert len(told) == len(set(told)) <= PARTIES

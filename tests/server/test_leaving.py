@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,9 @@ from pate_fed.cli.consent import confirm_in
 from pate_fed.cli.main import main
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
+from pate_fed.flower.transport import Untold
 from pate_fed.identity import Authority, HospitalIdentity, make_request
+from pate_fed.identity.bundle import BUNDLE_FILE
 from pate_fed.identity.certificates import sum_identity_of
 from pate_fed.kinds.make import make_terms
 from pate_fed.protocol.messages import Refusal
@@ -119,6 +122,7 @@ def test_four_logs_are_proven_and_receipted(
     terms = make_terms(study, coordinator._dataset)
     authority = Authority.init(tmp_path / "authority", address="a:1", terms=terms.to_json(), days=9)
     houses.admit(authority)
+    coordinator._key = authority.ledger_key()  # as a coordinator whose hospitals have keys
 
     def serve(server_app: Any) -> None:
         grid = InlineGrid(houses, num_nodes=4)  # type: ignore[arg-type]
@@ -127,10 +131,15 @@ def test_four_logs_are_proven_and_receipted(
         coordinator.set_admitted(names, sums, key=authority.ledger_key())
         context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
         server_app(grid, context)
-        coordinator.notify_hospitals(grid, coordinator.outcome_notice())
+        grids.append((grid, names))
 
+    grids: list[tuple[Any, dict[int, str]]] = []
     coordinator.run(serve)
     assert coordinator.conclude(as_json=False) == 0, capsys.readouterr()
+    looks = coordinator.audience.telling(*grids[0])
+    last = next(each for each in looks if not each.pending)
+    assert last == Untold(pending=0, parties=())  # west, which left, is not waited for
+    assert coordinator.audience.took_part == tuple(sorted(set(NAMES) - {"west"}))
     clear_finished(run_dir)  # what is as private as the votes that it names is gone with them
     assert not (run_dir / "private").exists()
     said = capsys.readouterr().out
@@ -147,3 +156,17 @@ def test_four_logs_are_proven_and_receipted(
     log = [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
     left_out = {(each["party"], each["reason"]) for each in log if each["event"] == "left_out"}
     assert left_out == {("west", Refusal.LEFT.sentence)}
+    # The student comes to all but the one that left, from one bundle that the run keeps and seals.
+    sent = (run_dir / BUNDLE_FILE).read_bytes()
+    assert BUNDLE_FILE in json.loads((run_dir / "seal.json").read_text())["files"]
+    assert not (houses.state("west") / BUNDLE_FILE).exists()
+    for name in NAMES[:3]:
+        assert (houses.state(name) / BUNDLE_FILE).read_bytes() == sent
+    capsys.readouterr()
+    assert main(["hospital", "predict", str(houses.state("north")), "north.csv"]) == 0
+    assert "forest, of 3 hospitals" in (said := capsys.readouterr().out) and "of 40" in said
+    monkeypatch.setattr("pate_fed.identity.bundle.MOST_STUDENT", 1000)
+    coordinator._key = authority.ledger_key()
+    coordinator._bundle_student(SimpleNamespace(head="00"))  # type: ignore[arg-type]
+    assert "warning: hospitals do not get the student: the student takes" in capsys.readouterr().err
+    assert not (run_dir / BUNDLE_FILE).exists()

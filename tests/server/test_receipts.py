@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pate_fed.identity.keys import Receipt
 from pate_fed.protocol.messages import JoinReply, record_digest
-from server.federation import Receipts
+from server.outcome import Receipts
 
 REPLY = JoinReply(party="north", terms_digest="ab" * 32)
 

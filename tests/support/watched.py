@@ -26,6 +26,7 @@ def watch(owner, name, phase):
         tell("after " + phase)
         return result
     setattr(owner, name, call)
+from pate_fed.flower.host import Address
 from pate_fed.server import main
 import server.app
 from pate_fed.privacy import Ledger
@@ -37,8 +38,7 @@ for owner, name, phase in (
     (CoordinatorState, "keep_answer", "voting"), (CoordinatorState, "keep_sum_reply", "summing"),
     (CoordinatorState, "keep_totals", "totals"), (Ledger, "charge", "the row"),
     (CoordinatorState, "note_all_asked", "the last"), (Learner, "learn", "learning"),
-    (server.app.Coordinator, "notify_hospitals", "telling"),
-    (server.app.Coordinator, "conclude", "concluding"),
+    (server.app.Coordinator, "conclude", "concluding"), (Address, "tell", "telling"),
 ): watch(owner, name, phase)
 sys.exit(main(sys.argv[1:]))
 """

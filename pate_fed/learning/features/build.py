@@ -365,15 +365,15 @@ def _on_embedding(settings: FeatureSettings, embedding: Embedding, public: NDArr
     return AnchorFeatures(settings, embedding, embedding.encode(public[chosen]).astype(np.float16))
 
 
-def feature_map_from_bytes(data: bytes, *, digest: str) -> FeatureMap:
-    """Read what `FeatureMap.to_bytes` gave, and hold it to the `digest` in the study's terms.
+def feature_map_from_bytes(data: bytes, *, digest: str | None) -> FeatureMap:
+    """Read what `FeatureMap.to_bytes` gave, and hold it to the `digest` in the terms; None: any.
 
     Raises:
         InputError: the map is code of the user's own, which no file may name.
         IntegrityError: damaged, no feature map, or not the one with that digest.
     """
     found = _from_json(data) if data[:1] == b"{" else _from_arrays(data)
-    if found.digest != digest:
+    if digest is not None and found.digest != digest:
         raise IntegrityError(f"the message: the features' SHA-256 is {found.digest}, not {digest}")
     return found
 

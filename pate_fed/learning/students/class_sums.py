@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,8 @@ class SumsStudent:
     Shapes: `weights` float64 (dimension, classes), for features in units of the greatest length; `offset`
     float64 (classes,).
     """
+
+    kind: ClassVar[str] = "class-sums"
 
     def __init__(
         self,
@@ -87,17 +89,19 @@ class SumsStudent:
         Raises:
             InputError: the folder cannot be written to.
         """
-        content = io.BytesIO()
-        np.savez(
-            content,
-            feature_map=np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8),
-            digest=np.array(self.feature_map.digest),
-            weights=self.weights,
-            sharpness=np.array(self.sharpness),
-            offset=self.offset,
-            class_names=np.array(self.class_names, dtype=np.str_),
-        )
+        content, names = io.BytesIO(), np.array(self.class_names, dtype=np.str_)
+        more = {"digest": np.array(self.feature_map.digest), "class_names": names}
+        np.savez(content, **self.to_arrays(), **more)  # type: ignore[arg-type]  # as in `write_arrays`
         write_result(path, content.getvalue())
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that its predictions follow from, as arrays of numbers."""
+        return {
+            "feature_map": np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8),
+            "weights": self.weights,
+            "sharpness": np.array(self.sharpness),
+            "offset": self.offset,
+        }
 
     @classmethod
     def load(cls, path: Path) -> SumsStudent:
@@ -109,21 +113,34 @@ class SumsStudent:
         """
         try:
             with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-                data, digest = file["feature_map"].tobytes(), str(file["digest"])
-                weights, sharpness, offset = file["weights"], float(file["sharpness"]), file["offset"]
-                names = tuple(map(str, file["class_names"]))
+                arrays, digest = {name: file[name] for name in file}, str(file["digest"])
+                names = tuple(map(str, arrays["class_names"]))
+                student = cls.of_arrays(arrays, where=str(path), digest=digest)
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise IntegrityError(f"{path}: the file is damaged or holds no student") from error
+        student.class_names = names
+        return student
+
+    @classmethod
+    def of_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], *, where: str, digest: str | None = None
+    ) -> SumsStudent:
+        """The student that `to_arrays` gave; `digest` is its feature map's, None: not known.
+
+        Raises:
+            KeyError, ValueError: an array is missing, or is another one.
+            IntegrityError: the arrays do not fit together.
+        """
+        data = arrays["feature_map"].tobytes()
+        weights, sharpness, offset = arrays["weights"], float(arrays["sharpness"]), arrays["offset"]
         feature_map = feature_map_from_bytes(data, digest=digest)
         fits = weights.dtype == np.float64 and weights.ndim == 2 and len(weights) == feature_map.dimension
         fits = fits and offset.dtype == np.float64 and offset.shape == weights.shape[1:]
         if not fits or not all(np.isfinite(part).all() for part in (weights, sharpness, offset)):
-            raise IntegrityError(f"{path}: the file is damaged or holds no student")
-        student = cls(feature_map, weights, sharpness=sharpness, offset=offset)
-        student.class_names = names
-        return student
+            raise IntegrityError(f"{where}: the file is damaged or holds no student")
+        return cls(feature_map, weights, sharpness=sharpness, offset=offset)
 
 
 def holds_sums(path: Path) -> bool:

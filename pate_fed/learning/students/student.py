@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning.networks.classifiers import (
     Classifier,
     Shape,
@@ -28,6 +30,7 @@ from pate_fed.learning.settings import CLOSED_FORM, UNNAMED, EpochRecord, Studen
 from pate_fed.learning.students.export import write_onnx, write_torchscript
 from pate_fed.learning.students.losses import sharpened, sharpness_for
 from pate_fed.learning.tensors import (
+    building_network,
     check_images,
     read_model,
     reading_network,
@@ -49,6 +52,8 @@ class Student:
     `history` holds one record an epoch; `removed` which labels PATE++ took off after its first stage, bool
     (m,), while the student is fresh from such training.
     """
+
+    kind: ClassVar[str] = "network"
 
     def __init__(
         self,
@@ -159,6 +164,37 @@ class Student:
         }
         write_model(path, "student", content)
 
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that its predictions follow from: weights by network and name, the rest as JSON."""
+        about = {
+            "settings": asdict(self.settings),
+            "image_shape": list(self.image_shape),
+            "num_classes": self.num_classes,
+            "sharpness": self.sharpness,
+        }
+        found: dict[str, NDArray[Any]] = {"about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)}
+        for number, network in enumerate(self._networks, start=1):
+            for name, value in network.state_dict().items():
+                found[f"discriminator{number}/{name}"] = value.cpu().numpy()
+        return found
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], *, where: str, device: str = "cpu") -> Student:
+        """The student that `to_arrays` gave, without its generator.
+
+        Raises:
+            IntegrityError: the arrays do not fit together.
+        """
+        device, weights = resolve_device(device), dict[str, dict[str, Tensor]]()
+        for part, _, name in (each.partition("/") for each in arrays if each != "about"):
+            weights.setdefault(part, {})[name] = torch.from_numpy(arrays[f"{part}/{name}"].copy())
+        try:
+            about = json.loads(arrays["about"].tobytes())
+        except (KeyError, ValueError, RecursionError) as error:
+            raise IntegrityError(f"{where}: holds no settings of a student") from error
+        with building_network({**about, "weights": weights}, "student", where=where) as (content, *_):
+            return cls._built(content, device=device)
+
     def export(self, path: Path) -> None:
         """Write the student as TorchScript: uint8 (n, H, W, C) to probabilities (n, K), without this package.
 
@@ -204,33 +240,39 @@ class Student:
                 f"{path}: holds the weights of {name}, code of the user's own: Student.load(path, network=…) "
                 "with a fresh network of it is meant"
             )
-        with reading_network(path, "student") as (content, shape, classes):
-            settings, weights = StudentSettings(**content["settings"]), content["weights"]
-            generator = (
-                _empty_generator(settings, shape, weights["generator"]) if "generator" in weights else None
-            )
-            networks = [
-                _empty_network(settings, shape, classes, weights[name], own=network)
-                for name in weights
-                if name != "generator"
-            ]
-            for number, network in enumerate(networks, start=1):
-                network.load_state_dict(weights[f"discriminator{number}"])
-            if generator is not None:
-                generator.load_state_dict(weights["generator"])
-            history = [EpochRecord(**record) for record in content["history"]]
-            sharpness = float(content["sharpness"])
-            names = tuple(map(str, content.get("class_names", ())))  # files of before them have none
+        device = resolve_device(device)
+        with reading_network(path, "student") as (content, *_):
+            return cls._built(content, device=device, own=network)
+
+    @classmethod
+    def _built(cls, content: dict[str, Any], *, device: str, own: torch.nn.Module | None = None) -> Student:
+        """From settings and weights; whatever does not fit raises something that `building_network` knows."""
+        settings, weights = StudentSettings(**content["settings"]), content["weights"]
+        rows, columns, channels = content["image_shape"]
+        shape, classes = (rows, columns, channels), content["num_classes"]
+        generator = (
+            _empty_generator(settings, shape, weights["generator"]) if "generator" in weights else None
+        )
+        networks = [
+            _empty_network(settings, shape, classes, weights[name], own=own)
+            for name in weights
+            if name != "generator"
+        ]
+        for number, network in enumerate(networks, start=1):
+            network.load_state_dict(weights[f"discriminator{number}"])
+        if generator is not None:
+            generator.load_state_dict(weights["generator"])
         student = cls(
             networks,
             generator,
             settings=settings,
             image_shape=shape,
             num_classes=classes,
-            device=resolve_device(device),
-            history=history,
+            device=device,
+            history=[EpochRecord(**record) for record in content.get("history", ())],
         )
-        student.sharpness, student.class_names = sharpness, names
+        student.sharpness = float(content["sharpness"])
+        student.class_names = tuple(map(str, content.get("class_names", ())))  # older files have none
         return student
 
 

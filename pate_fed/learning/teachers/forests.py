@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ class Forest:
     start float64 (classes,), the sum before the first tree.
     """
 
+    kind: ClassVar[str] = "forest"
     feature: NDArray[np.int64]
     threshold: NDArray[np.float64]
     left: NDArray[np.int64]
@@ -94,8 +96,12 @@ class Forest:
             InputError: the folder cannot be written to.
         """
         content = io.BytesIO()
-        np.savez(content, **{name: getattr(self, name) for name in _FIELDS})
+        np.savez(content, **self.to_arrays())  # type: ignore[arg-type]  # as in `write_arrays`
         write_result(path, content.getvalue(), durable=durable)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that its predictions follow from, by name."""
+        return {name: getattr(self, name) for name in _FIELDS}
 
     @classmethod
     def load(cls, path: Path) -> Forest:
@@ -107,17 +113,27 @@ class Forest:
         """
         try:
             with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-                forest = cls(**{name: file[name] for name in _FIELDS})
+                return cls.of_arrays(file, where=str(path))
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
         except (OSError, EOFError, zipfile.BadZipFile) as error:  # whatever it held: perhaps another student
             raise IntegrityError(f"{path}: the file is damaged") from error
         except (ValueError, KeyError) as error:
             raise IntegrityError(f"{path}: the file is damaged or holds no forest") from error
-        forest._check(path)
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], *, where: str) -> Forest:
+        """The forest that `to_arrays` gave.
+
+        Raises:
+            KeyError: an array is missing.
+            IntegrityError: the arrays do not fit together.
+        """
+        forest = cls(**{name: arrays[name] for name in _FIELDS})
+        forest._check(where)
         return forest
 
-    def _check(self, path: Path) -> None:
+    def _check(self, where: str) -> None:
         """A damaged file must not send a row round in circles or out of the arrays."""
         nodes = len(self.feature)
         inner = np.flatnonzero(self.feature != _LEAF)
@@ -129,9 +145,11 @@ class Forest:
             or (children >= nodes).any()
             or (self.feature < _LEAF).any()
             or (self.feature >= len(self.fill)).any()
+            or (self.roots < 0).any()
+            or (self.roots >= nodes).any()
             or not np.isfinite(self.value).all()
         ):
-            raise IntegrityError(f"{path}: the file is damaged or holds no forest")
+            raise IntegrityError(f"{where}: the file is damaged or holds no forest")
 
 
 def train_forest(

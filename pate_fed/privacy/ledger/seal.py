@@ -27,7 +27,15 @@ LEDGER = "ledger.sqlite"
 # What a run leaves; a folder may hold other files, which are nobody's business here.
 _SEALED = (
     *(LEDGER, "study.toml", "labels.npz", "metrics.json", "log.jsonl", "report.html"),
-    *("student.pt", "student.ts", "student.npz", "predictions.npz", "round-*.npz", "noisy_rows.npy"),
+    *(
+        "student.pt",
+        "student.ts",
+        "student.npz",
+        "student.bundle",
+        "predictions.npz",
+        "round-*.npz",
+        "noisy_rows.npy",
+    ),
     (_VERIFIER := "verify_independent.py"),
 )
 _PURPOSE = b"pate_fed/v1 seal of a run"

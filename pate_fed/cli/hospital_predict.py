@@ -1,0 +1,225 @@
+"""`pate-fed hospital predict`: the student that came to a hospital, and what it says of records there."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import io
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pate_fed.cli.evaluation import AccuracyTally
+from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, state_dir_of
+from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
+from pate_fed.cli.predict import predictor_of, with_pictures
+from pate_fed.disk import check_file_path, check_there, write_result
+from pate_fed.errors import InputError
+from pate_fed.format import counted, delta_text, epsilon_text, printable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pate_fed.cli.predict import Predictor
+    from pate_fed.data import Schema
+    from pate_fed.identity.bundle import Bundle
+
+_AT_ONCE = 5000  # inputs
+
+
+def add_predict_action(actions: argparse._SubParsersAction[Any]) -> None:
+    """Register `hospital predict`."""
+    predict = add_command(
+        actions,
+        "predict",
+        "the study's student, and what it says of records here",
+        description="Checks the student that came at the study's end with the key in this hospital's "
+        "admission, and shows what it is. With RECORDS it writes each one's probabilities and class into a "
+        "new CSV file, which only this user can read. Nothing is sent; it works offline.",
+    )
+    predict.add_argument("state_dir", metavar="STATE_DIR|STUDY", help=STATE_DIR_HELP)
+    predict.add_argument(
+        "records",
+        metavar="RECORDS",
+        nargs="?",
+        help="the records, in files as in the study; where they have labels the accuracy is shown",
+    )
+    add_option(predict, "--out FILE", "the CSV file (default: RECORDS.predictions.csv)")
+    add_option(predict, "--decimal", DECIMAL, choices=("point", "comma"))
+    add_option(predict, "--device NAME", "cpu, cuda or auto, of a network", default="cpu")
+    add_option(predict, "--dir DIR", "the folder of its keys and admission (default: as the hospital ran)")
+    predict.set_defaults(run=_predict)
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    from clients.log import read_student
+    from pate_fed.identity.bundle import BUNDLE_FILE
+
+    state_dir = state_dir_of(arguments.state_dir)
+    if not (state_dir / BUNDLE_FILE).exists():
+        raise InputError(
+            f"{state_dir}: no student came; a coordinator with keys sends it when its study ends with success"
+        )
+    identity = identity_of(state_dir, arguments.dir)
+    if identity is None:
+        raise InputError(f"{state_dir}: no keys to check a student with; give --dir with this hospital's")
+    bundle, where = read_student(state_dir, identity), str(state_dir / BUNDLE_FILE)
+    print_lines(map(printable, _facts(bundle)))
+    if arguments.records is not None:
+        model = predictor_of(bundle, where=where, device=arguments.device)
+        print_lines(map(printable, _ask(bundle, model, arguments)))
+    return 0
+
+
+def _ask(bundle: Bundle, model: Predictor, arguments: argparse.Namespace) -> Iterator[str]:
+    """Ask the student about the records, write its answers, and say what there is to say of them."""
+    path, table = Path(arguments.records), bundle.facts.table
+    check_there(path, option="RECORDS")
+    beside = Path(os.path.abspath(path))  # also of "."
+    out = beside.with_name(f"{beside.stem}.predictions.csv") if arguments.out is None else Path(arguments.out)
+    _require_new(out)
+    asked = _images(path, model) if table is None else _rows(path, table, arguments.decimal, bundle.covered)
+    content, classes = _answers(asked, model)
+    _require_new(out)  # all this while another may have written it
+    write_result(out, content)
+    yield f"{path}: {counted(len(classes), model.unit)}{f' ({asked.read_as})' if asked.read_as else ''}"
+    yield from (f"warning: {each}" for each in asked.odd)
+    yield f"written: {out}, which this user alone can read"
+    digest = hashlib.sha256(content).hexdigest()
+    yield f"sha256 {digest}: that of another site which asked about the same records is the same"
+    evaluation = AccuracyTally(model.class_names)
+    evaluation.add(classes, asked.truth, asked.truth[:0])
+    if right := evaluation.lines():
+        yield from right
+        yield "shown here alone; records that had a part in the study may flatter it"
+
+
+def _require_new(path: Path) -> None:
+    if path.exists() or path.is_symlink():
+        raise InputError(f"--out {path}: is there already, and stays; give the name of a new file")
+    check_file_path(path, option="--out")
+
+
+def _facts(bundle: Bundle) -> Iterator[str]:
+    """What the student is, for whom, and what it promises."""
+    facts = bundle.facts
+    of = "" if facts.hospitals is None else f", of {counted(facts.hospitals, 'hospital')}"
+    yield f"the student of the study {facts.study!r}: {facts.kind}{of}"
+    yield "signed by the study's coordinator, whose key the authority signed in this hospital's admission"
+    bound = "without a bound" if facts.epsilon is None else f"ε={epsilon_text(facts.epsilon)}"
+    yield f"{bound} at δ={delta_text(facts.delta)} for {facts.protects}, against all who see it"
+    if not facts.private:
+        yield "NOT PRIVATE: the noise was seeded"
+    if facts.claimed:
+        yield f"NOT PROVEN: {facts.claimed}"
+    yield f"may be used by: {facts.licence or 'not stated'}"
+    stated = (("purpose", facts.purpose), ("retention", facts.retention))
+    yield from (f"{name}: {text}" for name, text in stated if text)
+    yield f"classes: {', '.join(facts.classes) or len(facts.classes)}"
+    digests = (("terms", facts.terms_digest), ("ledger", facts.ledger_head), ("this file", bundle.digest))
+    yield from (f"sha256 of {name}: {digest}" for name, digest in digests)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Asked:
+    """What the student is asked about: `parts` are files with their inputs, `head` what names an input.
+
+    Each input has its `names`, for the columns of `head`, and its true class, -1: unknown. `odd` are
+    sentences on what the study's public inputs do not cover.
+    """
+
+    parts: list[tuple[Path, NDArray[Any]]]
+    head: tuple[str, ...]
+    names: list[tuple[str | int, ...]]
+    truth: NDArray[np.int64]
+    odd: tuple[str, ...] = ()
+    read_as: str = ""
+
+
+def _rows(path: Path, table: Schema, decimal: str | None, covered: NDArray[Any] | None) -> _Asked:
+    """A table's rows by their numbers in the file; a value of no category counts as missing."""
+    from pate_fed.data import InputSpec, read_pool
+    from pate_fed.data.table import TableReader
+
+    unknown, numbers = Counter[str](), list[int]()
+    if path.suffix == ".npz":
+        rows = read_pool(path, InputSpec(classes=table.classes, schema=table))
+        numbers = list(range(len(rows.labels)))
+    else:
+        reader = TableReader(path, table, decimal=decimal)
+        reader.require_columns(labelled=False)
+        choices = [column for column in reader.columns if column.values and column.place is not None]
+        for number, cells in reader.records():
+            for column in choices:
+                try:
+                    column.read(cells[column.place or 0], number)
+                except InputError:
+                    unknown[column.name] += 1
+                    cells[column.place or 0] = ""
+            reader.add(number, cells)
+            numbers.append(number)
+        rows = reader.rows()
+    odd = list(_beyond(rows.inputs, table, covered))
+    if unknown:
+        values = counted(unknown.total(), "value")
+        odd.append(f"{values} of no category of the study, taken as missing: {_by_column(unknown)}")
+    return _Asked(
+        parts=[(path, rows.inputs)],
+        head=("row",),
+        names=[(number,) for number in numbers],
+        truth=rows.labels,
+        odd=tuple(odd),
+        read_as=rows.read_as,
+    )
+
+
+def _beyond(inputs: NDArray[Any], table: Schema, covered: NDArray[Any] | None) -> Iterator[str]:
+    """A sentence on rows with what no public input has: numbers beyond theirs, values that none has."""
+    if covered is None:
+        return
+    outside, at, found = (inputs < covered[0]) | (inputs > covered[1]), 0, Counter[str]()
+    for name, values in table.columns:
+        width = max(1, len(values))
+        found[name] = int(outside[:, at : at + width].any(axis=1).sum())
+        at += width
+    if found.total():
+        rows = f"{int(outside.any(axis=1).sum()):,} of {counted(len(inputs), 'row')}"
+        yield f"{rows} with what no public input of the study has, where it only guesses: {_by_column(found)}"
+
+
+def _by_column(found: Counter[str]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in found.most_common() if count)
+
+
+def _images(path: Path, model: Predictor) -> _Asked:
+    import numpy as np
+
+    parts = [(file, model.read(file)) for file in with_pictures([path])]
+    names, classes = list[tuple[str | int, ...]](), len(model.class_names)
+    for file, images in parts:
+        name = file.relative_to(path).as_posix() if path.is_dir() else file.name
+        names += [(name, number) for number in range(len(images))]
+    truth = [model.truth(file, len(images), classes) for file, images in parts]
+    return _Asked(parts=parts, head=("file", "image"), names=names, truth=np.concatenate(truth))
+
+
+def _answers(asked: _Asked, model: Predictor) -> tuple[bytes, list[int]]:
+    """The CSV file, and each input's class."""
+    classes, text, names = list[int](), io.StringIO(), iter(asked.names)
+    lines = csv.writer(text, lineterminator="\n")
+    label = "predicted"
+    while label in model.class_names:
+        label += "_"
+    lines.writerow([*asked.head, *model.class_names, label])
+    for path, inputs in asked.parts:
+        for start in range(0, len(inputs), _AT_ONCE):
+            shares = model.predict_proba(inputs[start : start + _AT_ONCE], path)
+            for row in shares.tolist():
+                classes.append(best := row.index(max(row)))
+                lines.writerow([*next(names), *(f"{p:.6f}" for p in row), model.class_names[best]])
+    return text.getvalue().encode(), classes
