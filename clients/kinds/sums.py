@@ -61,7 +61,7 @@ class SumSide(HospitalSide):
         if self._kept().largest_entry(count) * self._times > most:
             raise InputError(
                 f"{count} records are more than sums in 32 bits have room for at one of {terms.num_clients} "
-                "hospitals; a study with a smaller lattice (sums.lattice) has more"
+                "hospitals; a study with a smaller lattice (sums.lattice), or without rounds, has more"
             )
 
     def rehearse(self, inputs: NDArray[np.generic], *, of_pool: bool, sample: int) -> tuple[Ints, Facts]:

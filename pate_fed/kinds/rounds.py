@@ -164,6 +164,11 @@ class RoundWords(SumWords):
         """All features, in rounds."""
         return f"sums of {self.sums.dimension} features, at most {self._times}"
 
+    @property
+    def asked_of_pool(self) -> str:
+        """So many times."""
+        return f"{super().asked_of_pool}, at most {self._times}"
+
     def given(self, rows: int, *, left: bool) -> str:
         """Some of the rounds."""
         if not left:

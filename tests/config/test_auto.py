@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import tomllib
 from dataclasses import replace
 from typing import Any
@@ -104,3 +105,35 @@ def test_teachers_that_are_not_trained_are_told_and_no_error() -> None:
     assert "no teachers are trained" in study_from_arguments(parser.parse_args(typed)).reason
     with pytest.raises(InputError, match="--teachers-per-client 5 would have no effect"):
         study_from_arguments(parser.parse_args([*typed, "--aggregator", "class-sums", "--secure-sum"]))
+
+
+@pytest.mark.parametrize(
+    ("sections", "rounds", "why"),
+    [
+        ({"data": {"dataset": "fashion-mnist"}}, 3, "60,000 records .* in 10 classes are enough"),
+        ({"data": {"dataset": "fashion-mnist"}, "privacy": {"epsilon": 0.3}}, 0, "are too few"),
+        ({"data": {"dataset": "cifar100"}}, 0, "in 100 classes are too few"),
+        ({"data": {"pool": "p.csv", "table": SCHEMA}}, 0, "does not say how many records .*--records"),
+        ({"data": {"pool": "p.csv", "table": SCHEMA}, "parties": {"records": 8140}}, 10, "32,560 records"),
+        ({"data": {"pool": "p.csv", "table": SCHEMA}, "parties": {"records": 100}}, 0, "400 records .* few"),
+        ({"data": {"pool": "p.csv", "table": SCHEMA}, "parties": {"records": 20_000}}, 0, "no room"),
+        ({"aggregation": {"sigma2": 5.0}}, 0, "does not say what ε is"),
+        ({"privacy": {"unit": "hospital"}, "sums": {"most_records": 5}}, 0, "whole hospital's sum"),
+        ({"sums": {"rounds": 0}}, 0, None),
+        ({"sums": {"rounds": 2}}, 2, None),
+    ],
+)
+def test_rounds_follow_from_what_is_known_of_records(
+    sections: dict[str, dict[str, Any]], rounds: int, why: str | None
+) -> None:
+    sums = {"aggregation": {"aggregator": "class-sums"}, "secrecy": {"secure_sum": True}}
+    values = {
+        **sections,
+        "parties": {"num_clients": 4, **sections.get("parties", {})},
+        **{key: {**value, **sections.get(key, {})} for key, value in sums.items()},
+    }
+    study = study_from_dict(values).resolve()
+    assert study.sums.rounds == rounds
+    assert (re.search(f"^rounds {rounds}: .*{why}", study.reason) is not None) == (why is not None)
+    again = study_from_dict(tomllib.loads(study.to_toml()))
+    assert again == study == again.resolve()
