@@ -30,7 +30,7 @@ from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.format import counted
 from pate_fed.learning import RIDGE, TABLE_STUDENTS, TABLE_TEACHERS, StudentSettings, TeacherSettings
-from pate_fed.learning.features.feature_map import KERNEL, LINEAR, FeatureSettings
+from pate_fed.learning.features.feature_map import DIRECTIONS, KERNEL, LINEAR, FeatureSettings
 from pate_fed.privacy.protection import HOSPITAL_UNIT, LEAST_PARTIES, Protection, Shares
 from pate_fed.structure import PART_NAME, check, refusal, same_as, setting
 
@@ -217,7 +217,8 @@ def _cuts(value: Any) -> Any:
 class Sums:
     """What is summed where the aggregator is "class-sums": the public feature map. None: its own defaults.
 
-    `features` is "linear-and-kernel" for a table, "kernel" for images.
+    `features` is "linear-and-kernel" for a table, "kernel" for images; "directions" of either with the unit
+    hospital, where it is known how many records one has.
     `cuts` are declared knots of a table's numbers, by column; those of the others are the public pool's
     quantiles. With `balanced` the ridge student counts each class alike, however many records it has. After
     the first question so many `rounds` follow, each with weights made of the answers so far; None: as many
@@ -371,8 +372,8 @@ def _no_sums(study: Study) -> str | None:
     """Why there can be no class sums, whatever the records are; None where there can."""
     if study.parties.num_clients < LEAST_PARTIES:
         return f"a sum under masks needs {LEAST_PARTIES} hospitals"
-    if study.privacy.unit == "hospital":
-        return "the unit hospital needs most_records under [sums]"
+    if study.privacy.unit == HOSPITAL_UNIT and known_records(study) is None:
+        return "the unit hospital needs --records, or most_records under [sums]"
     return None
 
 
@@ -420,11 +421,12 @@ def known_records(study: Study) -> int | None:
 
 def fixed_rounds(study: Study) -> tuple[int, str]:
     """How many rounds follow the first question of class sums where the study does not say, and why."""
-    from pate_fed.privacy.planning.choice import room_for_rounds, sums_noise, useful_rounds
+    from pate_fed.privacy.planning.choice import room_for_rounds, rounds_of_whole, sums_noise, useful_rounds
 
     records, clients = known_records(study), study.parties.num_clients
-    if study.privacy.unit == HOSPITAL_UNIT:
-        return 0, "a whole hospital's sum is asked for once"
+    whole = study.privacy.unit == HOSPITAL_UNIT
+    if whole and study.sums.features != DIRECTIONS:
+        return 0, f"a whole hospital's sum is asked for in rounds with the map {DIRECTIONS} alone"
     if records is None or study.privacy.epsilon is None:
         lacks = "what ε is" if records else "how many records a hospital has (--records)"
         return 0, f"the study does not say {lacks}"
@@ -435,6 +437,10 @@ def fixed_rounds(study: Study) -> tuple[int, str]:
         sigma = sums_noise(replace(_sites(study, ensemble, records), classes=classes, shares=shares))
     except InputError:
         return 0, "no noise of a usual size keeps this budget"
+    if whole:
+        found = rounds_of_whole(clients, records, classes, sigma)
+        few = "enough" if found else "few"
+        return found, f"{clients} hospitals under noise of {sigma:.3g} records' lengths are {few} for them"
     found = useful_rounds(clients * records, classes, sigma)
     lattice = study.sums.lattice or FeatureSettings().lattice
     if found and not room_for_rounds(clients * records, lattice):

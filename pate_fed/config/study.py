@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.config.backend import AUTO, INLINE, RAY, Engine, cheaper_backend, cluster_address, cores
-from pate_fed.config.defaults import SUMS_EPSILON, Ensemble, Sums, fixed_rounds, fixed_way, with_defaults
+from pate_fed.config.defaults import (
+    SUMS_EPSILON,
+    Ensemble,
+    Sums,
+    fixed_rounds,
+    fixed_way,
+    known_records,
+    with_defaults,
+)
 from pate_fed.config.registry import own_names
 from pate_fed.config.sections import (
     CLASS_SUMS,
@@ -38,8 +46,9 @@ from pate_fed.learning import (
     StudentSettings,
     TeacherSettings,
 )
+from pate_fed.learning.features.feature_map import DIRECTIONS
 from pate_fed.learning.settings import CLOSED_FORM
-from pate_fed.privacy.protection import PATIENT_UNIT, RECORD_UNIT, UNITS, Shares
+from pate_fed.privacy.protection import HOSPITAL_UNIT, PATIENT_UNIT, RECORD_UNIT, UNITS, Shares
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
 
 _TOP = ("name", "seed", "reason")  # stand in [study]
@@ -232,8 +241,13 @@ class Study:
         )
 
     def _with_rounds(self) -> Study:
-        """With as many rounds of sums as pay, where it does not say, and the reason."""
-        if not self.aggregation.sums or self.sums.rounds is not None:
+        """With a whole hospital's map, and as many rounds as pay, where it does not say; and the reason."""
+        if not self.aggregation.sums:
+            return self
+        open_map = self.sums.features is None and self.sums.most_records is None
+        if self.privacy.unit == HOSPITAL_UNIT and known_records(self) and open_map:
+            return replace(self, sums=replace(self.sums, features=DIRECTIONS))._with_rounds()
+        if self.sums.rounds is not None:
             return self
         rounds, why = fixed_rounds(self)
         reason = "; ".join(filter(None, (self.reason, f"rounds {rounds}: {why}")))

@@ -84,7 +84,7 @@ def test_who_comes_or_goes_is_charged_at_the_longer_first_question(kind: RoundSu
         ({"rounds": 0}, "rounds"),
         ({"rounds": 101}, "rounds"),
         ({"first": 0}, "first"),
-        ({"unit": "hospital"}, "privacy.unit"),
+        ({"unit": "hospital"}, "asks.most_units"),
         ({"squared_norm": 10**12, "dimension": 100}, "asks.dimension"),
         ({"num_classes": 5000, "classes": ()}, "num_classes"),
         ({"secure_sum": False}, "noise_at"),
@@ -95,7 +95,7 @@ def test_what_does_not_go_together_is_refused(kind: RoundSums, changes: dict[str
         if "unit" in changes:
             replace(kind.terms, privacy=replace(kind.terms.privacy, **changes))
         elif set(changes) & {"rounds", "first"}:
-            replace(_asks(kind), **changes)
+            replace(kind.terms, asks=replace(_asks(kind), **changes))
         else:
             vary(kind.terms, **changes)
 

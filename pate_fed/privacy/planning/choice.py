@@ -45,6 +45,9 @@ _STUDENT = 1.0  # as _QUICKNESS, of a student that has the public inputs
 _FACTOR = 2.0  # by which what counts in full may be estimated wrongly, either way
 _BESIDE = 0.02  # by which a curve may be
 _ROUNDS = ((2000.0, 10), (900.0, 3))  # a class's records over the noise from which so many rounds pay
+_OF_WHOLE, _APART = 10, 0.25  # directions, and what of the variance tells classes apart, of a whole hospital
+_WHOLE_ROUNDS, _TOLD = 3, 25.0
+_ADDED = "add-or-remove-one"
 MOST_COUNTED = 14  # times that a record counts in a sum in rounds
 _ROOM = 2**30  # of sums in 32 bits with signs: half, as hospitals are not alike
 _LATTICE = 1024  # steps in a record's length, as a study has
@@ -250,7 +253,8 @@ def sums_way(sites: Sites) -> Way:
     except InputError:
         return _none(SUMS, sites, "no noise of a usual size keeps this budget")
     n = sites.hospitals * sites.records
-    worth = 1 / (1 / n + _DIRECTIONS * sites.classes * (sigma / n) ** 2)
+    directions = _OF_WHOLE if sites.protection.unit == "hospital" else _DIRECTIONS
+    worth = 1 / (1 / n + directions * sites.classes * (sigma / n) ** 2)
     rests = f"{n:,} records with noise of {sigma:.3g}, worth {_count(worth)} without it"
     rounds = useful_rounds(n, sites.classes, sigma)
     if rounds and sites.protection.unit != "hospital" and room_for_rounds(n):
@@ -266,8 +270,10 @@ def sums_noise(sites: Sites) -> float:
     Raises:
         InputError: it would be of no usual size.
     """
-    # Of a hospital cut to as many records' length.
-    moved = sites.records if sites.protection.unit == "hospital" else sites.protection.hospitals
+    whole = sites.protection.unit == "hospital"
+    moved = whole_length(sites.records, sites.classes) if whole else sites.protection.hospitals
+    # Sums of residuals have signs: a replaced hospital moves them twice their length, and not √2 times.
+    moved = math.ceil(math.sqrt(2) * moved) if whole and sites.protection.adjacency != _ADDED else moved
     shares = sites.shares or Shares.usual(sites.hospitals)
     share = least_share(
         sites.epsilon,
@@ -287,6 +293,17 @@ def useful_rounds(records: int, classes: int, sigma: float) -> int:
     """
     told = records / classes / sigma
     return next((rounds for least, rounds in _ROUNDS if told >= least), 0)
+
+
+def whole_length(records: int, classes: int) -> int:
+    """About how many records' lengths the sum of a hospital of so many is cut to (`DirectionFeatures`)."""
+    return round(math.sqrt(_APART * records**2 / classes + records * (1 - 1 / classes))) or 1
+
+
+def rounds_of_whole(hospitals: int, records: int, classes: int, sigma: float) -> int:
+    """The same as `useful_rounds` where the sum of a whole hospital is cut: its length over the noise."""
+    told = hospitals * whole_length(records, classes) / sigma
+    return _WHOLE_ROUNDS if told >= _TOLD else 0
 
 
 def room_for_rounds(records: int, lattice: int = _LATTICE) -> bool:
