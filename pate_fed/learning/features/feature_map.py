@@ -35,7 +35,7 @@ FEATURE_MAPS: tuple[str, ...] = (KERNEL, LINEAR, BINS, HOG, RANDOM, DIRECTIONS)
 # Measured beside each other on inputs that no table reports (docs/class-sums.md).
 IMAGE_DIMENSION, TABLE_DIMENSION = 2000, 300
 IMAGE_WHITENING, TABLE_WHITENING = 0.6, 0.75
-DIRECTIONS_COUNT, DIRECTIONS_WHITENING = 60, 0.2
+DIRECTIONS_COUNT, DIRECTIONS_WHITENING = 100, 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

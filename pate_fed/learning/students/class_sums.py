@@ -31,7 +31,7 @@ _SHARPNESS = (-1.0, 6.0)  # range of its logarithm
 _BELIEVED = 0.95  # of the pool's greatest scores
 _WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)  # of a map's further features, against the others
 # Squared weights that a round may have to add: fewer where what matters stands in features of its own.
-_LACKING, _LACKING_IN_KERNEL, _LACKING_IN_DIRECTIONS = 1.0, 30.0, 3.0
+_LACKING, _LACKING_IN_KERNEL, _LACKING_IN_DIRECTIONS = 1.0, 30.0, 4.0
 _HELD_OUT = 5  # every so many of the pool's inputs tell how sure the scores are
 
 
