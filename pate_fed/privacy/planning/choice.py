@@ -252,13 +252,17 @@ def sums_way(sites: Sites) -> Way:
         sigma = sums_noise(sites)
     except InputError:
         return _none(SUMS, sites, "no noise of a usual size keeps this budget")
-    n = sites.hospitals * sites.records
-    directions = _OF_WHOLE if sites.protection.unit == "hospital" else _DIRECTIONS
+    n, whole = sites.hospitals * sites.records, sites.protection.unit == "hospital"
+    directions = _OF_WHOLE if whole else _DIRECTIONS
     worth = 1 / (1 / n + directions * sites.classes * (sigma / n) ** 2)
     rests = f"{n:,} records with noise of {sigma:.3g}, worth {_count(worth)} without it"
     rounds = useful_rounds(n, sites.classes, sigma)
-    if rounds and sites.protection.unit != "hospital" and room_for_rounds(n):
+    if whole:
+        rounds = rounds_of_whole(sites.hospitals, sites.records, sites.classes, sigma)
+    if rounds and (whole or room_for_rounds(n)):
         rests += f"; asked {rounds} times more, by what is unexplained"
+    if whole:
+        rests += f"; --aggregator {SUMS} --secure-sum asks for them"
     if worth < LEAST_SIGNAL:
         rests = f"the noise of {sigma:.3g} records hides the sums of {n:,}"
     return _way(SUMS, worth, sites.accuracy, rests=rests, serves=worth >= LEAST_SIGNAL)

@@ -156,3 +156,14 @@ def test_rounds_are_told_of_where_they_pay() -> None:
     patient = Protection(unit="patient", votes_moved=3, hospitals=3)
     assert not told(FASHION, 1.0, protection=patient)  # three times the noise
     assert not told(FASHION, 3.0, protection=Protection(unit="hospital", votes_moved=1))
+
+
+@pytest.mark.parametrize(("epsilon", "measured"), [(1.0, 0.812), (3.0, 0.873)])
+def test_what_sums_of_whole_hospitals_give_is_told_and_how_to_ask(epsilon: float, measured: float) -> None:
+    """250 parties of 240 images of Fashion-MNIST, whose seeds and sizes the directions were fitted to."""
+    given = {**FASHION, "hospitals": 250, "teachers": 250, "records": 240}
+    whole = Protection(unit="hospital", votes_moved=1)
+    in_one_place = Shares(num_clients=250, least_voters=250, colluders=0)
+    way = choice.sums_way(_sites(epsilon, **given, protection=whole, shares=in_one_place))
+    assert way.serves and way.low <= measured <= way.high
+    assert way.rests.endswith("--aggregator class-sums --secure-sum asks for them")
