@@ -30,7 +30,7 @@ from pate_fed.learning.features.directions import DirectionFeatures
 from pate_fed.learning.teachers.own import try_own
 from pate_fed.privacy.mechanisms.class_sums import SumShape, class_length
 from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
-from pate_fed.privacy.protection import LABEL, LEAST_PARTIES
+from pate_fed.privacy.protection import HOSPITAL_UNIT, LABEL, LEAST_PARTIES
 from pate_fed.structure.parts import PartIdentity, load_part, part_identity
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
         dimension=features.dimension,
         squared_norm=features.squared_norm,
     )
-    if isinstance(features, DirectionFeatures):
+    if isinstance(features, DirectionFeatures) and privacy.unit == HOSPITAL_UNIT:
         most, steps = _whole_lengths(study, dataset, features)
     elif rounds:
         steps = {"first": class_length(LENGTH, privacy.adjacency), "length": LENGTH}
