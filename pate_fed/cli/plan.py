@@ -357,7 +357,8 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
             "num_teachers": terms.num_teachers,
             "num_classes": terms.num_classes,
             "pool_size": terms.pool_size,
-            "aggregation": to_plain(study.resolve().aggregation),
+            "aggregation": to_plain(study.aggregation),
+            "chosen": study.reason or None,
             "most_queries": terms.max_queries,
             "most_labels": terms.labels,
             "delta": terms.delta,
@@ -380,7 +381,7 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
 
 def _study_lines(study: Study, terms: Terms) -> list[str]:
     teachers = f", {counted(terms.num_teachers, 'teacher')}" if terms.num_teachers else ""
-    chosen = study.resolve().aggregation
+    chosen = study.aggregation
     checked = {"T": chosen.threshold, "σ1": chosen.sigma1} if chosen.has_threshold else {}
     noise = {**checked, "σ2": chosen.sigma2}
     fixed = [f"{name} {value:g}" for name, value in noise.items() if value is not None]
@@ -389,6 +390,7 @@ def _study_lines(study: Study, terms: Terms) -> list[str]:
         f"parties: {terms.num_clients}{teachers}",
         f"aggregator: {', '.join([chosen.aggregator, *fixed])}",
         f"asked: {terms.words.asked_of_pool}, of a pool of {terms.pool_size}",
+        *([f"chosen: {study.reason}"] if study.reason else []),
     ]
 
 

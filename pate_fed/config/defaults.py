@@ -30,13 +30,13 @@ from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.format import counted
 from pate_fed.learning import RIDGE, TABLE_STUDENTS, TABLE_TEACHERS, StudentSettings, TeacherSettings
-from pate_fed.learning.features.feature_map import KERNEL, LINEAR, FeatureSettings
-from pate_fed.privacy.protection import LEAST_PARTIES, Protection, Shares
+from pate_fed.learning.features.feature_map import DIRECTIONS, KERNEL, LINEAR, FeatureSettings
+from pate_fed.privacy.protection import HOSPITAL_UNIT, LEAST_PARTIES, Protection, Shares
 from pate_fed.structure import PART_NAME, check, refusal, same_as, setting
 
 if TYPE_CHECKING:
     from pate_fed.config.study import Study
-    from pate_fed.privacy.planning.choice import Way
+    from pate_fed.privacy.planning.choice import Sites, Way
     from pate_fed.privacy.planning.search import Offer, OfferSearch
 
 
@@ -217,11 +217,13 @@ def _cuts(value: Any) -> Any:
 class Sums:
     """What is summed where the aggregator is "class-sums": the public feature map. None: its own defaults.
 
-    `features` is "linear-and-kernel" for a table, "kernel" for images.
+    `features` is "linear-and-kernel" for a table, "kernel" for images; "directions" of either with the unit
+    hospital, where it is known how many records one has.
     `cuts` are declared knots of a table's numbers, by column; those of the others are the public pool's
-    quantiles. With `balanced` the ridge student counts each class alike, however many records have it. After
-    the first question so many `rounds` follow, each with weights made of the answers so far. With
-    the unit hospital `most_records` is to how many records' length a hospital's sum is cut.
+    quantiles. With `balanced` the ridge student counts each class alike, however many records it has. After
+    the first question so many `rounds` follow, each with weights made of the answers so far; None: as many
+    as pay for the records that are known of (`fixed_rounds`). With the unit hospital `most_records` is to how
+    many records' length a hospital's sum is cut.
     """
 
     features: str | None = same_as(FeatureSettings, "name", None)
@@ -233,9 +235,10 @@ class Sums:
         (), read=_cuts, allowed="a table of columns with rising numbers"
     )
     balanced: bool = setting(False, help="each class counts alike for the ridge student, however rare it is")
-    rounds: int = setting(
-        0,
-        help="more questions after the first, by what the sums so far leave unexplained; ε is of all",
+    rounds: int | None = setting(
+        None,
+        help="more questions after the first, by what the sums so far leave unexplained; ε is of all "
+        "(default: 0, 3 or 10 by records and noise, where --records or the data say how many there are)",
         low=0,
         high=100,
     )
@@ -281,8 +284,9 @@ class Sums:
         )
 
 
-_MASKS = "they leave hospitals once, under masks and with noise (--secure-sum --noise-at hospitals)"
+_MASKS = "they leave hospitals under masks and with noise (--secure-sum --noise-at hospitals)"
 _RECORDS = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
+_MANY_CLASSES = {"cifar100": 100}
 _NOISE = ("threshold", "sigma1", "sigma2")
 
 
@@ -368,16 +372,23 @@ def _no_sums(study: Study) -> str | None:
     """Why there can be no class sums, whatever the records are; None where there can."""
     if study.parties.num_clients < LEAST_PARTIES:
         return f"a sum under masks needs {LEAST_PARTIES} hospitals"
-    if study.privacy.unit == "hospital":
-        return "the unit hospital needs most_records under [sums]"
+    if study.privacy.unit == HOSPITAL_UNIT and known_records(study) is None:
+        return "the unit hospital needs --records, or most_records under [sums]"
     return None
 
 
 def _expected(study: Study, ensemble: Ensemble, offer: Offer | None, records: int) -> tuple[Way | None, Way]:
     """What votes, where they serve, and class sums are expected to give; simulated parties are alike."""
-    from pate_fed.privacy.planning.choice import Sites, sums_way, votes_way
+    from pate_fed.privacy.planning.choice import sums_way, votes_way
 
-    sites = Sites(
+    sites = _sites(study, ensemble, records)
+    return None if offer is None else votes_way(sites, offer), sums_way(sites)
+
+
+def _sites(study: Study, ensemble: Ensemble, records: int) -> Sites:
+    from pate_fed.privacy.planning.choice import Sites
+
+    return Sites(
         hospitals=study.parties.num_clients,
         teachers=ensemble.num_teachers,
         records=records,
@@ -387,7 +398,6 @@ def _expected(study: Study, ensemble: Ensemble, offer: Offer | None, records: in
         shift=0.0,
         protection=ensemble.protection,
     )
-    return None if offer is None else votes_way(sites, offer), sums_way(sites)
 
 
 def _is_clearly_better(sums: Way, votes: Way) -> bool:
@@ -401,7 +411,39 @@ def _share(way: Way) -> str:
 
 
 def known_records(study: Study) -> int | None:
-    """Records of one hospital, as far as the study says; of files of hospitals' own nothing is known."""
+    """Records of one hospital, as far as the study says; of files of hospitals' own only what it states."""
     data = study.data
+    if study.parties.records is not None:
+        return study.parties.records
     whole = data.glyph.private if data.dataset == "glyph" else _RECORDS.get(data.dataset)
     return None if whole is None else whole // study.parties.num_clients
+
+
+def fixed_rounds(study: Study) -> tuple[int, str]:
+    """How many rounds follow the first question of class sums where the study does not say, and why."""
+    from pate_fed.privacy.planning.choice import room_for_rounds, rounds_of_whole, sums_noise, useful_rounds
+
+    records, clients = known_records(study), study.parties.num_clients
+    whole = study.privacy.unit == HOSPITAL_UNIT
+    if whole and study.sums.features != DIRECTIONS:
+        return 0, f"a whole hospital's sum is asked for in rounds with the map {DIRECTIONS} alone"
+    if records is None or study.privacy.epsilon is None:
+        lacks = "what ε is" if records else "how many records a hospital has (--records)"
+        return 0, f"the study does not say {lacks}"
+    ensemble = study.ensemble()
+    classes = _MANY_CLASSES.get(study.data.dataset, ensemble.num_classes)
+    shares = ensemble.shares or Shares(num_clients=clients, least_voters=clients, colluders=0)
+    try:
+        sigma = sums_noise(replace(_sites(study, ensemble, records), classes=classes, shares=shares))
+    except InputError:
+        return 0, "no noise of a usual size keeps this budget"
+    if whole:
+        found = rounds_of_whole(clients, records, classes, sigma)
+        few = "enough" if found else "few"
+        return found, f"{clients} hospitals under noise of {sigma:.3g} records' lengths are {few} for them"
+    found = useful_rounds(clients * records, classes, sigma)
+    lattice = study.sums.lattice or FeatureSettings().lattice
+    if found and not room_for_rounds(clients * records, lattice):
+        return 0, f"sums in 32 bits have no room for them at lattice {lattice} (sums.lattice)"
+    pays = "are enough for them" if found else "are too few for them"
+    return found, f"{clients * records:,} records under noise of {sigma:.3g} in {classes} classes {pays}"

@@ -88,11 +88,12 @@ def study_from_arguments(arguments: argparse.Namespace) -> Study:
         if error.path in typed:
             raise InputError(f"{_as_typed(error.flag, typed[error.path])}: {error.wanted}") from error
         raise
-    _refuse_idle(arguments, study, one_process=given_study.engine.backend == INLINE)
+    by_auto = given_study.aggregation.open or bool(given_study.reason)
+    _refuse_idle(arguments, study, by_auto=by_auto, one_process=given_study.engine.backend == INLINE)
     return study
 
 
-def _refuse_idle(arguments: argparse.Namespace, study: Study, *, one_process: bool) -> None:
+def _refuse_idle(arguments: argparse.Namespace, study: Study, *, by_auto: bool, one_process: bool) -> None:
     """An option that was typed and would be ignored; a resolved study.toml may name it all the same.
 
     With `one_process` the user asked for it; where auto takes it a share of a GPU is no mistake.
@@ -115,7 +116,7 @@ def _refuse_idle(arguments: argparse.Namespace, study: Study, *, one_process: bo
         ("--rounds", "queries__rounds", sums, none),
         ("--teacher", "teacher__name", sums, none),
         # Where auto took sums the reason tells what becomes of the teachers that it reckoned with.
-        ("--teachers-per-client", "parties__teachers_per_client", sums and not study.reason, none),
+        ("--teachers-per-client", "parties__teachers_per_client", sums and not by_auto, none),
         ("--threshold", "aggregation__threshold", aggregator in _PLAIN, plain),
         ("--sigma1", "aggregation__sigma1", aggregator in _PLAIN, plain),
         ("--sigma1", "aggregation__sigma1", study.secrecy.at_hospitals, noisy),

@@ -90,6 +90,13 @@ class Parties:
         low=1,
         high=MOST_PARTIES,
     )
+    records: int | None = setting(
+        None,
+        flags=("--records",),
+        help="of one party, about, where it is known: what auto and rounds of class sums are chosen by",
+        low=1,
+        high=MOST_INPUTS,
+    )
     teachers_per_client: int = setting(
         1,
         flags=("--teachers-per-client",),

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.config.backend import AUTO, INLINE, RAY, Engine, cheaper_backend, cluster_address, cores
-from pate_fed.config.defaults import SUMS_EPSILON, Ensemble, Sums, fixed_way, with_defaults
+from pate_fed.config.defaults import (
+    SUMS_EPSILON,
+    Ensemble,
+    Sums,
+    fixed_rounds,
+    fixed_way,
+    known_records,
+    with_defaults,
+)
 from pate_fed.config.registry import own_names
 from pate_fed.config.sections import (
     CLASS_SUMS,
@@ -38,8 +46,9 @@ from pate_fed.learning import (
     StudentSettings,
     TeacherSettings,
 )
+from pate_fed.learning.features.feature_map import DIRECTIONS
 from pate_fed.learning.settings import CLOSED_FORM
-from pate_fed.privacy.protection import PATIENT_UNIT, RECORD_UNIT, UNITS, Shares
+from pate_fed.privacy.protection import HOSPITAL_UNIT, PATIENT_UNIT, RECORD_UNIT, UNITS, Shares
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
 
 _TOP = ("name", "seed", "reason")  # stand in [study]
@@ -57,7 +66,7 @@ class Study:
         low=0,
         high=2**63 - 1,
     )
-    reason: str = setting("", compare=False, help="why auto took the aggregator that stands here", most=1000)
+    reason: str = setting("", compare=False, help="why auto took what stands here", most=1000)
     about: About = field(default_factory=About)
     parties: Parties = field(default_factory=Parties)
     data: Data = field(default_factory=Data)
@@ -223,13 +232,26 @@ class Study:
             if self.aggregation.sums and privacy.epsilon is None and self.aggregation.sigma2 is None:
                 privacy = replace(privacy, epsilon=SUMS_EPSILON)
             summing = replace(self, parties=parties, teacher=teacher, privacy=privacy, secrecy=secrecy)
-            return replace(summing, name=name, engine=self._engine())
+            return replace(summing._with_rounds(), name=name, engine=self._engine())
         aggregation, queries = with_defaults(self._planned_for(shares), self.aggregation, self.queries)
         aggregation = aggregation.resolve(self.parties.num_teachers, shares)
         queries = queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
         return replace(
             self, name=name, aggregation=aggregation, queries=queries, secrecy=secrecy, engine=self._engine()
         )
+
+    def _with_rounds(self) -> Study:
+        """With a whole hospital's map, and as many rounds as pay, where it does not say; and the reason."""
+        if not self.aggregation.sums:
+            return self
+        open_map = self.sums.features is None and self.sums.most_records is None
+        if self.privacy.unit == HOSPITAL_UNIT and known_records(self) and open_map:
+            return replace(self, sums=replace(self.sums, features=DIRECTIONS))._with_rounds()
+        if self.sums.rounds is not None:
+            return self
+        rounds, why = fixed_rounds(self)
+        reason = "; ".join(filter(None, (self.reason, f"rounds {rounds}: {why}")))
+        return replace(self, sums=replace(self.sums, rounds=rounds), reason=reason)
 
     def _engine(self) -> Engine:
         """With the backend that takes less time on this machine, where it is left open.

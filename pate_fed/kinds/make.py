@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.data import deal_records, fix_unit
+from pate_fed.config.defaults import known_records
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS, Privacy
 from pate_fed.config.study import Study
@@ -20,15 +21,16 @@ from pate_fed.errors import InputError
 from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster, least_share
 from pate_fed.kinds.labels import COUNTS_UNDER_MASKS, RANDRES, LabelTerms, clusters_digest
 from pate_fed.kinds.own import OwnTerms, own_terms, sigma_of
-from pate_fed.kinds.rounds import LENGTH, RoundTerms
+from pate_fed.kinds.rounds import LENGTH, MOST_UNIT, WHOLE_LENGTH, RoundTerms
 from pate_fed.kinds.sums import SumTerms, protection_by, sum_noise
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import VoteTerms, noise_share
 from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
+from pate_fed.learning.features.directions import DirectionFeatures
 from pate_fed.learning.teachers.own import try_own
 from pate_fed.privacy.mechanisms.class_sums import SumShape, class_length
 from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
-from pate_fed.privacy.protection import LABEL, LEAST_PARTIES
+from pate_fed.privacy.protection import HOSPITAL_UNIT, LABEL, LEAST_PARTIES
 from pate_fed.structure.parts import PartIdentity, load_part, part_identity
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
 
     features, privacy, secrecy = public_features(study, dataset), study.privacy, study.secrecy
     most = study.sums.most_records if privacy.unit == "hospital" else None
+    steps: dict[str, int] = {}
     shares = secrecy.shares(study.parties.num_clients, study.least_clients) if secrecy.at_hospitals else None
     rounds = study.sums.rounds
     shape = SumShape(
@@ -101,13 +104,16 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
         dimension=features.dimension,
         squared_norm=features.squared_norm,
     )
-    first = class_length(LENGTH, privacy.adjacency)
-    if rounds:
+    if isinstance(features, DirectionFeatures) and privacy.unit == HOSPITAL_UNIT:
+        most, steps = _whole_lengths(study, dataset, features)
+    elif rounds:
+        steps = {"first": class_length(LENGTH, privacy.adjacency), "length": LENGTH}
+    if steps:
         shape = replace(
             shape,
-            squared_norm=features.squared_norm * LENGTH**2,
-            questions=1 + rounds,
-            class_norm=features.squared_norm * first**2,
+            squared_norm=features.squared_norm * steps["length"] ** 2,
+            questions=1 + (rounds or 0),
+            class_norm=features.squared_norm * steps["first"] ** 2,
         )
     sigma = sum_noise(
         shape,
@@ -126,8 +132,26 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
         "part": features.part if isinstance(features, OwnFeatures) else None,
         "labels": dataset.num_queries,
     }
-    sums = RoundTerms(**asked, rounds=rounds, first=first) if rounds else SumTerms(**asked)
+    sums = RoundTerms(**asked | steps, rounds=rounds or 0) if steps else SumTerms(**asked)
     return sums, None if shares is None else sigma
+
+
+def _whole_lengths(study: Study, dataset: Dataset, features: DirectionFeatures) -> tuple[int, dict[str, int]]:
+    """To how many records' length a hospital's whole sum is cut, and how often records count in a round.
+
+    What a round tells is shorter than the first sum, so it counts more often under the same cut.
+
+    Raises:
+        InputError: nobody says how many records a hospital has.
+    """
+    records = known_records(study)
+    if records is None:
+        raise InputError("--records: with the map directions a hospital's records are meant, about how many")
+    pool = dataset.public_images[: dataset.num_queries]
+    most, later = features.usual_lengths(records, dataset.num_classes, pool)
+    most = study.sums.most_records or most
+    unit = min(MOST_UNIT, max(1, round(WHOLE_LENGTH * most / later)))
+    return most, {"first": WHOLE_LENGTH, "length": WHOLE_LENGTH, "unit": unit}
 
 
 def _own_of(study: Study, dataset: Dataset) -> tuple[OwnTerms, float | None]:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from pate_fed.format import counted
 from pate_fed.kinds.base import Check
 from pate_fed.kinds.sums import SumMechanism, SumTerms, SumWords
@@ -20,6 +22,7 @@ from pate_fed.learning.features.residuals import (
     MOST_LENGTHS,
     ClassPull,
     ResidualPull,
+    WholePull,
     unpack_weights,
 )
 from pate_fed.privacy.mechanisms.class_sums import (
@@ -27,7 +30,7 @@ from pate_fed.privacy.mechanisms.class_sums import (
     SharedSumsInRounds,
     SumsInRounds,
 )
-from pate_fed.privacy.protection import PATIENT_UNIT
+from pate_fed.privacy.protection import HOSPITAL_UNIT
 from pate_fed.structure import setting
 
 if TYPE_CHECKING:
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from pate_fed.protocol.messages import Question
 
 SUMS_IN_ROUNDS = "sums-in-rounds"
+WHOLE_LENGTH = 4  # of what all of a hospital add: a round's steps are that fine
+MOST_UNIT = 2**12  # of a whole hospital's residuals: sums of doubles stay below 2^63
 LENGTH, UNIT = 10, 20  # of a residual: half of 1 (docs/class-sums.md)
 
 
@@ -48,21 +53,29 @@ class RoundTerms(SumTerms):
     difference of its class from what they say of it, has `unit` steps of 1 and is cut to `length` of these.
     `sigma`, and the hospitals' shares, are in the steps of the products.
 
+    With the unit hospital features are directions of the pool, and all of a hospital's sum is cut, in every
+    question, to `most_units` records' lengths, `length` times; the first question is of residuals too, of
+    weights 0, `first` times, and there may be no further one (docs/proofs/class-sums.md, theorem 6).
+
     Raises:
         InputError: a value of the wrong type or out of range.
     """
 
-    units: ClassVar[tuple[str, ...]] = ("record", PATIENT_UNIT)
+    cuts_whole: ClassVar[bool] = True
     gives: ClassVar[bool] = True
     kind: str = setting(SUMS_IN_ROUNDS, choices=(SUMS_IN_ROUNDS,))
-    rounds: int = setting(low=1, high=100)
+    rounds: int = setting(low=0, high=100)
     first: int = setting(unit="times", low=1, high=64)
     length: int = setting(LENGTH, unit="steps", low=1, high=32)
-    unit: int = setting(UNIT, unit="steps", low=1, high=32)
+    unit: int = setting(UNIT, unit="steps", low=1, high=MOST_UNIT)
 
     def checks(self, terms: Terms) -> Iterator[Check]:
         """As of class sums, and sizes of which doubles hold every sum exactly."""
         yield from SumTerms.checks(self, terms)
+        whole = terms.privacy.unit == HOSPITAL_UNIT
+        yield "asks.rounds", whole or self.rounds > 0, "one at least"
+        yield "asks.unit", whole or self.unit <= 32, "at most 32 steps"
+        yield "asks.first", not whole or self.first <= self.length, "no more than length"
         yield "asks.dimension", self.squared_norm * self.dimension <= MOST_LENGTHS, "a coarser lattice"
         yield "num_classes", terms.num_classes <= MOST_CLASSES, f"at most {MOST_CLASSES:,} classes"
         fits = self.squared_norm * max(self.length, self.first) ** 2 <= MOST_SQUARED_NORM
@@ -101,10 +114,15 @@ class RoundTerms(SumTerms):
         Raises:
             IntegrityError: weights of another shape, or none.
         """
-        if not self.round_of(question):
+        later, shape = self.round_of(question) > 0, (self.dimension, terms.num_classes)
+        weights = unpack_weights(question.given, shape) if later else np.zeros(shape)
+        if terms.privacy.unit == HOSPITAL_UNIT:
+            lattice, unit = self.settings.lattice, self.unit if later else self.first
+            return WholePull(weights=weights, lattice=lattice, length=self.length, unit=unit)
+        if not later:
             return ClassPull(num_classes=terms.num_classes, length=self.first)
         return ResidualPull(
-            weights=unpack_weights(question.given, (self.dimension, terms.num_classes)),
+            weights=weights,
             squared_norm=self.squared_norm,
             length=self.length,
             unit=self.unit,
@@ -135,10 +153,13 @@ class RoundWords(SumWords):
         """A table a round."""
         [(name, once), how, _] = super().leaves
         table = once.removeprefix("Once, one table")
+        first = "The first time records count for their class. After that"
+        if self.sums.most_units is not None:
+            first = "The first time there is no model yet:"
         what = (
-            f"At most {self._times} one table{table}\nThe first time records count for their class. After "
-            "that each counts by how far its class is from what a public model, made of the noisy sums so "
-            "far, says of it. The coordinator sends the model's numbers. The length holds whatever they are."
+            f"At most {self._times} one table{table}\n{first} each counts by how far its class is from what "
+            "a public model, made of the noisy sums so far, says of it. The coordinator sends the model's "
+            "numbers. The length holds whatever they are."
         )
         return ((name, what), how, ("also", ALSO))
 
@@ -163,6 +184,11 @@ class RoundWords(SumWords):
     def asked(self) -> str:
         """All features, in rounds."""
         return f"sums of {self.sums.dimension} features, at most {self._times}"
+
+    @property
+    def asked_of_pool(self) -> str:
+        """So many times."""
+        return f"{super().asked_of_pool}, at most {self._times}"
 
     def given(self, rows: int, *, left: bool) -> str:
         """Some of the rounds."""

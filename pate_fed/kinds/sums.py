@@ -13,7 +13,7 @@ from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.kinds.base import SHA256, Bounds, Check, KindTerms
 from pate_fed.kinds.words import ALSO, Against, AtHome, Facts, Words, masks_hold, noise_and_masks
-from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.features.feature_map import DIRECTIONS, FeatureSettings
 from pate_fed.privacy import CoordinatorView, LedgerTerms, Protection
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.privacy.mechanisms.class_sums import (
@@ -59,6 +59,7 @@ class SumTerms(KindTerms):
     """
 
     totals_tell: ClassVar[bool] = True
+    cuts_whole: ClassVar[bool] = False  # with the unit hospital, sums whose entries have signs
     kind: str = setting(CLASS_SUMS, choices=(CLASS_SUMS,))
     settings: FeatureSettings
     features: str = setting(**SHA256)
@@ -85,6 +86,9 @@ class SumTerms(KindTerms):
         few = self.dimension * terms.num_classes <= _MOST_SUMS
         yield "asks.dimension", few, f"at most {_MOST_SUMS:,} sums"
         yield "asks.most_units", (self.most_units is not None) == hospital, "a number, for the unit hospital,"
+        whole = hospital and self.cuts_whole
+        wanted = "a map without signs, or sums in rounds of a whole hospital"
+        yield "asks.settings.name", (self.settings.name == DIRECTIONS) == whole, wanted
         yield "asks.labels", self.labels <= terms.pool_size, "the inputs that get a label"
 
     @property
@@ -203,7 +207,7 @@ def protection_by(privacy: Privacy, most: int | None) -> Protection:
     if privacy.unit == "hospital" and most is None:
         raise InputError(
             "sums.most_records: with the unit hospital a number is meant, to whose length a hospital's whole "
-            "sum is cut; else nothing bounds what it adds"
+            "sum is cut, or --records, from which one follows; else nothing bounds what it adds"
         )
     at = privacy.hospitals_moved
     moved = most if privacy.unit == "hospital" and most is not None else at
@@ -273,18 +277,25 @@ class SumWords(Words):
         """One table of sums."""
         terms, sums = self.terms, self.sums
         kind = "public features of a row" if terms.table is not None else "public features of an image"
-        one = "patient's" if terms.names_patients else "record's"
         what = (
             f"Once, one table of {sums.dimension:,} rows and {terms.num_classes} columns of whole numbers: "
             f"for each feature and class the sum over your records. The features are {kind}. Your own "
             f"program makes them, by a public file with this SHA-256:\n{sums.features}\n"
-            f"One {one} part in the sum is cut to a fixed length."
+            f"{self._cut}"
         )
         if terms.adds_noise:
             how = "Your machine adds noise first. The table then leaves under masks: each is random numbers."
         else:
             how = "The table leaves under masks: each is random numbers. The coordinator adds the noise."
         return (("sums", what), ("how", how), ("also", ALSO))
+
+    @property
+    def _cut(self) -> str:
+        if self.sums.most_units is not None:
+            lengths = counted(self.sums.most_units, "record")
+            return f"What your whole hospital adds is cut to a fixed length, that of {lengths}."
+        one = "patient's" if self.terms.names_patients else "record's"
+        return f"One {one} part in the sum is cut to a fixed length."
 
     @property
     def sees(self) -> Facts:

@@ -282,7 +282,8 @@ def _in_rounds(
     classes, first = int(parts.labels.max()) + 1, class_length(LENGTH, RECORD.adjacency) if rounds else 1
     size = {"num_classes": classes, "dimension": features.dimension}
     norms = {"squared_norm": features.squared_norm * (LENGTH**2 if rounds else 1)}
-    norms["class_norm"] = features.squared_norm * first**2
+    if rounds:
+        norms["class_norm"] = features.squared_norm * first**2
     sigma = least_sigma(epsilon, DELTAS[data], SumShape(**size, **norms, questions=1 + rounds))
     fit = RoundsFit(features, parts.pool, sigma=sigma, length=first, unit=UNIT)
     noise, weights = SeededNoise(seed), np.zeros((features.dimension, classes))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.defaults import known_records
 from pate_fed.config.registry import find_part
 from pate_fed.errors import BudgetError, IntegrityError
 from pate_fed.kinds.make import public_features
@@ -188,7 +189,11 @@ class RoundCourse(SumCourse):
     @cached_property
     def _rounds(self) -> RoundsFit:
         sigma, asks = self._mechanism.sigma, self._asks
-        return RoundsFit(self._features, self._pool, sigma=sigma, length=asks.first, unit=asks.unit)
+        records = None
+        if asks.most_units is not None:
+            records = (known_records(self._study) or 1) * self._terms.num_clients
+        more: dict[str, Any] = {"length": asks.first, "unit": asks.unit, "records": records}
+        return RoundsFit(self._features, self._pool, sigma=sigma, **more)
 
     @cached_property
     def _first(self) -> Floats:

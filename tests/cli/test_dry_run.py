@@ -55,7 +55,12 @@ def test_where_nothing_is_trained_no_time_of_teaching_is_told(
     (study / "study.toml").write_text(glyph, encoding="utf-8")
     sums = ["--num-clients", "6", "--aggregator", "class-sums", "--secure-sum"]
     assert simulation.main(["--config", "study.toml", *sums, "--dry-run"]) == 0
-    assert "time: no teacher is trained; the student's alone" in capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().out.splitlines()
+    assert "time: no teacher is trained; the student's alone" in said
+    assert any(line.startswith("chosen: rounds 0: 240 records under noise of") for line in said)
+    assert simulation.main(["--config", "study.toml", *sums, "--records", "9000", "--dry-run"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "asked: each party's sums of features, at most 11 times, of a pool of 120" in said
 
 
 def test_a_coordinator_has_it_too(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import tomllib
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from pate_fed.config.defaults import Sums
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.config.sections import Aggregation, Data, Parties, Privacy, Queries
 from pate_fed.config.study import Study, study_from_dict
+from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings, TeacherSettings
@@ -89,7 +91,7 @@ def test_records_of_hospitals_own_are_not_known_and_it_says_so() -> None:
     [
         (_study, "needs 4 hospitals"),
         (lambda n: _study(n + 2, data=Data(glyph=GlyphSettings(private=60, classes=2))), "hides the sums"),
-        (lambda n: _study(n + 2, privacy=Privacy(unit="hospital")), "most_records"),
+        (lambda n: _study(n + 2, privacy=Privacy(unit="hospital")), "hides the sums"),
     ],
 )
 def test_where_nothing_serves_it_says_what_would(study: Any, why: str) -> None:
@@ -104,3 +106,46 @@ def test_teachers_that_are_not_trained_are_told_and_no_error() -> None:
     assert "no teachers are trained" in study_from_arguments(parser.parse_args(typed)).reason
     with pytest.raises(InputError, match="--teachers-per-client 5 would have no effect"):
         study_from_arguments(parser.parse_args([*typed, "--aggregator", "class-sums", "--secure-sum"]))
+
+
+@pytest.mark.parametrize(
+    ("sections", "rounds", "why"),
+    [
+        ({"data": {"dataset": "fashion-mnist"}}, 3, "60,000 records .* in 10 classes are enough"),
+        ({"data": {"dataset": "fashion-mnist"}, "privacy": {"epsilon": 0.3}}, 0, "are too few"),
+        ({"data": {"dataset": "cifar100"}}, 0, "in 100 classes are too few"),
+        ({"data": {"pool": "p.csv", "table": SCHEMA}}, 0, "does not say how many records .*--records"),
+        ({"data": {"pool": "p.csv", "table": SCHEMA}, "parties": {"records": 8140}}, 10, "32,560 records"),
+        ({"data": {"pool": "p.csv", "table": SCHEMA}, "parties": {"records": 100}}, 0, "400 records .* few"),
+        ({"data": {"pool": "p.csv", "table": SCHEMA}, "parties": {"records": 20_000}}, 0, "no room"),
+        ({"aggregation": {"sigma2": 5.0}}, 0, "does not say what ε is"),
+        ({"privacy": {"unit": "hospital"}, "sums": {"most_records": 5}}, 0, "whole hospital's sum"),
+        ({"privacy": {"unit": "hospital"}, "parties": {"num_clients": 250}}, 3, "250 hospitals under noise"),
+        ({"privacy": {"unit": "hospital"}, "parties": {"num_clients": 20}}, 0, "are few"),
+        ({"sums": {"rounds": 0}}, 0, None),
+        ({"sums": {"rounds": 2}}, 2, None),
+    ],
+)
+def test_rounds_follow_from_what_is_known_of_records(
+    sections: dict[str, dict[str, Any]], rounds: int, why: str | None
+) -> None:
+    sums = {"aggregation": {"aggregator": "class-sums"}, "secrecy": {"secure_sum": True}}
+    values = {
+        **sections,
+        "parties": {"num_clients": 4, **sections.get("parties", {})},
+        **{key: {**value, **sections.get(key, {})} for key, value in sums.items()},
+    }
+    study = study_from_dict(values).resolve()
+    assert study.sums.rounds == rounds
+    assert (re.search(f"^rounds {rounds}: .*{why}", study.reason) is not None) == (why is not None)
+    again = study_from_dict(tomllib.loads(study.to_toml()))
+    assert again == study == again.resolve()
+
+
+def test_a_whole_hospitals_map_is_that_of_directions_where_records_are_known() -> None:
+    whole = {"aggregation": Aggregation(aggregator="class-sums"), "secrecy": TrustModel(secure_sum=True)}
+    whole["privacy"] = Privacy(unit="hospital")
+    assert _study(250, **whole).sums.features == "directions"
+    assert _study(250, **whole, sums=Sums(rounds=1)).sums == Sums(rounds=1, features="directions")
+    assert _study(250, **whole, sums=Sums(most_records=5)).sums.features is None
+    assert _study(250, privacy=Privacy(unit="hospital")).aggregation.votes  # auto keeps to them

@@ -15,7 +15,7 @@ def test_the_options_are_those_of_the_design() -> None:
     assert flags == set(
         """--num-clients --num-supernodes --teachers-per-client --partition --quorum --dataset --data-dir
         --download --teacher --aggregator --threshold --sigma1 --sigma2 --labels --max-queries
-        --query-strategy --rounds --epsilon --delta --sanitise --secure-sum --noise-at --student
+        --query-strategy --records --rounds --epsilon --delta --sanitise --secure-sum --noise-at --student
         --student-epochs --backend --device --gpus-per-client --seed --allow-weak-privacy
         --ray-address --shared-dir --insecure-cluster --kind""".split()
     )

@@ -99,6 +99,16 @@ def test_a_new_study_names_every_setting_of_the_sums() -> None:
     text = study_template()
     start = text.index("[sums]")
     section = text[start : text.index("\n[", start + 1)]
-    for name in ("features", "lattice", "dimension", "whitening", "bins", "cuts", "balanced", "most_records"):
+    for name in (
+        "features",
+        "lattice",
+        "dimension",
+        "whitening",
+        "bins",
+        "cuts",
+        "balanced",
+        "rounds",
+        "most_records",
+    ):
         assert f"{name} =" in section
     assert study_from_dict(tomllib.loads(text)).sums == Sums()

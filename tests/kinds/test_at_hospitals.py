@@ -125,7 +125,7 @@ POLICIES = {
     "epsilon_coordinator = 0.01": "POLICY_COORDINATOR",
     "epsilon_public_total = 0.01": "POLICY_TOTAL",
     "epsilon_public = 100\ndelta = 1e-9": "POLICY_DELTA",
-    'units = ["hospital"]': "POLICY_UNIT",
+    'units = ["record"]': "POLICY_UNIT",
     'adjacencies = ["add-or-remove-one"]': "POLICY_ADJACENCY",
 }
 

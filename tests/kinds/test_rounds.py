@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import vary
-from kinds import ASKED, HOSPITALS, ROUNDS, RoundSums
+from kinds import ASKED, HOSPITALS, ROUNDS, RoundSums, WholeSums
 
 from clients.account import PUBLIC, StudyCost, total_epsilon
 from clients.policy import Policy
 from pate_fed.errors import InputError
 from pate_fed.kinds.rounds import LENGTH, UNIT, RoundTerms
+from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms, largest_messages, worst_epsilon
 from pate_fed.learning.features.residuals import pack_weights
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.protocol.messages import Question, Refusal
 from pate_fed.secure_sum.messages import BatchOpening
 
@@ -84,7 +86,7 @@ def test_who_comes_or_goes_is_charged_at_the_longer_first_question(kind: RoundSu
         ({"rounds": 0}, "rounds"),
         ({"rounds": 101}, "rounds"),
         ({"first": 0}, "first"),
-        ({"unit": "hospital"}, "privacy.unit"),
+        ({"unit": "hospital"}, "asks.most_units"),
         ({"squared_norm": 10**12, "dimension": 100}, "asks.dimension"),
         ({"num_classes": 5000, "classes": ()}, "num_classes"),
         ({"secure_sum": False}, "noise_at"),
@@ -95,7 +97,7 @@ def test_what_does_not_go_together_is_refused(kind: RoundSums, changes: dict[str
         if "unit" in changes:
             replace(kind.terms, privacy=replace(kind.terms.privacy, **changes))
         elif set(changes) & {"rounds", "first"}:
-            replace(_asks(kind), **changes)
+            replace(kind.terms, asks=replace(_asks(kind), **changes))
         else:
             vary(kind.terms, **changes)
 
@@ -219,3 +221,76 @@ def test_a_patient_moves_each_round_by_no_more_than_its_length(kind: RoundSums, 
             squares = int(((whole - rest) ** 2).sum())
             assert squares <= asks.squared_norm * pull.length**2
     assert (asks.length, asks.unit) == (LENGTH, UNIT)
+
+
+# Of a whole hospital.
+
+
+@pytest.fixture
+def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WholeSums:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    (tmp_path / "whole").mkdir()
+    return WholeSums(tmp_path / "whole")
+
+
+def test_a_whole_hospital_is_charged_at_twice_its_length_in_every_round(whole: WholeSums) -> None:
+    asks = _asks(whole)
+    fixed = whole.terms.ledger_terms(noise="n", private=True)
+    [mechanism] = fixed.mechanisms
+    most = asks.squared_norm * asks.length**2 * (asks.most_units or 0) ** 2
+    assert mechanism.squared_sensitivity(fixed.protection) == 4 * most  # whatever signs the first sum has
+    stated = guaranteed_epsilon(fixed)
+    assert stated is not None and 0.99 < stated <= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"first": 5}, "asks.first"),  # the first sum would be longer than is charged
+        ({"most_units": None}, "asks.most_units"),
+        ({"unit": 2**12 + 1}, "unit"),
+        ({"settings": {"name": "bins"}}, "asks.settings.name"),
+    ],
+)
+def test_what_a_whole_hospital_is_not_asked(whole: WholeSums, changes: dict[str, Any], named: str) -> None:
+    asks = _asks(whole)
+    if "settings" in changes:
+        changes = {"settings": replace(asks.settings, **changes["settings"])}
+    with pytest.raises(InputError, match=named):
+        replace(whole.terms, asks=replace(asks, **changes))
+
+
+@pytest.mark.parametrize("rounds", [0, ROUNDS])
+def test_features_with_signs_are_of_whole_hospitals_alone(
+    whole: WholeSums, kind: RoundSums, rounds: int
+) -> None:
+    """Else nothing would bound what a record adds, and two would be further apart than is charged."""
+    signed = _asks(whole).settings
+    asks: Any = _asks(kind)
+    if not rounds:
+        same = {each.name: getattr(asks, each.name) for each in fields(SumTerms) if each.name != "kind"}
+        asks = SumTerms(**same)
+        assert replace(kind.terms, asks=asks).asks == asks
+    with pytest.raises(InputError, match=r"asks\.settings\.name"):
+        replace(kind.terms, asks=replace(asks, settings=signed))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e9])
+def test_a_whole_hospital_adds_no_more_than_its_length(whole: WholeSums, scale: float) -> None:
+    whole.close()
+    asks = _asks(whole)
+    most = asks.squared_norm * asks.length**2 * (asks.most_units or 0) ** 2
+    for number in range(1 + ROUNDS):
+        found = (
+            whole.hospital(0)
+            ._side(whole.terms)
+            .answer(_round(whole, number, _weights(whole, scale) if number else b""))
+        )
+        assert 0 < int((found**2).sum()) <= most
+
+
+def test_the_page_says_that_the_whole_is_cut(whole: WholeSums) -> None:
+    page = " ".join(text for _, text in whole.terms.words.leaves)
+    lengths = f"that of {_asks(whole).most_units} record"
+    assert "What your whole hospital adds is cut to a fixed length" in page and lengths in page
+    assert "The first time there is no model yet: each counts by how far" in page

@@ -88,6 +88,12 @@ def table_study(folder: Path, *, asks: str, at_hospitals: bool, seed: int | None
             "aggregation": {"aggregator": "class-sums"},
             "sums": {"features": "bins", "cuts": {"x": [0.0, 1.0]}, "rounds": ROUNDS},
         },
+        "whole": {
+            "aggregation": {"aggregator": "class-sums"},
+            "parties": {"num_clients": HOSPITALS, "records": RECORDS},
+            "privacy": {"allow_weak": True, "unit": "hospital"},
+            "sums": {"dimension": 3, "rounds": ROUNDS},
+        },
         "own": {"aggregation": {"kind": "own_kind:Median", "parameters": {"bins": BINS, "scale": 4.0}}},
     }
     return study_from_dict(
@@ -315,6 +321,12 @@ class ExactRoundSums(RoundSums):
     at_hospitals, permits = False, 'class_sums = "exact"\n'
 
 
+class WholeSums(RoundSums):
+    """Sums in rounds of which each hospital's is cut as a whole."""
+
+    asks = "whole"
+
+
 class Own(_Tables):
     """The example of a kind of one's own, with its own noise at the hospitals."""
 
@@ -363,7 +375,7 @@ class LabelCounts(HospitalKind):
 
 HOSPITAL_KINDS: tuple[type[HospitalKind], ...] = (
     *(Votes, NoisyVotes, ClassSums, ExactClassSums, LabelCounts),
-    *(RoundSums, ExactRoundSums, Own, ExactOwn),
+    *(RoundSums, ExactRoundSums, WholeSums, Own, ExactOwn),
 )
 
 
@@ -508,6 +520,12 @@ class ExactRoundStudy(RoundStudy):
     at_hospitals = False
 
 
+class WholeStudy(RoundStudy):
+    """Sums in three rounds of which each hospital's is cut as a whole."""
+
+    kind = "whole"
+
+
 class OwnStudy(_TableStudy):
     """The example of a kind of one's own: two questions, with noise at the hospitals."""
 
@@ -562,5 +580,5 @@ def by_place(inputs: Ints, num_clusters: int, *, seed: int) -> Ints:
 
 STUDY_KINDS: tuple[type[StudyKind], ...] = (
     *(VoteStudy, NoisyVoteStudy, SumStudy, ExactSumStudy, CountStudy),
-    *(RoundStudy, ExactRoundStudy, OwnStudy, ExactOwnStudy),
+    *(RoundStudy, ExactRoundStudy, WholeStudy, OwnStudy, ExactOwnStudy),
 )

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning.features.directions import base_settings, directions_from_arrays, fit_directions
 from pate_fed.learning.features.feature_map import (
     BINS,
+    DIRECTIONS,
     HOG,
     KERNEL,
     LINEAR,
@@ -340,6 +342,8 @@ def build_feature_map(settings: FeatureSettings, public: NDArray[Any]) -> Featur
     """
     if len(public) < 2:
         raise InputError(f"a public pool of {len(public)} inputs: at least 2 are meant")
+    if settings.name == DIRECTIONS:
+        return fit_directions(settings, build_feature_map(base_settings(settings), public), public)
     if settings.columns:
         rows = np.asarray(public, dtype=np.float64)
         if settings.name == BINS:
@@ -404,6 +408,8 @@ def _from_arrays(data: bytes) -> FeatureMap:
         arrays = load(data)
         text = arrays["settings"].tobytes()
         settings = from_plain(FeatureSettings, json.loads(text), where="features")
+        if settings.name == DIRECTIONS:
+            return directions_from_arrays(settings, _from_arrays(arrays["base"].tobytes()), arrays)
         embedding: Embedding
         if settings.columns:
             embedding = TableEmbedding.from_plain(json.loads(arrays["table"].tobytes()))

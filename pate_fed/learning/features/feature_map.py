@@ -30,10 +30,12 @@ from pate_fed.structure import PART_NAME, check, setting
 
 
 KERNEL, LINEAR, BINS, HOG, RANDOM = "kernel", "linear-and-kernel", "bins", "hog", "random-features"
-FEATURE_MAPS: tuple[str, ...] = (KERNEL, LINEAR, BINS, HOG, RANDOM)
+DIRECTIONS = "directions"
+FEATURE_MAPS: tuple[str, ...] = (KERNEL, LINEAR, BINS, HOG, RANDOM, DIRECTIONS)
 # Measured beside each other on inputs that no table reports (docs/class-sums.md).
 IMAGE_DIMENSION, TABLE_DIMENSION = 2000, 300
 IMAGE_WHITENING, TABLE_WHITENING = 0.6, 0.75
+DIRECTIONS_COUNT, DIRECTIONS_WHITENING = 100, 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,8 @@ class FeatureSettings:
     their kernel matrix to the power of -`whitening`; None takes 2,000 and 0.6 for images, 300 and 0.75 for
     tables. "linear-and-kernel", a study's default for tables, has a row's own numbers beside it. The others
     are there to be compared: "bins" has knots of each number of a table, "hog" histograms of oriented
-    gradients, "random-features" Choromanski's of the kernel, drawn from `seed`.
+    gradients, "random-features" Choromanski's of the kernel, drawn from `seed`. "directions" are the default
+    map's in the pool, as many as `dimension`, for the sum of a whole hospital (`directions`).
 
     `columns` are what a row has for each column of a table: 1 for a number, else one for each value of a
     category; none for images. `cuts` are declared knots by column; where a number has none, they are
@@ -90,6 +93,8 @@ class FeatureSettings:
         """Anchors, or random features, where the pool has enough."""
         if self.dimension is not None:
             return self.dimension
+        if self.name == DIRECTIONS:
+            return DIRECTIONS_COUNT
         return TABLE_DIMENSION if self.columns else IMAGE_DIMENSION
 
     @property
@@ -97,6 +102,8 @@ class FeatureSettings:
         """The power of the anchors' kernel matrix, without its sign."""
         if self.whitening is not None:
             return self.whitening
+        if self.name == DIRECTIONS:
+            return DIRECTIONS_WHITENING
         return TABLE_WHITENING if self.columns else IMAGE_WHITENING
 
 
@@ -132,15 +139,16 @@ class Pull(Protocol):
     """By how much a record's features count for each class, in whole numbers.
 
     Calling it gives int64 (n, classes) of features int64 (n, dimension) and labels int64 (n,): of each row by
-    that row alone, with a sum of squares of at most `length`².
+    that row alone, with a sum of squares of at most `length`². Where the whole sum is cut to so many lengths
+    these may be doubles, and no row is bounded.
     """
 
     @property
     def length(self) -> int:
         """The most that it may be long."""
 
-    def __call__(self, features: Ints, labels: Ints) -> Ints:
-        """Int64 (n, classes)."""
+    def __call__(self, features: Ints, labels: Ints) -> Ints | Floats:
+        """Int64 or float64 (n, classes)."""
 
 
 class FeatureMap(ABC):
@@ -232,7 +240,7 @@ class FeatureMap(ABC):
             _, place, count = np.unique(groups, return_inverse=True, return_counts=True)
             many = count[place] > 1
 
-        def pulled(rows: Ints) -> tuple[Ints, Ints | None]:
+        def pulled(rows: Ints) -> tuple[Ints, Ints | Floats | None]:
             features = self.features(inputs[rows]) if kept is None else kept[rows].astype(np.int64)
             return features, None if pull is None else pull(features, labels[rows])
 
@@ -273,7 +281,7 @@ def _check_labels(labels: NDArray[np.int64], count: int, num_classes: int) -> No
         raise InputError(f"a label is none of the classes 0 to {num_classes - 1}")
 
 
-def _add(total: Ints, features: Ints, pulls: Ints | None, labels: NDArray[np.int64]) -> None:
+def _add(total: Ints, features: Ints, pulls: Ints | Floats | None, labels: NDArray[np.int64]) -> None:
     if pulls is not None:  # in doubles, which hold whole numbers below 2^53
         total += (features.T.astype(np.float64) @ pulls.astype(np.float64)).astype(np.int64)
         return

@@ -106,6 +106,28 @@ class ResidualPull:
         return np.asarray((turned >> np.uint64(32)).astype(np.float64) / 2.0**32)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WholePull:
+    """A record's residual under public weights, `unit` times, where what all of a hospital add is cut.
+
+    `weights` float64 (dimension, classes) are for features in lengths of `lattice` steps; `length` is how
+    many times the hospital's whole sum may be as long as the terms say.
+    """
+
+    weights: Floats
+    lattice: int
+    length: int
+    unit: int
+
+    def __call__(self, features: Ints, labels: Ints) -> Floats:
+        """Float64 (n, classes), every number finite."""
+        scores = features.astype(np.float64) @ self.weights / self.lattice
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        residual = -shares / shares.sum(axis=1, keepdims=True)
+        residual[np.arange(len(labels)), labels] += 1
+        return np.asarray(self.unit * residual)
+
+
 def cut_rows(rows: Ints, length: int) -> Ints:
     """Rows of small whole numbers, each with a sum of squares of at most `length`²; int64 (n, classes).
 

@@ -31,7 +31,7 @@ _SHARPNESS = (-1.0, 6.0)  # range of its logarithm
 _BELIEVED = 0.95  # of the pool's greatest scores
 _WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)  # of a map's further features, against the others
 # Squared weights that a round may have to add: fewer where what matters stands in features of its own.
-_LACKING, _LACKING_IN_KERNEL = 1.0, 30.0
+_LACKING, _LACKING_IN_KERNEL, _LACKING_IN_DIRECTIONS = 1.0, 30.0, 4.0
 _HELD_OUT = 5  # every so many of the pool's inputs tell how sure the scores are
 
 
@@ -221,10 +221,20 @@ class RoundsFit:
     g = h / ((1 + (r - 1)/2) h² + (1 + n/p) h + σ²/λ). What 1 + n/p stands for is said at `fit_sums_student`;
     W has learnt from r - 1 rounds before, and λ is how large squared weights may be that it lacks. Both were
     chosen on private parts that were left out of the sums, as the map was (docs/class-sums.md).
+
+    With the number of `records`, known beforehand, the first question is of residuals too, those of weights
+    0, and every step has the curvature of these: it is the greatest, and whole hospitals' noise is.
     """
 
     def __init__(
-        self, feature_map: FeatureMap, pool: NDArray[Any], *, sigma: float, length: int, unit: int
+        self,
+        feature_map: FeatureMap,
+        pool: NDArray[Any],
+        *,
+        sigma: float,
+        length: int,
+        unit: int,
+        records: int | None = None,
     ) -> None:
         if len(pool) == 0:
             raise InputError("the pool has no inputs: one at least is meant")
@@ -232,7 +242,7 @@ class RoundsFit:
         self._features = feature_map.scaled(pool)
         self._gram = _gram(self._features)
         self._basis: tuple[Floats, Floats] | None = None
-        self.sharpness = 1.0
+        self._stated, self.sharpness = records, 1.0
 
     def begin(self, noisy: Ints) -> Floats:
         """Weights float64 (dimension, classes) from noisy sums of classes, int64 of the same shape.
@@ -243,6 +253,10 @@ class RoundsFit:
         if noisy.ndim != 2 or len(noisy) != self._map.dimension:
             raise InputError(f"the sums are {noisy.shape}: ({self._map.dimension}, classes) is meant")
         released, features = self._released(noisy, self._length), self._features
+        if self._stated is not None:
+            self._prior = np.ones(len(noisy))
+            self._counts = self._stated / noisy.shape[1] + released.sums[0] / features[0, 0]
+            return self._step(np.zeros(noisy.shape), released, 0)
         self._counts = _class_counts(released.sums, self._gram, features.mean(axis=0, dtype=np.float64))
         records = self._records
         fitted = max(
@@ -255,21 +269,27 @@ class RoundsFit:
 
     def go_on(self, weights: Floats, noisy: Ints, number: int) -> Floats:
         """Weights after those that round `number`, from 1 on, was asked with, and its noisy sums."""
+        return self._step(weights, self._released(noisy, self._unit), number)
+
+    def _step(self, weights: Floats, released: _Released, number: int) -> Floats:
         if self._basis is None:
             scale = np.sqrt(self._prior)
             values, vectors = np.linalg.eigh(scale[:, None] * self._gram * scale)
             self._basis = np.maximum(values, 0.0), scale[:, None] * vectors
         values, vectors = self._basis
-        released, records = self._released(noisy, self._unit), self._records
-        shares = self.student(weights).predict_proba_of(self._features).astype(np.float64)
-        classes = weights.shape[1]
-        spread = float((1 - (shares**2).sum(axis=1)).mean()) / (classes - 1)
+        records, classes = self._records, weights.shape[1]
+        spread = 1 / classes  # at weights 0
+        if self._stated is None:
+            shares = self.student(weights).predict_proba_of(self._features).astype(np.float64)
+            spread = float((1 - (shares**2).sum(axis=1)).mean()) / (classes - 1)
         slope = records * spread * values
         chance = (1 + records / len(self._features)) * slope
         noise = released.noise**2 * (vectors**2).sum(axis=0) + _TINY * records**2
         along = vectors.T @ released.centred
         lacking = _LACKING if self._map.further else _LACKING_IN_KERNEL
-        gain = slope / ((1 + (number - 1) / 2) * slope**2 + chance + noise / lacking)
+        if self._stated is not None:
+            lacking = _LACKING_IN_DIRECTIONS
+        gain = slope / ((1 + max(0, number - 1) / 2) * slope**2 + chance + noise / lacking)
         return np.asarray(weights + vectors @ (gain[:, None] * along))
 
     def student(self, weights: Floats, *, sharpness: float = 1.0, balanced: bool = False) -> SumsStudent:
@@ -282,7 +302,7 @@ class RoundsFit:
 
     @property
     def _records(self) -> float:
-        return max(float(self._counts.sum()), 1.0)
+        return max(float(self._counts.sum()), 1.0) if self._stated is None else float(self._stated)
 
     def _released(self, noisy: Ints, steps: int) -> _Released:
         unit = float(np.sqrt(self._map.squared_norm)) * steps

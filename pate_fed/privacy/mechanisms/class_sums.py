@@ -81,7 +81,7 @@ def class_length(length: int, adjacency: str) -> int:
 class SumShape:
     """What hospitals add up: a matrix (`dimension`, `num_classes`), and a contribution's `squared_norm`.
 
-    With more than one of the `questions` they are asked in rounds; then `class_norm` is that of the first.
+    With a `class_norm`, that of the first of the `questions`, they are asked in rounds and may have signs.
     """
 
     num_classes: int
@@ -98,7 +98,7 @@ class SumShape:
         """What all questions cost with noise of `sigma`, or of shares as `SharedClassSums` has them."""
         given = {**asdict(self), **noise}
         questions, class_norm = given.pop("questions"), given.pop("class_norm")
-        if questions == 1:
+        if class_norm is None:
             kind: type[LabelRelease] = SharedClassSums if "survivors" in noise else ClassSums
             return kind(**given).cost_asked(protection)
         kind = SharedSumsInRounds if "survivors" in noise else SumsInRounds

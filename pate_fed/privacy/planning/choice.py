@@ -44,6 +44,12 @@ _DIRECTIONS = 100
 _STUDENT = 1.0  # as _QUICKNESS, of a student that has the public inputs
 _FACTOR = 2.0  # by which what counts in full may be estimated wrongly, either way
 _BESIDE = 0.02  # by which a curve may be
+_ROUNDS = ((2000.0, 10), (900.0, 3))  # a class's records over the noise from which so many rounds pay
+_OF_WHOLE, _APART = 10, 0.25  # directions, and what of the variance tells classes apart, of a whole hospital
+_WHOLE_ROUNDS, _TOLD = 3, 25.0
+_ADDED = "add-or-remove-one"
+MOST_COUNTED = 14  # times that a record counts in a sum in rounds
+_ROOM = 2**30  # of sums in 32 bits with signs: half, as hospitals are not alike
 _LATTICE = 1024  # steps in a record's length, as a study has
 _HARDEST, _EASIEST = 0.55, 0.995
 
@@ -186,7 +192,8 @@ def choose(sites: Sites, offer: Offer | None) -> Choice:
                 )
     command = (
         f"flower-simulation --num-clients {sites.hospitals} --aggregator {SUMS} --secure-sum "
-        f"--noise-at hospitals --epsilon {sites.epsilon:g} --delta {delta_text(sites.delta)}"
+        f"--noise-at hospitals --epsilon {sites.epsilon:g} --delta {delta_text(sites.delta)} "
+        f"--records {sites.records}"
     )
     return Choice(
         together=together,
@@ -241,37 +248,71 @@ def sums_way(sites: Sites) -> Way:
         return _none(SUMS, sites, f"a sum under masks needs {LEAST_PARTIES} hospitals")
     if sites.protection.votes_vanish:
         return _none(SUMS, sites, "a hospital that leaves takes its noise along")
-    # Of a hospital cut to as many records' length.
-    moved = sites.records if sites.protection.unit == "hospital" else sites.protection.hospitals
-    protection = replace(sites.protection, votes_moved=moved)
-    shares = sites.shares or Shares.usual(sites.hospitals)
-    shape = SumShape(num_classes=sites.classes, dimension=1, squared_norm=_LATTICE**2)
     try:
-        share = least_share(
-            sites.epsilon,
-            sites.delta,
-            shape,
-            protection,
-            survivors=shares.least_voters,
-            colluders=shares.colluders,
-        )
+        sigma = sums_noise(sites)
     except InputError:
         return _none(SUMS, sites, "no noise of a usual size keeps this budget")
-    sigma = share * math.sqrt(sites.hospitals) / _LATTICE
-    n = sites.hospitals * sites.records
-    worth = 1 / (1 / n + _DIRECTIONS * sites.classes * (sigma / n) ** 2)
+    n, whole = sites.hospitals * sites.records, sites.protection.unit == "hospital"
+    directions = _OF_WHOLE if whole else _DIRECTIONS
+    worth = 1 / (1 / n + directions * sites.classes * (sigma / n) ** 2)
     rests = f"{n:,} records with noise of {sigma:.3g}, worth {_count(worth)} without it"
-    if rounds := useful_rounds(n, sites.epsilon):
-        rests += f"; rounds = {rounds} under [sums] may tell more"
+    rounds = useful_rounds(n, sites.classes, sigma)
+    if whole:
+        rounds = rounds_of_whole(sites.hospitals, sites.records, sites.classes, sigma)
+    if rounds and (whole or room_for_rounds(n)):
+        rests += f"; asked {rounds} times more, by what is unexplained"
+    if whole:
+        rests += f"; --aggregator {SUMS} --secure-sum asks for them"
     if worth < LEAST_SIGNAL:
         rests = f"the noise of {sigma:.3g} records hides the sums of {n:,}"
     return _way(SUMS, worth, sites.accuracy, rests=rests, serves=worth >= LEAST_SIGNAL)
 
 
-def useful_rounds(records: int, epsilon: float) -> int:
-    """Rounds after the first question that pay for so many records of all hospitals (docs/class-sums.md)."""
-    told = records * epsilon
-    return 0 if told < 50_000 else 3 if told < 120_000 else 10
+def sums_noise(sites: Sites) -> float:
+    """The noise in all hospitals' sums, in records' lengths, where they are asked for once.
+
+    Raises:
+        InputError: it would be of no usual size.
+    """
+    whole = sites.protection.unit == "hospital"
+    moved = whole_length(sites.records, sites.classes) if whole else sites.protection.hospitals
+    # Sums of residuals have signs: a replaced hospital moves them twice their length, and not √2 times.
+    moved = math.ceil(math.sqrt(2) * moved) if whole and sites.protection.adjacency != _ADDED else moved
+    shares = sites.shares or Shares.usual(sites.hospitals)
+    share = least_share(
+        sites.epsilon,
+        sites.delta,
+        SumShape(num_classes=sites.classes, dimension=1, squared_norm=_LATTICE**2),
+        replace(sites.protection, votes_moved=moved),
+        survivors=shares.least_voters,
+        colluders=shares.colluders,
+    )
+    return share * math.sqrt(sites.hospitals) / _LATTICE
+
+
+def useful_rounds(records: int, classes: int, sigma: float) -> int:
+    """Rounds after the first question that pay for so many records of all hospitals (docs/class-sums.md).
+
+    By a class's records over the noise of `sigma` records' lengths on its sums.
+    """
+    told = records / classes / sigma
+    return next((rounds for least, rounds in _ROUNDS if told >= least), 0)
+
+
+def whole_length(records: int, classes: int) -> int:
+    """About how many records' lengths the sum of a hospital of so many is cut to (`DirectionFeatures`)."""
+    return round(math.sqrt(_APART * records**2 / classes + records * (1 - 1 / classes))) or 1
+
+
+def rounds_of_whole(hospitals: int, records: int, classes: int, sigma: float) -> int:
+    """The same as `useful_rounds` where the sum of a whole hospital is cut: its length over the noise."""
+    told = hospitals * whole_length(records, classes) / sigma
+    return _WHOLE_ROUNDS if told >= _TOLD else 0
+
+
+def room_for_rounds(records: int, lattice: int = _LATTICE) -> bool:
+    """Whether sums in rounds over so many records are sure to fit into 32 bits."""
+    return records * MOST_COUNTED * lattice <= _ROOM
 
 
 def votes_way(sites: Sites, offer: Offer | None) -> Way:

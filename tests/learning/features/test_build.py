@@ -11,12 +11,25 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import build_feature_map, feature_map_from_bytes
-from pate_fed.learning.features.feature_map import BINS, HOG, KERNEL, LINEAR, RANDOM, FeatureSettings
+from pate_fed.learning.features.feature_map import (
+    BINS,
+    DIRECTIONS,
+    HOG,
+    KERNEL,
+    LINEAR,
+    RANDOM,
+    FeatureSettings,
+)
 from pate_fed.structure import from_plain, to_plain
 
 TABLE = FeatureSettings(columns=(1, 3), dimension=6)
-CASES = [FeatureSettings(name=name, dimension=6) for name in (KERNEL, HOG, RANDOM)]
-CASES += [TABLE, replace(TABLE, name=LINEAR), replace(TABLE, name=BINS, bins=3)]
+CASES = [FeatureSettings(name=name, dimension=6) for name in (KERNEL, HOG, RANDOM, DIRECTIONS)]
+CASES += [
+    TABLE,
+    replace(TABLE, name=LINEAR),
+    replace(TABLE, name=BINS, bins=3),
+    replace(TABLE, name=DIRECTIONS),
+]
 
 
 def _pool(settings: FeatureSettings, count: int = 30) -> NDArray[np.generic]:

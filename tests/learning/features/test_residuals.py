@@ -16,6 +16,7 @@ from pate_fed.learning.features.residuals import (
     FINE,
     ClassPull,
     ResidualPull,
+    WholePull,
     cut_rows,
     pack_weights,
     unpack_weights,
@@ -150,6 +151,53 @@ def test_neighbours_are_never_further_apart_than_is_charged_in_any_round(unit: s
             total = [_summed(others, side, pull, groups) for side in sides]
             farthest = max(farthest, int(((total[0] - total[1]) ** 2).sum()))
     assert most * 0.9 < farthest <= most  # reached, as nearly as whole numbers let
+
+
+CUT = 2  # records' lengths, to which all of a hospital is cut
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "add-or-remove-one"])
+def test_whole_hospitals_are_never_further_apart_than_is_charged_in_any_round(adjacency: str) -> None:
+    """All pairs of small hospitals, weights that set them apart, and features of any sign and length."""
+    most = signed_sensitivity(
+        LATTICE**2 * LENGTH**2, Protection(unit="hospital", votes_moved=CUT, adjacency=adjacency)
+    )
+    rows = [
+        sign * far * row for row in np.eye(DIMENSION, dtype=np.int64) for sign in (1, -1) for far in (5, 500)
+    ]
+    rows += [np.zeros(DIMENSION, dtype=np.int64), np.full(DIMENSION, -(2**15))]
+    hospitals = [[(row, label)] * count for row in rows for label in range(CLASSES) for count in (1, 30)]
+    hospitals += [[], [(rows[0], 0), (rows[5], 1), (rows[-1], 2)] * 20]
+    farthest, nobody = 0, np.zeros((DIMENSION, CLASSES), dtype=np.int64)
+    for weights, unit in itertools.product(_weights(), (1, 4096)):
+        kept = unpack_weights(pack_weights(weights), weights.shape)
+        pull = WholePull(weights=kept, lattice=LATTICE, length=LENGTH, unit=unit)
+        sums = [_of_hospital(own, pull) for own in hospitals]
+        assert all(int((each**2).sum()) <= most for each in sums)
+        others = itertools.repeat(nobody) if adjacency == "add-or-remove-one" else None
+        pairs = zip(sums, others, strict=False) if others else itertools.combinations(sums, 2)
+        farthest = max(farthest, *(int(((one - other) ** 2).sum()) for one, other in pairs))
+    assert most * 0.9 < farthest <= most
+
+
+def _of_hospital(records: list[tuple[Ints, int]], pull: WholePull) -> Ints:
+    inputs = np.array([row for row, _ in records], dtype=np.int64).reshape(-1, DIMENSION)
+    labels = np.array([label for _, label in records], dtype=np.int64)
+    given: dict[str, Any] = {"num_classes": CLASSES, "most_units": CUT, "pull": pull, "kept": inputs}
+    return Whole().contributions(inputs, labels, **given)
+
+
+def test_what_a_whole_hospital_adds_is_its_residuals_where_nothing_is_cut() -> None:
+    rng = np.random.default_rng(8)
+    inputs, labels = rng.integers(-LATTICE, LATTICE, (6, DIMENSION)), rng.integers(0, CLASSES, 6)
+    weights = rng.normal(size=(DIMENSION, CLASSES))
+    pull = WholePull(weights=weights, lattice=LATTICE, length=LENGTH, unit=UNIT)
+    shares = np.exp(inputs / LATTICE @ weights)
+    exact = inputs.T @ (np.eye(CLASSES)[labels] - shares / shares.sum(axis=1, keepdims=True)) * UNIT
+    found = Whole().contributions(
+        inputs, labels, num_classes=CLASSES, most_units=10**6, pull=pull, kept=inputs
+    )
+    assert np.abs(found - exact).max() <= 1
 
 
 def _summed(

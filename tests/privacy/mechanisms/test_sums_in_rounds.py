@@ -32,17 +32,20 @@ SIZE = {"num_classes": 3, "dimension": 20, "squared_norm": 640**2, "class_norm":
 SHAPE = SumShape(**SIZE, questions=QUESTIONS)
 ADDED = Protection(adjacency="add-or-remove-one")
 PATIENT = Protection(unit="patient", votes_moved=2, hospitals=2)
+HOSPITAL = Protection(unit="hospital", votes_moved=40)  # cut to 40 records' lengths
 
 
 @pytest.mark.parametrize(
-    ("protection", "squared"), [(Protection(), 4), (ADDED, 1), (PATIENT, 16), (Protection(unit="label"), 4)]
+    ("protection", "squared"),
+    [(Protection(), 4), (ADDED, 1), (PATIENT, 16), (HOSPITAL, 6400), (Protection(unit="label"), 4)],
 )
 def test_rounds_are_one_gaussian(protection: Protection, squared: int) -> None:
     """μ² of r rounds is r times that of one: the exact figure, and no composition by RDP."""
     assert signed_sensitivity(640**2, protection) == squared * 640**2
-    sums = SumsInRounds(**SIZE, sigma=9000.0, labels=LABELS)
+    sigma = 4500.0 * math.sqrt(squared)
+    sums = SumsInRounds(**SIZE, sigma=sigma, labels=LABELS)
     for rounds in (1, 2, QUESTIONS):
-        exact = gaussian_dp_epsilon(math.sqrt(rounds * squared) * 640 / 9000, DELTA)
+        exact = gaussian_dp_epsilon(math.sqrt(rounds * squared) * 640 / sigma, DELTA)
         cost = sums.cost(rounds * LABELS, 0, protection)
         assert exact <= epsilon_of(cost, DELTA) == pytest.approx(exact, rel=1e-4)
     assert sums.cost(LABELS + 1, 0, protection) == sums.cost(2 * LABELS, LABELS, protection)
@@ -65,7 +68,7 @@ def test_the_first_of_them_costs_no_more_than_is_charged(adjacency: str) -> None
         assert squared_sensitivity((first + 1) ** 2, protection) > charged  # and is no shorter than need be
 
 
-@pytest.mark.parametrize("protection", [Protection(), ADDED, PATIENT])
+@pytest.mark.parametrize("protection", [Protection(), ADDED, PATIENT, HOSPITAL])
 def test_the_least_noise_keeps_epsilon_over_all_rounds(protection: Protection) -> None:
     sigma = least_sigma(1.0, DELTA, SHAPE, protection)
     asked = QUESTIONS * LABELS

@@ -11,7 +11,9 @@ import pytest
 
 from pate_fed.config.defaults import USEFUL_LABELS
 from pate_fed.errors import InputError
+from pate_fed.kinds.rounds import LENGTH
 from pate_fed.privacy import Protection
+from pate_fed.privacy.mechanisms.class_sums import class_length
 from pate_fed.privacy.planning import choice
 from pate_fed.privacy.planning.choice import ALONE, LABELS, SUMS, VOTES, Choice, Sites, choose
 from pate_fed.privacy.planning.search import Offer
@@ -141,7 +143,27 @@ def test_what_no_hospital_has_is_refused(given: dict[str, Any]) -> None:
 
 
 def test_rounds_are_told_of_where_they_pay() -> None:
-    """Measured on Fashion-MNIST's 60,000 records: they lose at ε 0.3, and gain at 1 and more at 3."""
-    assert [choice.useful_rounds(60_000, epsilon) for epsilon in EPSILONS] == [0, 3, 10]
-    assert "; rounds = 3 under [sums] may tell more" in choice.sums_way(_sites(1.0, **FASHION)).rests
-    assert "rounds" not in choice.sums_way(_sites(0.3, **FASHION)).rests
+    """Chosen on MNIST's and Adult's private records (docs/class-sums.md)."""
+
+    def told(data: dict[str, Any], epsilon: float, **changes: Any) -> str:
+        return choice.sums_way(_sites(epsilon, **{**data, **changes})).rests.partition("; asked ")[2][:2]
+
+    assert [told(FASHION, epsilon) for epsilon in EPSILONS] == ["", "3 ", "10"]
+    assert [told(ADULT, epsilon) for epsilon in EPSILONS] == ["3 ", "10", "10"]
+    assert not told(ADULT, 3.0, records=20_000)  # no room in 32 bits
+    assert choice.MOST_COUNTED == class_length(LENGTH, "replace-one")
+    assert not any(told(BREAST, epsilon) for epsilon in EPSILONS)
+    patient = Protection(unit="patient", votes_moved=3, hospitals=3)
+    assert not told(FASHION, 1.0, protection=patient)  # three times the noise
+    assert not told(FASHION, 3.0, protection=Protection(unit="hospital", votes_moved=1))
+
+
+@pytest.mark.parametrize(("epsilon", "measured"), [(1.0, 0.812), (3.0, 0.873)])
+def test_what_sums_of_whole_hospitals_give_is_told_and_how_to_ask(epsilon: float, measured: float) -> None:
+    """250 parties of 240 images of Fashion-MNIST, whose seeds and sizes the directions were fitted to."""
+    given = {**FASHION, "hospitals": 250, "teachers": 250, "records": 240}
+    whole = Protection(unit="hospital", votes_moved=1)
+    in_one_place = Shares(num_clients=250, least_voters=250, colluders=0)
+    way = choice.sums_way(_sites(epsilon, **given, protection=whole, shares=in_one_place))
+    assert way.serves and way.low <= measured <= way.high
+    assert way.rests.endswith("--aggregator class-sums --secure-sum asks for them")

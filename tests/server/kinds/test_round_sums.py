@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dying import dying
-from kinds import ASKED, HOSPITALS, ROUNDS, ExactRoundStudy, RoundStudy
+from kinds import ASKED, HOSPITALS, ROUNDS, ExactRoundStudy, RoundStudy, WholeStudy
 
 import server.base
 from clients.base import SummingHospital
@@ -27,7 +27,7 @@ from pate_fed.secure_sum.messages import MaskRequest, UnmaskRequest
 from server.kinds.sums import RoundCourse
 from server.state import CoordinatorState
 
-BOTH = pytest.mark.parametrize("made", [RoundStudy, ExactRoundStudy], ids=lambda kind: kind.__name__)
+BOTH = pytest.mark.parametrize("made", [RoundStudy, ExactRoundStudy, WholeStudy], ids=lambda kind: kind.__name__)
 
 
 @pytest.fixture
