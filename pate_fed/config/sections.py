@@ -143,8 +143,9 @@ class Data:
     """Where the inputs come from: a known data set, files of hospitals' own ("table" or "images"), or code.
 
     Code is module:attribute, a data set of the user's own (`pate_fed.data.own`).
-    For files `pool` is the public inputs' file, of which `num_queries` may be asked about; none is there where
-    rows drawn from a table's declared ranges stand for them. `table` is a table's schema, `classes` the images' classes, `window` the values of DICOM images that are shown black and white.
+    For files `pool` is the public inputs' file, of which `num_queries` may be asked about, or none
+    where rows drawn from a table's declared ranges stand for them. `table` is a table's schema, `classes` the
+    images' classes, `window` the values of DICOM images that are shown black and white.
     `private` are the parties' files, for a simulation alone.
     """
 

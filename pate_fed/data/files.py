@@ -128,7 +128,9 @@ def dataset_from_files(
     asked = num_queries or not_kept(len(public.labels), labelled=labelled, keep_more=keep_more)
     if asked > len(public.labels):
         where = pool or "the drawn pool"
-        raise InputError(f"data.num_queries in study.toml is {asked}: {where} has {len(public.labels)} inputs")
+        raise InputError(
+            f"data.num_queries in study.toml is {asked}: {where} has {len(public.labels)} inputs"
+        )
     if pool is not None and labelled and num_queries is None:
         check_mixed(pool, public.labels, asked, spec.classes)
     empty = Rows(public.inputs[:0], public.labels[:0], public.patients[:0])

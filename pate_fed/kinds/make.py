@@ -257,8 +257,8 @@ def _check_models(study: Study, dataset: Dataset) -> None:
     rows, sums = dataset.public_images.ndim == 2, study.aggregation.sums
     if study.data.drawn and not (sums and study.student.name == RIDGE):
         raise InputError(
-            f"data.table.ranges: stand for public inputs; --aggregator {CLASS_SUMS} with --student {RIDGE} is "
-            "meant, as nothing else learns without any"
+            f"data.table.ranges: stand for public inputs; --aggregator {CLASS_SUMS} with --student {RIDGE} "
+            "is meant, as nothing else learns without any"
         )
     what = f"dataset {study.data.dataset!r}"
     students = (RIDGE,) * sums + (TABLE_STUDENTS if rows else STUDENTS)

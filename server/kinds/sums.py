@@ -144,7 +144,11 @@ class SumCourse(StudyCourse):
 
     def _fit(self, noisy: Ints) -> SumsStudent:
         student: SumsStudent = find_part(RIDGE, "student")(
-            noisy, self._features, self._alike(noisy), sigma=self._mechanism.sigma, balanced=self._study.sums.balanced
+            noisy,
+            self._features,
+            self._alike(noisy),
+            sigma=self._mechanism.sigma,
+            balanced=self._study.sums.balanced,
         )
         student.class_names = self._dataset.class_names
         return student

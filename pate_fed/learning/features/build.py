@@ -238,12 +238,12 @@ def drawn_alike(features: FeatureMap, noisy: Ints) -> NDArray[np.float64]:
     if not isinstance(features, BinFeatures):
         raise InputError(f"features {features.settings.name!r}: rows are drawn from sums of {BINS!r} alone")
     rng = np.random.default_rng(0)
-    classes = rng.choice(noisy.shape[1], size=_ALIKE, p=_nearest(noisy[0] / max(1, np.maximum(noisy[0], 0).sum())))
+    classes = rng.choice(
+        noisy.shape[1], size=_ALIKE, p=_nearest(noisy[0] / max(1, np.maximum(noisy[0], 0).sum()))
+    )
     found = np.zeros((_ALIKE, sum(features.settings.columns)))
     at = 0
-    for own, width, place in zip(
-        features.knots, features.settings.columns, features._places, strict=False
-    ):
+    for own, width, place in zip(features.knots, features.settings.columns, features._places, strict=False):
         values = len(own) or width
         for label in range(noisy.shape[1]):
             rows = np.flatnonzero(classes == label)
