@@ -237,6 +237,7 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(request, "--name NAME", "this hospital's name", required=True)
     request.set_defaults(run=_hospital_request)
     _add_terms(actions)
+    check = _add_check(actions)
     rehearse = _add_rehearse(actions)
     accept = add_command(actions, "accept", "read the terms of an admission, and say yes to them")
     _add_admission(accept)
@@ -249,11 +250,14 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
         action.add_argument(
             "--dir", metavar="DIR", default=".", help="the folder of its keys and admission (default: here)"
         )
+    copy = "a copy of the public inputs, to compare with (default: one that lies at hand)"
     for action, pool in (
+        (check, copy),
         (rehearse, "its copy of the public inputs (default: its own records stand in for them)"),
         (join, "its copy of the public inputs (default: the coordinator sends one)"),
     ):
-        add_option(action, "--data PATH", _DATA, required=True)
+        if action is not check:
+            add_option(action, "--data PATH", _DATA, required=True)
         add_option(action, "--pool PATH", pool)
         add_option(action, "--decimal", DECIMAL, choices=("point", "comma"))
     for action in (rehearse, accept, join):
@@ -266,6 +270,29 @@ def _add_terms(actions: argparse._SubParsersAction[Any]) -> None:
     add_option(terms, "--pool FILE", "a copy of the public inputs, to look at")
     add_format_option(terms)
     terms.set_defaults(run=_hospital_terms)
+
+
+def _add_check(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
+    check = add_command(
+        actions,
+        "check",
+        "look at its table beside the study, column by column",
+        description="Reads this hospital's CSV file by the study's schema and says, column by column, what "
+        "is in it and what must be mended. Other names, units and codes are proposed, and with a yes "
+        "written into DATA.toml, which all commands read with the file. The file stays as it is; nothing "
+        "is sent. Ends with 0 where the file fits, with 2 where something must be mended.",
+    )
+    check.add_argument("data", metavar="DATA", help="this hospital's CSV file")
+    offer = f"{_OFFER}, or a study.toml (default: its keys' folder, here)"
+    add_option(check, "--study FILE", offer)
+    joined = "a further file of it, one row a patient, joined by the patient from now on; repeat it for each"
+    add_option(check, "--join FILE", joined, action="append")
+    lacks = "a column of the study that all of its rows lack; repeat it for each"
+    add_option(check, "--missing COLUMN", lacks, action="append")
+    add_option(check, "--accept-proposals", "take all proposals without being asked, as scripts do")
+    add_format_option(check)
+    check.set_defaults(run=_hospital_check)
+    return check
 
 
 def _add_rehearse(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
@@ -343,6 +370,12 @@ def _hospital_accept(arguments: argparse.Namespace) -> int:
     from pate_fed.cli.consent import accept
 
     return accept(arguments)
+
+
+def _hospital_check(arguments: argparse.Namespace) -> int:
+    from pate_fed.cli.check import check
+
+    return check(arguments)
 
 
 def _hospital_rehearse(arguments: argparse.Namespace) -> int:

@@ -385,7 +385,7 @@ def _tile(image: NDArray[np.float64]) -> list[str]:
 def show_terms(arguments: argparse.Namespace) -> int:
     """Print a study's terms in words, or as JSON."""
     terms, admission = read_offer(Path(arguments.offer))
-    pool = _own_pool(terms, admission) if arguments.pool is None else Path(arguments.pool)
+    pool = own_pool(terms, admission) if arguments.pool is None else Path(arguments.pool)
     shown, offer = None if pool is None else preview(pool, terms), Path(arguments.offer)
     policy = Policy.load(find_policy(None, str(offer if offer.is_dir() else offer.parent)))
     page = make_page(terms, admission=admission, preview=shown, policy=policy)
@@ -396,7 +396,7 @@ def show_terms(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _own_pool(terms: Terms, admission: Admission | None) -> Path | None:
+def own_pool(terms: Terms, admission: Admission | None) -> Path | None:
     """The copy of the public pool that a coordinator sent before, if there is one."""
     if admission is None or not terms.asks.reads_inputs:
         return None

@@ -5,8 +5,8 @@ of files in the user's cache, so that many processes share one copy. Importing t
 nothing heavier.
 
 Begin with `dataset.py`, what a study learns from, and `schema.py`: what a table's columns mean.
-`csv_file.py`, `pictures.py` and `formats.py` read files, `partition.py` deals out records, `glyph.py` draws
-the default data set.
+`csv_file.py`, `pictures.py` and `formats.py` read files, `table.py` a hospital's table by its own settings
+(`own_columns.py`), `partition.py` deals out records, `glyph.py` draws the default data set.
 """
 
 from pate_fed.data.dataset import (

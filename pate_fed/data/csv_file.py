@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import math
 import re
 import unicodedata
 from collections import deque
@@ -155,7 +156,10 @@ class CsvFile:
         number = 0
         try:
             for number, cells in enumerate(self._cells(), start=1):
-                if cells or number == 1:
+                row = "\0".join(cells)
+                if row.isascii() and row.split(None, 1) == [row]:
+                    yield number, cells  # nothing to clean, as in most rows
+                elif cells or number == 1:
                     yield number, [_clean(cell) for cell in cells]
         except csv.Error as error:
             raise InputError(f"{self.path} row {number + 1}: {_broken(str(error))}") from error
@@ -262,6 +266,16 @@ def _bare(text: str) -> str:
     """A number without what stands between its thousands but points and commas, and with a plain minus."""
     text = text.replace("\u2212", "-")
     return re.sub(f"[{_SPACES}]", "", text) if _GROUPED.fullmatch(text) else text
+
+
+def plain_number(text: str) -> float | None:
+    """The finite number that a text is in whatever file it stands; None: it is none, or not surely this."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    odd = "_" in text or not math.isfinite(number) or (text[-4:-3] == "." and _EITHER.fullmatch(text))
+    return None if odd else number
 
 
 def _kind(text: str) -> str | None:

@@ -6,7 +6,7 @@ Errors name row, column and what would be right, never what stands there: they a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.csv_file import CsvFile
+from pate_fed.data.csv_file import CsvFile, plain_number
+from pate_fed.data.own_columns import OwnColumns
 from pate_fed.data.partition import patient_numbers
 from pate_fed.data.schema import Schema, is_missing_word, number_in
 from pate_fed.errors import InputError
@@ -52,39 +53,11 @@ def read_table(path: Path, schema: Schema, *, labelled: bool, decimal: str | Non
         InputError: the file cannot be read, lacks a column, or a value is not what the schema says; the error
             names file, row and column, and what would be right.
     """
-    file, schema = CsvFile(path, decimal=decimal), schema.in_one_form()
-    places = _places(path, file.header, schema, labelled=labelled)
-    reader = _RowReader(file, schema, places, labelled=labelled)
-    for number, cells in file.rows():
-        if len(cells) != len(file.header):
-            raise InputError(f"{path} row {number}: {len(cells)} values for {len(file.header)} columns")
+    reader = TableReader(path, schema, decimal=decimal)
+    reader.require_columns(labelled=labelled)
+    for number, cells in reader.records():
         reader.add(number, cells)
     return reader.rows()
-
-
-def _places(path: Path, header: list[str], schema: Schema, *, labelled: bool) -> dict[str, int]:
-    needed = [name for name, _ in schema.columns]
-    if labelled:
-        needed += [schema.label] + ([schema.patient] if schema.patient else [])
-    if _looks_like_data(header, schema, needed):
-        raise InputError(
-            f"{path} row 1: looks like data; a header is meant there, with the study's columns "
-            f"{', '.join(needed)}"
-        )
-    for name in needed:
-        if name not in header:
-            raise InputError(
-                f"{path} row 1: the study's column {name!r} is missing{_why_missing(name, header)}"
-            )
-    if not labelled and schema.label not in header:
-        # A pool may be without labels; one with almost that column was meant to have them.
-        others = [name for name in header if name not in {*needed, schema.patient}]
-        if hint := _meant(schema.label, others, "there is {}, which looks like it", cutoff=0.8):
-            raise InputError(f"{path} row 1: the study's label {schema.label!r} is missing{hint}")
-    for name in {*needed, schema.label}:
-        if header.count(name) > 1:
-            raise InputError(f"{path} row 1: the column {name!r} is there twice")
-    return {name: place for place, name in enumerate(header)}
 
 
 def _looks_like_data(header: list[str], schema: Schema, needed: list[str]) -> bool:
@@ -148,35 +121,181 @@ class _Names:
         return place if number is None else self._numbers.get(number)
 
 
-class _RowReader:
-    """Encodes a table's rows, one after the other; `places` are the columns' by name."""
+class ColumnReader:
+    """Reads a column's texts: numbers, or the places of values in their list; NaN where one is missing."""
 
-    def __init__(self, file: CsvFile, schema: Schema, places: Mapping[str, int], *, labelled: bool) -> None:
-        self.file, self.schema, self.places, self.labelled = file, schema, places, labelled
-        self._columns = [(name, _Names(values)) for name, values in schema.columns]
-        self._classes = _Names(schema.classes)
+    def __init__(self, table: TableReader, name: str, values: tuple[str, ...]) -> None:
+        self.name, self.values, self.place = name, values, table.places.get(name)
+        own = table.own.of(name)
+        self._table, self._own, self._factor = table, own.map, 1.0 if own.factor is None else own.factor
+        self._names, self._known = _Names(values), dict[str, float]()
+        numbers = (number_in(text) for text in table.schema.missing)
+        self._odd = {*numbers} | {*map(number_in, self._own)}  # numbers that are none, or another
+
+    def read(self, text: str, row: int) -> float:
+        """A value in the study's unit.
+
+        Raises:
+            InputError: it is not what the schema says.
+        """
+        if self.values:
+            if (known := self._known.get(text)) is None:
+                known = self._known[text] = self._encode(text, row)
+            return known
+        number = plain_number(text)
+        if number is None or number in self._odd or abs(number * self._factor) > LARGEST:
+            return self._encode(text, row)
+        return number * self._factor
+
+    def _encode(self, text: str, row: int) -> float:
+        where, text = self._table.where(self.name, row), self._own.get(text, text)
+        lacks = self._table.schema.lacks
+        if self.values:
+            chosen = self._names.find(text)
+            if chosen is None and not lacks(text):
+                hint = _meant(text, self.values, "did you mean {}?")
+                raise InputError(f"{where} is none of {', '.join(self.values)}{hint}")
+            return math.nan if chosen is None else float(chosen)
+        if self.place is not None and self.place < len(self._table.file.header):  # others' are plain already
+            text = self._table.file.number(text, self.place, row)
+        if lacks(text) or is_missing_word(text):
+            return math.nan
+        number = number_in(text)
+        if number is None:
+            missing = "a word for a missing value stands in the study's data.table.missing"
+            raise InputError(f"{where} is not a finite number; {missing}")
+        if abs(number * self._factor) > LARGEST:
+            raise InputError(f"{where} is too large: at most {LARGEST:.1e} is meant")
+        return number * self._factor
+
+
+class TableReader:
+    """Reads a hospital's table by a study's schema and the hospital's own settings for its file.
+
+    Whatever reads such a table reads it through this. `places` are the columns' by the study's names.
+
+    Raises:
+        InputError: the file, or the settings beside it, cannot be read.
+    """
+
+    def __init__(
+        self, path: Path, schema: Schema, *, decimal: str | None = None, own: OwnColumns | None = None
+    ) -> None:
+        self.file, self.schema = CsvFile(path, decimal=decimal), schema.in_one_form()
+        self.own = OwnColumns.beside(path, self.schema) if own is None else own
+        self._decimal = decimal
+        header, self._joined = (
+            [*self.file.header],
+            [self._by_patient(path.parent / f) for f in self.own.files],
+        )
+        for names, _ in self._joined:
+            header += names
+        self.header = self.own.named(path, header)
+        self.places = {name: place for place, name in enumerate(self.header) if name}
+        self.columns = [ColumnReader(self, name, values) for name, values in self.schema.columns]
+        self._classes, self._class_map = _Names(self.schema.classes), self.own.of(self.schema.label).map
         self._inputs: list[list[float]] = []
         self._labels: list[int] = []
         self._patients: list[str] = []
+        self._labelled = True
+
+    def _by_patient(self, path: Path) -> tuple[list[str], dict[str, list[str]]]:
+        """The columns of a further file but the patient's, and each patient's values in them."""
+        file, name = CsvFile(path, decimal=self._decimal), self._patient_name
+        if name not in file.header:
+            hint = _why_missing(name, file.header)
+            raise InputError(f"{path} row 1: no column {name!r}, by which it is joined{hint}")
+        place, rows = file.header.index(name), dict[str, list[str]]()
+        for number, cells in file.rows(plain=True):
+            if len(cells) != len(file.header):
+                raise InputError(f"{path} row {number}: {len(cells)} values for {len(file.header)} columns")
+            if (who := cells.pop(place)) in rows:
+                raise InputError(
+                    f"{path} row {number}, column {name}: a patient of an earlier row; one row a patient is "
+                    "meant, and several are in the file that others are joined to"
+                )
+            rows[who] = cells
+        return [each for each in file.header if each != name], rows
+
+    @property
+    def _patient_name(self) -> str:
+        """What the file itself calls the patient's column."""
+        patient = self.schema.patient or ""
+        return self.own.of(patient).name or patient
+
+    def records(self) -> Iterator[tuple[int, list[str]]]:
+        """The file's rows with their numbers, each with its patient's values of further files.
+
+        A row that has not as many values as columns is left as it is.
+        """
+        if not self._joined:
+            yield from self.file.rows()
+            return
+        width, name = len(self.file.header), self._patient_name
+        place = self.file.header.index(name) if name in self.file.header else None
+        for number, cells in self.file.rows():
+            if len(cells) == width:
+                who = None if place is None else cells[place]
+                for names, rows in self._joined:
+                    cells = cells + rows.get(who or "", [""] * len(names))
+            yield number, cells
+
+    def where(self, name: str, row: int) -> str:
+        """The place of a value, for errors."""
+        return f"{self.file.path} row {row}, column {name}"
+
+    def needed(self, *, labelled: bool) -> list[str]:
+        """The columns that the file has to have, by the study's names."""
+        own = [self.schema.label] + ([self.schema.patient] if self.schema.patient else [])
+        return [name for name, _ in self.schema.columns if not self.own.of(name).missing] + own * labelled
+
+    def require_columns(self, *, labelled: bool, lacking: bool = False) -> None:
+        """Hold the header to the schema; with `lacking` a column may be missing.
+
+        Raises:
+            InputError: a column is missing or there twice, or the first row is no header.
+        """
+        self._labelled, needed = labelled, self.needed(labelled=labelled)
+        path, header, schema = self.file.path, self.header, self.schema
+        if _looks_like_data(header, schema, needed):
+            raise InputError(
+                f"{path} row 1: looks like data; a header is meant there, with the study's columns "
+                f"{', '.join(needed)}"
+            )
+        for name in needed:
+            if name not in header and not lacking:
+                raise InputError(
+                    f"{path} row 1: the study's column {name!r} is missing{_why_missing(name, header)}"
+                )
+        if not labelled and schema.label not in header:
+            # A pool may be without labels; one with almost that column was meant to have them.
+            others = [name for name in header if name not in {*needed, schema.patient}]
+            if hint := _meant(schema.label, others, "there is {}, which looks like it", cutoff=0.8):
+                raise InputError(f"{path} row 1: the study's label {schema.label!r} is missing{hint}")
+        for name in {*needed, schema.label}:
+            if header.count(name) > 1:
+                raise InputError(f"{path} row 1: the column {name!r} is there twice")
 
     def add(self, number: int, cells: list[str]) -> None:
         """One more row.
 
         Raises:
-            InputError: a value is not what the schema says.
+            InputError: there are not as many values as columns, or one is not what the schema says.
         """
-        where = f"{self.file.path} row {number}, column"
-        features: list[float] = []
-        for name, values in self._columns:
-            place = self.places[name]
-            text = cells[place] if values.values else self.file.number(cells[place], place, number)
-            features += self._encode(text, values, f"{where} {name}")
-        self._inputs.append(features)
+        if len(cells) != len(self.header):
+            raise InputError(
+                f"{self.file.path} row {number}: {len(cells)} values for {len(self.header)} columns"
+            )
+        self._inputs.append(
+            [
+                math.nan if column.place is None else column.read(cells[column.place], number)
+                for column in self.columns
+            ]
+        )
         label, patient = self.schema.label, self.schema.patient
-        text = cells[self.places[label]] if label in self.places else ""
-        self._labels.append(self._label(text, f"{where} {label}"))
+        self._labels.append(self.label(cells[self.places[label]] if label in self.places else "", number))
         if patient is not None and patient in self.places:
-            self._patients.append(self._patient(cells[self.places[patient]], f"{where} {patient}"))
+            self._patients.append(self.patient(cells[self.places[patient]], number))
 
     def rows(self) -> Rows:
         """All rows.
@@ -189,42 +308,47 @@ class _RowReader:
         # Numbered by name alone: by their order, a patient's number would follow from others.
         named, labels = bool(self._patients), np.array(self._labels, dtype=np.int64)
         patients = patient_numbers(self._patients) if named else np.arange(len(labels), dtype=np.int64)
-        return Rows(np.array(self._inputs), labels, patients, self.file.described(), named=named)
+        values = np.array(self._inputs)
+        parts = [
+            values[:, [place]] == np.arange(len(column.values)) if column.values else values[:, [place]]
+            for place, column in enumerate(self.columns)
+        ]
+        inputs = np.concatenate(parts, axis=1).astype(np.float64)
+        return Rows(inputs, labels, patients, self.described(), named=named)
 
-    def _encode(self, text: str, values: _Names, where: str) -> list[float]:
-        if values.values:
-            chosen = values.find(text)
-            if chosen is None and not self.schema.lacks(text):
-                hint = _meant(text, values.values, "did you mean {}?")
-                raise InputError(f"{where} is none of {', '.join(values.values)}{hint}")
-            return [float(place == chosen) for place in range(len(values.values))]
-        if self.schema.lacks(text) or is_missing_word(text):
-            return [math.nan]
-        number = number_in(text)
-        if number is None:
-            missing = "a word for a missing value stands in the study's data.table.missing"
-            raise InputError(f"{where} is not a finite number; {missing}")
-        if abs(number) > LARGEST:
-            raise InputError(f"{where} is too large: at most {LARGEST:.1e} is meant")
-        return [number]
+    def described(self) -> str:
+        """How the file is written and what its own settings change, in words; empty where nothing is odd."""
+        return "; ".join(filter(None, (self.file.described(), self.own.described())))
 
-    def _label(self, text: str, where: str) -> int:
+    def label(self, text: str, row: int) -> int:
+        """The place of a row's class; -1 where it has none and needs none.
+
+        Raises:
+            InputError: it is none of the classes.
+        """
+        text = self._class_map.get(text, text)
         place = self._classes.find(text)
         if place is not None:
             return place
-        known = ", ".join(self.schema.classes)
+        known, where = ", ".join(self.schema.classes), self.where(self.schema.label, row)
         if not self.schema.lacks(text):
             hint = _meant(text, self.schema.classes, "did you mean {}?")
             raise InputError(f"{where} is none of the classes {known}{hint}")
-        if self.labelled:
+        if self._labelled:
             raise InputError(f"{where}: the label is missing; one of {known} is meant in every row")
         return UNLABELLED
 
-    def _patient(self, text: str, where: str) -> str:
+    def patient(self, text: str, row: int) -> str:
+        """What names a row's patient.
+
+        Raises:
+            InputError: nothing does, and something has to.
+        """
         if not self.schema.lacks(text):
             return text
+        where = self.where(self.schema.patient or "", row)
         # Rows without a patient would all become one patient's, who is then protected less than it seems.
-        if self.labelled:
+        if self._labelled:
             raise InputError(
                 f"{where}: the patient is missing; give every row one, of its own where it is not known"
             )

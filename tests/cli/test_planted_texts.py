@@ -154,6 +154,9 @@ def test_a_whole_study_writes_none_of_them(journey: Journey) -> None:
         keys, file = f"keys-{name}", f"{name}.csv"
         journey.tell("hospital", "terms", f"{name}.admission", "--pool", "pool.csv")
         journey.tell("hospital", "accept", f"{name}.admission", "--dir", keys, "--yes")
+        assert journey.tell("hospital", "check", file, "--study", keys, "--pool", "pool.csv").endswith(
+            "study\n"
+        )
         said = journey.tell("hospital", "rehearse", keys, "--data", file, "--pool", "pool.csv")
         assert "can be read" in said and "features" in said
     journey.check()
@@ -179,4 +182,6 @@ def test_what_is_refused_is_named_by_row_and_column_alone(column: str, journey: 
     for name in HOSPITALS:
         said = journey.tell("hospital", "rehearse", f"{name}.admission", "--data", f"{name}.csv", ends=2)
         assert where in said and ("7 values for 6 columns" in said or "column" in said)
+        checked = ("hospital", "check", f"{name}.csv", "--study", f"{name}.admission", "--accept-proposals")
+        assert "fit yet" in journey.tell(*checked, ends=2)
     journey.check()

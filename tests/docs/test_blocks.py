@@ -26,6 +26,7 @@ from reference_files import PROGRAMS
 from clients.policy import Policy
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.config.template import study_template
+from pate_fed.data.own_columns import OwnColumns
 from pate_fed.structure import entries, from_plain
 
 ROOT = Path(__file__).parents[2]
@@ -141,10 +142,12 @@ def test_examples_print_what_they_say(page: Path) -> None:
     [each for each in BLOCKS if each.language == "toml"],
     ids=lambda block: block.name,
 )
-def test_settings_are_those_of_a_study_or_of_a_policy(block: Block) -> None:
+def test_settings_are_those_of_a_study_a_policy_or_a_file(block: Block) -> None:
     values = tomllib.loads(block.text)
     if set(values) <= {"study", *(entry.name for entry in entries(Study))}:
         study_from_dict(values, where=block.name).resolve()
+    elif set(values) <= {entry.name for entry in entries(OwnColumns)}:
+        from_plain(OwnColumns, values, where=block.name)
     else:
         from_plain(Policy, values, where=block.name)
 

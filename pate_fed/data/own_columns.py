@@ -1,0 +1,177 @@
+"""How a hospital's own file differs from its study's table: names, units, codes; in a file beside it.
+
+The hospital's file itself is left as it is. Whatever reads it reads `NAME.csv.toml` too, so that what
+`pate-fed hospital check` shows is what a study learns from. Errors never say what stands in a cell.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pate_fed.data.schema import MOST_TEXT, Schema, number_in
+from pate_fed.disk import read_toml, write_result
+from pate_fed.errors import InputError
+from pate_fed.structure import from_plain, nearest, setting
+
+
+def _texts(value: Any) -> Any:
+    each = value.values() if isinstance(value, Mapping) else (value,)  # a table of texts, or one of them
+    if not all(isinstance(text, str) for text in each):
+        raise InputError('a table is meant, {"what the file has" = "what the study has"}, all in quotes')
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnColumn:
+    """How one column of a study is read from a hospital's file.
+
+    `name` is what the file calls it, `factor` what makes its numbers the study's unit, `map` what its codes
+    mean ("" for a missing value). `missing`: the file has no such column, so all its rows lack it.
+    """
+
+    name: str | None = setting(None, allowed="the column's name in the file", most=MOST_TEXT)
+    factor: float | None = setting(None, above=0, allowed="a finite number above 0")
+    map: Mapping[str, str] = setting(factory=dict, read=_texts)
+    missing: bool = False
+
+
+_AS_IT_IS = OwnColumn()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnColumns:
+    """A hospital's settings for one file, by the study's columns.
+
+    `files`, from the file's folder on, have further columns: one row a patient, under the same column's name.
+    """
+
+    columns: Mapping[str, OwnColumn] = setting(factory=dict)
+    files: tuple[str, ...] = ()
+
+    @staticmethod
+    def path_of(data: Path) -> Path:
+        """Where the settings for a file stand."""
+        return data.with_name(f"{data.name}.toml")
+
+    @classmethod
+    def beside(cls, data: Path, schema: Schema) -> OwnColumns:
+        """The settings for a file; none where there is no file of them.
+
+        Raises:
+            InputError: they cannot be read, or do not go with the schema; the error says where and why.
+        """
+        path = cls.path_of(data)
+        if not path.exists():
+            return cls()
+        try:
+            values = read_toml(path, option="the settings")
+        except InputError as error:  # TOML's own words may have a code of the file in them
+            place = re.search(r"\(at [^()]*\)$", str(error))
+            raise (InputError(f"{path}: not valid TOML {place[0]}") if place else error) from None
+        return from_plain(cls, values, where=str(path)).held_to(schema, where=str(path))
+
+    def held_to(self, schema: Schema, *, where: str) -> OwnColumns:
+        """These settings, which go with a study's schema.
+
+        Raises:
+            InputError: they do not; the error begins with `where`.
+        """
+        for name, each in self.columns.items():
+            if (wrong := _wrong(name, each, schema)) is not None:
+                raise InputError(f"{where}: columns.{name}{wrong}")
+        if self.files and schema.patient is None:
+            raise InputError(f"{where}: files: they are joined by the patient, and the study names none")
+        return self
+
+    def of(self, name: str) -> OwnColumn:
+        """How a column is read."""
+        return self.columns.get(name, _AS_IT_IS)
+
+    def changed(self, name: str, changes: Mapping[str, Any]) -> OwnColumns:
+        """The same but for a column; a `map` is added to its own."""
+        both = {**self.of(name).map, **changes.get("map", {})}
+        return replace(
+            self, columns={**self.columns, name: replace(self.of(name), **{**changes, "map": both})}
+        )
+
+    def named(self, data: Path, header: list[str]) -> list[str]:
+        """The file's header in the study's names; empty for what stands there for another column.
+
+        Raises:
+            InputError: a column that is named is not there.
+        """
+        own: dict[str, str] = {}
+        for name, each in self.columns.items():
+            if each.name is not None:
+                if each.name not in header or each.name in own:
+                    why = "is named twice" if each.name in own else f"is not in {data.name}"
+                    near = "" if each.name in own else nearest(each.name, header)
+                    raise InputError(f"{self.path_of(data)}: columns.{name}.name: that column {why}{near}")
+                own[each.name] = name
+        taken = {*own.values()} | {name for name, each in self.columns.items() if each.missing}
+        return [own.get(name, "" if name in taken else name) for name in header]
+
+    def described(self) -> str:
+        """What differs, in words, without any value of the file."""
+        said = [f"joined with {', '.join(self.files)}"] if self.files else []
+        for name, each in self.columns.items():
+            told = ["of another name"] if each.name is not None else []
+            told += [f"× {each.factor:g}"] if each.factor not in (None, 1) else []
+            told += ["codes mapped"] if each.map else []
+            told += ["missing for all rows"] if each.missing else []
+            said += [f"{name} {' and '.join(told)}"] if told else []
+        return ", ".join(said)
+
+    def write(self, data: Path) -> Path:
+        """Write the settings beside the file, for this user alone; where they are.
+
+        Raises:
+            InputError: they cannot be written there.
+        """
+        lines = [f"# How pate-fed reads {data.name}, which stays as it is; by `pate-fed hospital check`."]
+        lines += [f"files = [{', '.join(map(_quoted, self.files))}]"] if self.files else []
+        for name, each in self.columns.items():
+            lines += ["", f"[columns.{_quoted(name, key=True)}]"]
+            lines += [] if each.name is None else [f"name = {_quoted(each.name)}"]
+            lines += [] if each.factor is None else [f"factor = {each.factor!r}"]
+            pairs = ", ".join(
+                f"{_quoted(text, key=True)} = {_quoted(meant)}" for text, meant in each.map.items()
+            )
+            lines += [f"map = {{ {pairs} }}"] if pairs else []
+            lines += ["missing = true"] if each.missing else []
+        path = self.path_of(data)
+        write_result(path, "\n".join([*lines, ""]).encode())
+        return path
+
+
+def _quoted(text: str, *, key: bool = False) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_-]+", text) and key:
+        return text
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _wrong(name: str, each: OwnColumn, schema: Schema) -> str | None:
+    """What does not go with the schema, after the column's name; None: all does."""
+    columns = dict(schema.columns) | {schema.label: schema.classes}
+    patient = name == schema.patient
+    if name not in columns and not patient:
+        return f": no column of the study{nearest(name, columns)}"
+    values = columns.get(name, ())
+    if each.missing and (name == schema.label or patient):
+        return ".missing: every record needs it"
+    if each.missing and each != OwnColumn(missing=True):
+        return ".missing: a column that the file lacks has no name, factor or map"
+    if each.factor is not None and (values or patient):
+        return ".factor: for numbers alone; the study's is none"
+    if each.map and patient:
+        return ".map: patients are told apart as they are"
+    for place, meant in enumerate(each.map.values(), start=1):
+        if meant and (meant not in values if values else number_in(meant) is None):
+            known = f"one of {', '.join(values)}" if values else "a number"
+            return f'.map: its value {place} is not {known}, nor "" for a missing one'
+    return None

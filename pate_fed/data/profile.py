@@ -1,0 +1,389 @@
+"""What a hospital's table holds, beside what its study and the public pool have: for its own terminal alone.
+
+What does not fit is counted and named by row and column. No text of a cell stands in anything made here but
+codes that are the study's own values written otherwise (m for male), which are proposed to be mapped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data.infer import MOST_VALUES, _patient
+from pate_fed.data.own_columns import OwnColumns
+from pate_fed.data.schema import Schema, number_in
+from pate_fed.data.table import TableReader
+from pate_fed.errors import InputError
+from pate_fed.format import counted, share_text
+
+Floats = NDArray[np.float64]
+
+_SHOWN = 5  # rows that a note names
+_BARS = "·▁▂▃▄▅▆▇█"
+_ALONE, _FEW = 0.99, 20  # right labels by which a column leaks, and records with which nothing is said of it
+_INSIDE = 0.9  # of the values a factor has to bring into the pool's range
+_CODE = re.compile(r"\d{1,2}")  # what it means is asked, never guessed
+_LETTERS = 3  # of a column's name that another one may be short for
+_MALE = "m male man mann männlich homme masculin hombre masculino maschio".split()
+_FEMALE = "f w female woman frau weiblich femme féminin mujer femenino femmina".split()
+# What one unit is in the other (SI conversions of the AMA Manual of Style, 11th ed.), by columns' names.
+_UNITS = (
+    (r"gluc|glu$|blutzucker|^bz$", 18.016, "mmol/l", "mg/dl"),
+    (r"chol|ldl|hdl", 38.67, "mmol/l", "mg/dl"),
+    (r"trig", 88.57, "mmol/l", "mg/dl"),
+    (r"crea|krea", 1 / 88.42, "µmol/l", "mg/dl"),
+    (r"bili", 1 / 17.104, "µmol/l", "mg/dl"),
+    (r"uric|harns", 1 / 59.48, "µmol/l", "mg/dl"),
+    (r"calc|kalz", 4.008, "mmol/l", "mg/dl"),
+    (r"h(a?e|ä)mogl|^hb$|^hgb$", 0.1, "g/l", "g/dl"),
+    (r"height|gr(ö|oe)(ß|ss)e|taille", 100.0, "m", "cm"),
+    (r"weight|gewicht|poids", 0.45359, "lb", "kg"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnProfile:
+    """What a column holds: {"low", "high"} of numbers, or counts of categories; empty where nothing is there.
+
+    `missing` counts rows without a value, `bars` show how numbers lie from low to high. `pool` are the pool's
+    range or shares, `pool_missing` its share without a value.
+    """
+
+    name: str
+    kind: str
+    missing: int
+    values: Mapping[str, float]
+    bars: str = ""
+    pool: Mapping[str, float]
+    pool_missing: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What is odd about a column, and in which rows; with `mend` no study can read it so.
+
+    A `change` of the column's settings is proposed: `text` asks for it. Without one it asks for a
+    name, which with `mend` has to be there, or for which of the study's values a `code` means.
+    """
+
+    column: str
+    text: str
+    rows: Sequence[int] = ()
+    mend: bool = False
+    change: Mapping[str, Any] = field(default_factory=dict)
+    code: str | None = None
+
+    def __str__(self) -> str:
+        more = f" and {len(self.rows) - _SHOWN:,} more" if len(self.rows) > _SHOWN else ""
+        rows = f" (row{'s' * (len(self.rows) > 1)} {', '.join(map(str, self.rows[:_SHOWN]))}{more})"
+        return f"{self.column}: {self.text}{rows * bool(self.rows)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableProfile:
+    """All of a hospital's table; `patients` are as many as it names, None: it names none.
+
+    `unread` are the names of its columns that the study does not read.
+    """
+
+    records: int
+    patients: int | None
+    read_as: str
+    columns: Sequence[ColumnProfile]
+    notes: Sequence[Note]
+    proposals: Sequence[Note]
+    unread: Sequence[str] = field(repr=False)
+
+    @property
+    def fits(self) -> bool:
+        """Whether a study can read it as it is."""
+        return not any(note.mend for note in self.notes)
+
+
+def examine(
+    path: Path,
+    schema: Schema,
+    *,
+    decimal: str | None = None,
+    own: OwnColumns | None = None,
+    pool: Floats | None = None,
+    by_patient: bool = False,
+) -> TableProfile:
+    """Read a whole table by the schema and the hospital's own settings, whatever is wrong with single values.
+
+    `pool` are the public inputs as the schema encodes them, float64 (n, features). `by_patient`: the study
+    states its ε for a patient. Without `own` the settings are those beside the file.
+
+    Raises:
+        InputError: it is no table, its header is none, or it has no rows.
+    """
+    reader = TableReader(path, schema, decimal=decimal, own=own)
+    reader.require_columns(labelled=True, lacking=True)
+    return _Examiner(reader).profile(pool, by_patient=by_patient)
+
+
+class _Examiner:
+    def __init__(self, reader: TableReader) -> None:
+        self._reader, self._schema = reader, reader.schema
+        self._notes: list[Note] = []
+        self._proposals: list[Note] = []
+        rows, width = [*reader.records()], len(reader.header)
+        if not rows:
+            raise InputError(f"{reader.file.path}: holds no rows under its header")
+        self._rows = [row for row in rows if len(row[1]) == width]
+        ragged = [number for number, cells in rows if len(cells) != width]
+        self._note("whole rows", f"not the header's {width} values", ragged, mend=True)
+
+    def profile(self, pool: Floats | None, *, by_patient: bool) -> TableProfile:
+        """What was found."""
+        free = self._propose_names()
+        start, found, label = 0, list[ColumnProfile](), self._schema.label
+        labels, columns = None, list[ColumnProfile]()
+        if label in self._reader.places:
+            labels, unread = self._read(label, self._reader.label, self._schema.classes)
+            columns.append(self._column(label, "label", labels, unread, self._schema.classes, None))
+            for name in (each for each, count in columns[0].values.items() if not count):
+                self._note(label, f"no record of {name}: what is trained here will never name it")
+        for column in self._reader.columns:
+            part = None if pool is None else pool[:, start : start + max(1, len(column.values))]
+            start += max(1, len(column.values))
+            values, unread = np.full(len(self._rows), np.nan), 0
+            if column.place is not None:
+                values, unread = self._read(column.name, column.read, column.values)
+                self._look_at(column.name, values, labels)
+            elif self._reader.own.of(column.name).missing:
+                self._note(column.name, "the file has no such column: missing for all its rows")
+            kind = "category" if column.values else "number"
+            found.append(self._column(column.name, kind, values, unread, column.values, part))
+        patients = self._patients(by_patient=by_patient)
+        self._same_rows()
+        return TableProfile(
+            records=len(self._rows),
+            patients=patients,
+            read_as=self._reader.described(),
+            columns=found + columns,
+            notes=self._notes,
+            proposals=self._proposals,
+            unread=free,
+        )
+
+    def _note(self, column: str, text: str, rows: Sequence[int] | None = None, *, mend: bool = False) -> None:
+        """With `rows` only where there are some."""
+        if rows is None or rows:
+            self._notes.append(Note(column=column, text=text, rows=rows or (), mend=mend))
+
+    def _propose(self, column: str, question: str, *, mend: bool = False, **change: Any) -> None:
+        self._proposals.append(Note(column=column, text=question, mend=mend, change=change))
+
+    def _propose_names(self) -> list[str]:
+        """For columns that the file lacks another of its own, if one is near; those that nobody reads."""
+        needed, places = self._reader.needed(labelled=True), self._reader.places
+        free = [name for name in places if name not in needed]
+        lacking = [name for name in needed if name not in places]
+        near = {name: _named_like(name, free, patient=name == self._schema.patient) for name in lacking}
+        twice, says = Counter(near.values()), "the file has no such column"
+        for name, other in near.items():
+            if other is not None and twice[other] == 1:
+                self._note(name, says, mend=True)
+                self._propose(name, f"{says}, and has {other!r}: is it that?", name=other)
+            else:
+                needs = name in (self._schema.label, self._schema.patient)
+                option = "" if needs else f", or give --missing {name}"
+                self._note(name, f"{says}: say in the settings what it calls it{option}", mend=True)
+                self._propose(name, f"{says}: what does it call it?", mend=needs)
+        return free
+
+    def _read(
+        self, name: str, read: Callable[[str, int], float], values: Sequence[str]
+    ) -> tuple[Floats, int]:
+        """A column's values as `read` has them, NaN where it cannot, and in how many rows that is noted."""
+        place, found, wrong = self._reader.places[name], list[float](), dict[str, str]()
+        rows = defaultdict[str, list[int]](list)
+        for number, cells in self._rows:
+            text = cells[place]
+            if (reason := wrong.get(text)) is None:
+                try:
+                    found.append(read(text, number))
+                    continue
+                except InputError as error:
+                    reason = wrong[text] = _reason(str(error).removeprefix(self._reader.where(name, number)))
+            found.append(np.nan)
+            rows[reason].append(number)
+        for reason, where in rows.items():
+            self._note(name, reason, where, mend=True)
+        if values and (codes := _codes([*wrong], values)):
+            meant = ", ".join(f"{text} as {value}" for text, value in codes.items())
+            self._propose(name, f"read {meant}?", map=codes)
+        for code in sorted(text for text in wrong if values and _CODE.fullmatch(text))[:_SHOWN]:
+            asks = f"what does its code {code} mean: {', '.join(values)}?"
+            self._proposals.append(Note(column=name, text=asks, mend=name == self._schema.label, code=code))
+        return np.array(found), sum(map(len, rows.values()))
+
+    def _look_at(self, name: str, values: Floats, labels: Floats | None) -> None:
+        """What is worth a look in a column that can be read."""
+        kinds = np.unique(values[~np.isnan(values)])
+        if len(kinds) < 2:
+            self._note(name, "the same value in all rows with one" if len(kinds) else "no row has a value")
+        elif labels is not None and (share := _told_alone(values, labels)) is not None:
+            why = "is it known only once the label is, or the label itself?"
+            self._note(name, f"tells {share_text(share)} of the labels alone: {why}")
+
+    def _column(
+        self, name: str, kind: str, values: Floats, unread: int, names: Sequence[str], pool: Floats | None
+    ) -> ColumnProfile:
+        there, bars, beside, lacks = values[~np.isnan(values)], "", dict[str, float](), 0.0
+        found = _range(there)
+        if names:
+            counts = np.bincount(there.astype(np.int64), minlength=len(names))
+            found = dict(zip(names, counts.tolist(), strict=True))
+            if pool is not None:
+                beside = dict(zip(names, pool.mean(axis=0).tolist(), strict=True))
+                lacks = 1 - float(pool.sum() / len(pool))
+        else:
+            bars = _bars(there)
+            if pool is not None:
+                beside, lacks = _range(pool[~np.isnan(pool)]), float(np.isnan(pool).mean())
+                if found and beside:
+                    self._compare(name, values, **beside)
+        missing = len(self._rows) - len(there) - unread
+        return ColumnProfile(
+            name=name, kind=kind, missing=missing, values=found, bars=bars, pool=beside, pool_missing=lacks
+        )
+
+    def _compare(self, name: str, values: Floats, *, low: float, high: float) -> None:
+        """Hold numbers to the pool's range; most of them outside are in another unit, it seems."""
+        rows = [self._rows[place][0] for place in np.flatnonzero((values < low) | (values > high))]
+        there = int((~np.isnan(values)).sum())
+        says, factor = f"outside of the pool's {low:g} to {high:g}", self._reader.own.of(name).factor
+        if 2 * len(rows) <= there or factor == 1:
+            self._note(name, says, rows)
+            return
+        cure = "a factor of 1 in the settings says that its unit is the study's"
+        if factor is not None:
+            cure = f"after × {factor:g} of the settings; another factor is meant"
+        self._note(name, f"most values are {says}: {cure}", rows, mend=True)
+        inside = [
+            (each, units)
+            for pattern, known, one, other in _UNITS
+            if re.search(pattern, name.casefold())
+            for each, units in ((known, f"{one} to {other}"), (1 / known, f"{other} to {one}"))
+            if ((values * each >= low) & (values * each <= high)).sum() >= _INSIDE * there
+        ]
+        if len(inside) == 1 and factor is None:
+            [(each, units)] = inside
+            question = f"most values are {says}, and × {each:.6g} ({units}) brings them in: do so?"
+            self._propose(name, question, factor=float(f"{each:.6g}"))
+
+    def _patients(self, *, by_patient: bool) -> int | None:
+        name = self._schema.patient
+        if name is None or name not in self._reader.places:
+            return None
+        place, records = self._reader.places[name], Counter[str]()
+        records.update(cells[place] for _, cells in self._rows if not self._schema.lacks(cells[place]))
+        nameless = [number for number, cells in self._rows if self._schema.lacks(cells[place])]
+        self._note(name, "names no patient: give every row one", nameless, mend=True)
+        several = [count for count in records.values() if count > 1]
+        if by_patient and len(records) == 1 and several:
+            self._note(name, "all records are one patient's: is that the column of patients?", mend=True)
+        elif several:
+            most = f"at most {max(several):,} of one"
+            self._note(name, f"{counted(len(several), 'patient')} with several records ({most}): all kept")
+        return len(records)
+
+    def _same_rows(self) -> None:
+        """Records that are the same as an earlier one in all that is read."""
+        needed, places = self._reader.needed(labelled=True), self._reader.places
+        if all(name in places for name in needed):
+            rows = {number: tuple([cells[places[name]] for name in needed]) for number, cells in self._rows}
+            first = {row: number for number, row in reversed(rows.items())}
+            again = [number for number, row in rows.items() if first[row] != number]
+            self._note("whole rows", "the same as an earlier row in all that is read: kept", again)
+
+
+def _range(values: Floats) -> dict[str, float]:
+    return {"low": float(values.min()), "high": float(values.max())} if len(values) else {}
+
+
+def _reason(error: str) -> str:
+    """Why a value cannot be read, without the value, and the same for all values of which it holds."""
+    if "--decimal" in error:
+        return "may have a decimal point or comma: say --decimal point or --decimal comma"
+    return error.lstrip(": ").removeprefix("is ").partition(";")[0]
+
+
+def _bars(values: Floats) -> str:
+    if not len(values):
+        return ""
+    counts, _ = np.histogram(values, bins=8)
+    return "".join(_BARS[-(-8 * int(count) // int(counts.max()))] for count in counts)
+
+
+def _told_alone(values: Floats, labels: Floats) -> float | None:
+    """The share of labels that a column tells alone, by one threshold or by each of few values.
+
+    None where that is too little to say so, or hardly more than the most frequent class tells.
+    """
+    known = ~np.isnan(labels)
+    if known.sum() < _FEW:
+        return None
+    kinds, place = np.unique(np.where(np.isnan(values), -np.inf, values)[known], return_inverse=True)
+    told, classes = labels[known].astype(np.int64), int(labels[known].max()) + 1
+    counts = np.bincount(place * classes + told, minlength=len(kinds) * classes).reshape(-1, classes)
+    below = counts.cumsum(axis=0)
+    right = (below.max(axis=1) + (below[-1] - below).max(axis=1)).max()
+    if len(kinds) <= MOST_VALUES:
+        right = counts.max(axis=1).sum()
+    share, usual = float(right / len(told)), float(below[-1].max() / len(told))
+    return share if share >= _ALONE and 1 - share <= (1 - usual) / 10 and usual < 1 else None
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\s_-]+", " ", text.casefold()).strip()
+
+
+def _codes(texts: Sequence[str], values: Sequence[str]) -> dict[str, str]:
+    """What each text means, where only one of the values is written so, or begins so, or is that sex.
+
+    Numbers are never guessed. Where one letter could mean several, no letter of the column does.
+    """
+    found = {text: meant for text in texts if len(meant := {*_meanings(text, values)}) == 1}
+    if any(len(text) == 1 and text not in found and number_in(text) is None for text in texts):
+        found = {text: meant for text, meant in found.items() if len(text) > 1}
+    return {text: next(iter(meant)) for text, meant in found.items()}
+
+
+def _meanings(text: str, values: Sequence[str]) -> Iterator[str]:
+    plain = _plain(text)
+    if number_in(text) is not None or not plain:
+        return
+    if same := [value for value in values if _plain(value) == plain]:
+        yield from same
+        return
+    sexes = [[value for value in values if _plain(value) in words] for words in (_MALE, _FEMALE)]
+    if all(len(each) == 1 for each in sexes):
+        yield from (each for words, [each] in zip((_MALE, _FEMALE), sexes, strict=True) if plain in words)
+    elif text.isalpha():
+        yield from (value for value in values if _plain(value).startswith(plain))
+
+
+def _named_like(name: str, free: Sequence[str], *, patient: bool) -> str | None:
+    """The one column of the same name in other letters, short for it, or misspelt; None: none or several."""
+    plain = {each: _plain(each).replace(" ", "") for each in free}
+    meant = _plain(name).replace(" ", "")
+    short = {each for each in free if min(len(plain[each]), len(meant)) >= _LETTERS}
+    for near in (
+        [each for each in free if plain[each] == meant],
+        [each for each in short if meant.startswith(plain[each]) or plain[each].startswith(meant)],
+        [each for each in free if get_close_matches(meant, [plain[each]], cutoff=0.8)],
+    ):
+        if near:
+            return near[0] if len(near) == 1 else None
+    return _patient(free) if patient else None

@@ -1,0 +1,107 @@
+"""A hospital's own settings for its file: names, units and codes, read with the file and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.data import InputSpec, read_records
+from pate_fed.data.own_columns import OwnColumn, OwnColumns
+from pate_fed.data.schema import Schema
+from pate_fed.errors import InputError
+
+SCHEMA = Schema(
+    label="outcome",
+    classes=("well", "ill"),
+    columns=(("glucose", ()), ("sex", ("male", "female")), ("bmi", ())),
+    patient="patient",
+)
+TEXT = "PID;GLU;sex;glucose;outcome\na;5,5;m;1;0\nb;;w;2;1\na;999;;3;0\n"
+SETTINGS = """
+[columns.patient]
+name = "PID"
+[columns.glucose]
+name = "GLU"
+factor = 18.0
+map = { "999" = "" }
+[columns.sex]
+map = { m = "male", w = "female" }
+[columns.bmi]
+missing = true
+[columns.outcome]
+map = { "0" = "well", "1" = "ill" }
+"""
+
+
+def _write(folder: Path, settings: str, text: str = TEXT) -> Path:
+    path = folder / "north.csv"
+    path.write_text(text, encoding="utf-8")
+    (folder / "north.csv.toml").write_text(settings, encoding="utf-8")
+    return path
+
+
+def test_a_file_is_read_with_the_settings_beside_it(tmp_path: Path) -> None:
+    path = _write(tmp_path, SETTINGS)
+    rows = read_records(path, InputSpec(classes=SCHEMA.classes, schema=SCHEMA))
+    nan = np.nan
+    np.testing.assert_array_equal(rows.inputs, [[99, 1, 0, nan], [nan, 0, 1, nan], [nan, 0, 0, nan]])
+    assert rows.labels.tolist() == [0, 1, 0] and rows.named and rows.patients[0] == rows.patients[2]
+    assert rows.read_as == (
+        "semicolons, decimal commas; patient of another name, glucose of another name and × 18 and codes "
+        "mapped, sex codes mapped, bmi missing for all rows, outcome codes mapped"
+    )
+    assert path.read_text(encoding="utf-8") == TEXT
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    name = 'a "b"\\\x7f é'
+    schema = Schema(label="y", classes=("0", "1"), columns=((name, ()), ("c", ("x", "y z"))))
+    own = OwnColumns(columns={name: OwnColumn(name="ö.ü", factor=0.1), "c": OwnColumn(map={"é'": "y z"})})
+    own = own.changed("c", {"name": "C 1"})
+    path = own.write(tmp_path / "n.csv")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert OwnColumns.beside(tmp_path / "n.csv", schema) == own
+    assert OwnColumns.beside(tmp_path / "other.csv", schema) == OwnColumns()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("[columns.glucos]\nfactor = 2", ["columns.glucos: no column of the study; did you mean glucose?"]),
+        ("[columns.sex]\nfactor = 2", ["columns.sex.factor: for numbers alone"]),
+        ("[columns.glucose]\nfactor = 0", ["columns.glucose.factor", "0", "finite number above 0"]),
+        ("[columns.glucose]\nfactor = inf", ["columns.glucose.factor", "finite number above 0"]),
+        ("[columns.glucose]\nname = 'GLUC'", ["columns.glucose.name", "not in north.csv; did you mean GLU?"]),
+        ("[columns.glucose]\nname = 'GLU'\n[columns.bmi]\nname = 'GLU'", ["columns.bmi.name", "twice"]),
+        (
+            "[columns.sex]\nmap = { Zwicky = 'mal' }",
+            ["columns.sex.map: its value 1 is not one of male, female"],
+        ),
+        ("[columns.glucose]\nmap = { low = 'Zwicky' }", ["columns.glucose.map: its value 1 is not a number"]),
+        ("[columns.sex]\nmap = { Zwicky = 1 }", ["columns.sex.map", "all in quotes"]),
+        ("[columns.patient]\nmap = { Zwicky = '1' }", ["columns.patient.map"]),
+        ("[columns.outcome]\nmissing = true", ["columns.outcome.missing: every record needs it"]),
+        ("[columns.bmi]\nmissing = true\nfactor = 2.0", ["columns.bmi.missing"]),
+        ("[columns.bmi]\nfaktor = 2.0", ["columns.bmi.faktor", "no such key; did you mean factor?"]),
+        ("[columns.sex]\nmap = { Zwicky = '1', Zwicky = '2' }", ["not valid TOML (at line 2"]),
+        ("[columns.sex\n", ["not valid TOML (at line 1"]),
+    ],
+)
+def test_bad_settings_are_told_without_what_stands_in_cells(
+    settings: str, words: list[str], tmp_path: Path
+) -> None:
+    path = _write(tmp_path, settings)
+    with pytest.raises(InputError) as refused:
+        read_records(path, InputSpec(classes=SCHEMA.classes, schema=SCHEMA))
+    for word in ["north.csv.toml", *words]:
+        assert word in str(refused.value)
+    assert "Zwicky" not in str(refused.value)
+
+
+def test_a_number_that_is_too_large_once_it_has_its_factor_is_refused(tmp_path: Path) -> None:
+    settings = SETTINGS.replace("18.0", "1e38")
+    path = _write(tmp_path, settings)
+    with pytest.raises(InputError, match="row 2, column glucose is too large"):
+        read_records(path, InputSpec(classes=SCHEMA.classes, schema=SCHEMA))
