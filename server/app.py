@@ -365,7 +365,9 @@ class BaseCoordinator(BaseStudy):
             self._run.course.log_spending()
 
     def _export_labels(self, ledger: Ledger) -> None:
-        """`labels.npz`: what the ledger has released, written at once."""
+        """`labels.npz`: what the ledger has released, written at once; labels of drawn rows are of no use."""
+        if self._terms.drawn:
+            return
         index, answered, label = ledger.released()
         columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
         columns |= {} if self._run is None else self._run.course.more_labels()

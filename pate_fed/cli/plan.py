@@ -385,11 +385,12 @@ def _study_lines(study: Study, terms: Terms) -> list[str]:
     checked = {"T": chosen.threshold, "σ1": chosen.sigma1} if chosen.has_threshold else {}
     noise = {**checked, "σ2": chosen.sigma2}
     fixed = [f"{name} {value:g}" for name, value in noise.items() if value is not None]
+    pool = f"{terms.pool_size} rows drawn from ranges" if terms.drawn else f"a pool of {terms.pool_size}"
     return [
         f"study: {study.name} ({study.data.dataset}, {terms.num_classes} classes)",
         f"parties: {terms.num_clients}{teachers}",
         f"aggregator: {', '.join([chosen.aggregator, *fixed])}",
-        f"asked: {terms.words.asked_of_pool}, of a pool of {terms.pool_size}",
+        f"asked: {terms.words.asked_of_pool}, of {pool}",
         *([f"chosen: {study.reason}"] if study.reason else []),
     ]
 

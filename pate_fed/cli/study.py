@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,10 @@ def add_new_action(actions: Any) -> None:
     text = "the parties' records, or a hospital's own: the columns are read from them"
     new.add_argument("--csv", metavar="FILE", nargs="+", default=[], help=text)
     add_option(new, "--pool FILE", "the public inputs (default pool.csv beside the study)")
+    ranges = (
+        "without public inputs, for each column of numbers: what can be measured, never what records hold"
+    )
+    add_option(new, "--range COLUMN=LOW:HIGH", ranges, nargs="+", default=[])
     deal = "try it with one file: its rows go at random to N parties, a third of them into the pool"
     add_option(new, "--deal N", deal)
     add_option(new, "--decimal", DECIMAL, choices=("point", "comma"))
@@ -53,8 +58,8 @@ def _study_new(arguments: argparse.Namespace) -> int:
     if out.exists():
         raise InputError(f"--out {out}: is there already; give another name")
     if not arguments.csv:
-        for option in ("pool", "deal", "label", "patient", "yes_to"):
-            if getattr(arguments, option) is not None:
+        for option in ("pool", "range", "deal", "label", "patient", "yes_to"):
+            if getattr(arguments, option):
                 raise InputError(
                     f"--{option.replace('_', '-')} {getattr(arguments, option)}: goes with --csv FILE"
                 )
@@ -77,7 +82,11 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     _agree(_not_public(found.texts, public), arguments.yes_to)
     if arguments.deal is not None:
         files, pool = _deal(arguments, out, schema)
-    data: dict[str, Any] = {"dataset": "table", "pool": _beside(pool, out)}
+    data: dict[str, Any] = {"dataset": "table"}
+    if arguments.range:
+        schema = _with_ranges(arguments, schema)
+    else:
+        data["pool"] = _beside(pool, out)
     if len(files) > 1:
         data["private"] = [_beside(path, out) for path in files]
     categories = [name for name, values in schema.columns if values]
@@ -95,8 +104,14 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     if clients is None:
         print("say in [parties] how many hospitals there are: num_clients")
         print(f"or try it on this file alone: pate-fed study new --csv {files[0]} --deal 4 --out try.toml")
-    if not pool.is_file():
+    if arguments.range:
+        print(
+            "no public inputs: the student knows columns in steps, is some points less accurate than with "
+            "them, and is measured by nobody but hospitals at home (docs/class-sums.md)"
+        )
+    elif not pool.is_file():
         print(f"put the public inputs there: {pool}, the same columns, the label may be missing")
+        print("or, where there are none, give --range COLUMN=LOW:HIGH for each column of numbers")
     if clients is not None:
         print(f"try it on these files: flower-simulation --config {out}")
     return 0
@@ -199,6 +214,25 @@ def _deal(arguments: argparse.Namespace, out: Path, schema: Schema) -> tuple[lis
         rows = counted(len(dealt.left_out), "row")
         print(f"left out: {rows} without {lacking}, the first of them row {dealt.left_out[0]}")
     return list(dealt.private), dealt.pool
+
+
+def _with_ranges(arguments: argparse.Namespace, schema: Schema) -> Schema:
+    """The schema with the ranges of --range.
+
+    Raises:
+        InputError: they are written in another way, of other columns, or go beside a pool.
+    """
+    if arguments.pool is not None or arguments.deal is not None:
+        raise InputError("--range: is for a study without public inputs; leave --pool and --deal out")
+    ranges: list[tuple[str, tuple[float, float]]] = []
+    for text in arguments.range:
+        name, _, ends = text.rpartition("=")
+        try:
+            low, high = map(float, ends.split(":"))
+        except ValueError:
+            raise InputError(f"--range {text}: COLUMN=LOW:HIGH is meant, as age=0:120") from None
+        ranges.append((name, (low, high)))
+    return replace(schema, ranges=tuple(ranges))
 
 
 def _notes(categories: Sequence[str]) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pate_fed.config.backend import AUTO
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import (
@@ -30,7 +32,7 @@ from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.format import counted
 from pate_fed.learning import RIDGE, TABLE_STUDENTS, TABLE_TEACHERS, StudentSettings, TeacherSettings
-from pate_fed.learning.features.feature_map import DIRECTIONS, KERNEL, LINEAR, FeatureSettings
+from pate_fed.learning.features.feature_map import BINS, DIRECTIONS, KERNEL, LINEAR, FeatureSettings
 from pate_fed.privacy.protection import HOSPITAL_UNIT, LEAST_PARTIES, Protection, Shares
 from pate_fed.structure import PART_NAME, check, refusal, same_as, setting
 
@@ -268,8 +270,10 @@ class Sums:
         """
         given = {name: getattr(self, name) for name in ("lattice", "dimension", "whitening", "bins")}
         found = {name: value for name, value in given.items() if value is not None}
-        own = LINEAR if schema is not None else KERNEL
+        own = KERNEL if schema is None else BINS if schema.ranges else LINEAR
         found |= {"name": own if self.features is None else self.features}
+        if schema is not None and schema.ranges and found["name"] != BINS:
+            raise refusal(self, "features", f'"{BINS}", the map that needs no public inputs, is meant')
         if schema is None:
             if self.cuts:
                 raise refusal(self, "cuts", "none: knots are meant for a table, and these are images")
@@ -277,6 +281,9 @@ class Sums:
         cuts, numbers = dict(self.cuts), [name for name, values in schema.columns if not values]
         if strange := sorted(set(cuts) - set(numbers)):
             raise refusal(self, "cuts", f"{strange[0]!r} is no column of numbers in the table's schema")
+        knots = self.bins or FeatureSettings().bins
+        even = {name: tuple(np.linspace(*ends, knots).tolist()) for name, ends in schema.ranges}
+        cuts = even | cuts
         return FeatureSettings(
             columns=tuple(max(1, len(values)) for _, values in schema.columns),
             cuts=tuple(cuts.get(name, ()) for name, _ in schema.columns) if cuts else (),
@@ -284,6 +291,7 @@ class Sums:
         )
 
 
+ROUNDS_WITHOUT_POOL = 3
 _MASKS = "they leave hospitals under masks and with noise (--secure-sum --noise-at hospitals)"
 _RECORDS = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
 _MANY_CLASSES = {"cifar100": 100}
@@ -321,6 +329,7 @@ def _telling(study: Study) -> tuple[str, str] | None:
     given = (
         (CLASS_SUMS, f"student {RIDGE}", study.student.name == RIDGE),
         (CLASS_SUMS, "[sums]", study.sums != Sums()),
+        (CLASS_SUMS, "data.table.ranges", study.data.drawn),
         *((VOTES, name, getattr(aggregation, name) is not None) for name in _NOISE),
         (VOTES, "labels", queries.labels is not None),
         (VOTES, "max_queries", queries.max_queries is not None),
@@ -427,6 +436,8 @@ def fixed_rounds(study: Study) -> tuple[int, str]:
     whole = study.privacy.unit == HOSPITAL_UNIT
     if whole and study.sums.features != DIRECTIONS:
         return 0, f"a whole hospital's sum is asked for in rounds with the map {DIRECTIONS} alone"
+    if study.data.drawn:
+        return ROUNDS_WITHOUT_POOL, "they tell how columns go together, which no public inputs do"
     if records is None or study.privacy.epsilon is None:
         lacks = "what ε is" if records else "how many records a hospital has (--records)"
         return 0, f"the study does not say {lacks}"

@@ -86,10 +86,9 @@ def _files() -> Any:
         decimal: str | None = None,
         **_: Any,
     ) -> Dataset:
-        pool = Path(data.pool or "")  # `Data` holds that there is one
         return dataset_from_files(
-            pool.stem,
-            pool=pool,
+            data.dataset if data.pool is None else Path(data.pool).stem,
+            pool=None if data.pool is None else Path(data.pool),
             private=[Path(name) for name in data.private],
             spec=replace(data.kind(), decimal=decimal),
             num_queries=data.num_queries,

@@ -154,8 +154,9 @@ class Data:
     """Where the inputs come from: a known data set, files of hospitals' own ("table" or "images"), or code.
 
     Code is module:attribute, a data set of the user's own (`pate_fed.data.own`).
-    For files `pool` is the public inputs' file, of which `num_queries` may be asked about; `table` a table's
-    schema, `classes` the images' classes, `window` the values of DICOM images that are shown black and white.
+    For files `pool` is the public inputs' file, of which `num_queries` may be asked about, or none
+    where rows drawn from a table's declared ranges stand for them. `table` is a table's schema, `classes` the
+    images' classes, `window` the values of DICOM images that are shown black and white.
     `private` are the parties' files, for a simulation alone.
     """
 
@@ -180,7 +181,11 @@ class Data:
 
     def __post_init__(self) -> None:
         check(self)
-        lacking = {"pool": "the file of the public inputs"} if self.from_files and self.pool is None else {}
+        lacking = {}
+        if self.from_files and self.pool is None and not self.drawn:
+            lacking["pool"] = "the file of the public inputs"
+        if self.drawn and self.pool is not None:
+            raise refusal(self, "pool", "none where data.table.ranges are declared")
         if self.dataset == "table" and self.table is None:
             lacking["table"] = "label, classes and columns (`pate-fed study new --csv FILE` writes them)"
         elif self.dataset != "table" and self.table and self.table.patient:  # read by nothing, told with ε
@@ -207,6 +212,11 @@ class Data:
     def from_files(self) -> bool:
         """Whether the study names files of its own rather than a known data set."""
         return self.dataset in FROM_FILES
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there are no public inputs: rows drawn from declared ranges stand for them."""
+        return self.dataset == "table" and self.table is not None and bool(self.table.ranges)
 
     @property
     def names_patients(self) -> bool | None:

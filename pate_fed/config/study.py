@@ -244,7 +244,7 @@ class Study:
         """With a whole hospital's map, and as many rounds as pay, where it does not say; and the reason."""
         if not self.aggregation.sums:
             return self
-        open_map = self.sums.features is None and self.sums.most_records is None
+        open_map = self.sums.features is None and self.sums.most_records is None and not self.data.drawn
         if self.privacy.unit == HOSPITAL_UNIT and known_records(self) and open_map:
             return replace(self, sums=replace(self.sums, features=DIRECTIONS))._with_rounds()
         if self.sums.rounds is not None:

@@ -32,6 +32,7 @@ from pate_fed.format import FEW_TRIALS
 
 # A class that a part of the pool lacks with less than this probability was sorted out of it.
 _BY_CHANCE = 1e-5
+_DRAWN = 1000  # rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +85,22 @@ def _read_sent(path: Path) -> Rows:
     return _own_patients(inputs, np.full(len(inputs), UNLABELLED))
 
 
+def drawn_pool(schema: Schema) -> Rows:
+    """Rows that stand for public inputs: numbers even over declared ranges, categories over their values."""
+    rng, columns = np.random.default_rng(0), list[NDArray[np.float64]]()
+    ranges = dict(schema.ranges)
+    for name, values in schema.columns:
+        if values:
+            columns += list(np.eye(len(values))[rng.integers(0, len(values), _DRAWN)].T)
+        else:
+            columns.append(rng.uniform(*ranges[name], _DRAWN))
+    return _own_patients(np.stack(columns, axis=1), np.full(_DRAWN, UNLABELLED))
+
+
 def dataset_from_files(
     name: str,
     *,
-    pool: Path,
+    pool: Path | None,
     private: Sequence[Path],
     spec: InputSpec,
     num_queries: int | None,
@@ -97,20 +110,28 @@ def dataset_from_files(
     """A data set of a pool and of private records: each party's of a simulation, or a hospital's own.
 
     Without `num_queries` a tenth of a labelled pool, its last inputs, is kept to test the student; with
-    `keep_more` at least 100, but no more than a third; with `keep_none` nothing, as at a hospital.
+    `keep_more` at least 100, but no more than a third; with `keep_none` nothing, as at a hospital. Without a
+    `pool` rows drawn from the schema's ranges stand for it.
 
     Raises:
         InputError: files that cannot be used, more queries than the pool holds, or a pool that is sorted by
             class where its last inputs are to test.
     """
-    public = read_pool(pool, replace(spec, decimal=None))
+    if pool is not None:
+        public, details = read_pool(pool, replace(spec, decimal=None)), f"public inputs from {pool.name}"
+    else:
+        assert spec.schema is not None  # `Data` holds it
+        public, details = drawn_pool(spec.schema), "no public inputs: rows drawn from the schema's ranges"
     spec = replace(spec, shape=public.inputs.shape[1:])
     parts = [read_records(path, spec) for path in private]
     labelled = not keep_none and bool((public.labels != UNLABELLED).all())
     asked = num_queries or not_kept(len(public.labels), labelled=labelled, keep_more=keep_more)
     if asked > len(public.labels):
-        raise InputError(f"data.num_queries in study.toml is {asked}: {pool} has {len(public.labels)} inputs")
-    if labelled and num_queries is None:
+        where = pool or "the drawn pool"
+        raise InputError(
+            f"data.num_queries in study.toml is {asked}: {where} has {len(public.labels)} inputs"
+        )
+    if pool is not None and labelled and num_queries is None:
         check_mixed(pool, public.labels, asked, spec.classes)
     empty = Rows(public.inputs[:0], public.labels[:0], public.patients[:0])
     patients = [each.patients ^ file_mark(number) for number, each in enumerate(parts)]
@@ -125,7 +146,7 @@ def dataset_from_files(
         public_labels=public.labels,
         num_queries=asked,
         pool_digest=pool_digest(public.inputs),
-        details=f"public inputs from {pool.name}",
+        details=details,
         owners=np.repeat(np.arange(len(parts)), [len(each.labels) for each in parts]).astype(np.int64),
         patients=np.concatenate(patients) if named else None,
         public_patients=public.patients,

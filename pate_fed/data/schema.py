@@ -32,6 +32,10 @@ _KNOWN_WORDS = frozenset(word.strip() for word in _MISSING_WORDS.split(",")) | {
 MOST_TEXT = 1000  # characters of a name or a value
 
 
+def _ranges(given: Any) -> Any:
+    return list(given.items()) if isinstance(given, Mapping) else given
+
+
 def _pairs(columns: Any) -> Any:
     """Columns as pairs, where they are a table (name = "number" or a list of values) too."""
     if isinstance(columns, Mapping):
@@ -53,10 +57,11 @@ class Schema:
     `columns` are (name, values): no values for a number, the allowed values for a category; in a file they
     may be a table too, name = "number" or a list of values. `patient` names the column whose equal values
     belong to one patient; it is never a feature. `missing` are texts that stand for a missing value beside
-    the usual ones (nothing, ?, NA, N/A, nan, NULL), numbers however they are written.
+    the usual ones (nothing, ?, NA, N/A, nan, NULL), numbers however they are written. `ranges` are declared
+    for every number where no public inputs are there: what can be measured, never what records hold.
 
     Raises:
-        InputError: names twice, too few classes, or no column.
+        InputError: names twice, too few classes, no column, or ranges of other columns than the numbers.
     """
 
     label: str = setting(allowed="the name of a column", most=MOST_TEXT, help="the column of the class")
@@ -74,6 +79,14 @@ class Schema:
         help="the column that is equal for a patient's rows",
     )
     missing: tuple[str, ...] = setting((), most=MOST_TEXT, help="texts that stand for a missing value")
+    ranges: tuple[tuple[str, tuple[float, float]], ...] = setting(
+        (),
+        read=_ranges,
+        low=-1e100,
+        high=1e100,
+        allowed="name = [lowest, highest], the first the smaller, for each column of numbers,",
+        help="what numbers can be, where there are no public inputs",
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -86,6 +99,11 @@ class Schema:
             raise refusal(self, "classes", "two or more are meant, each once")
         if not self.columns:
             raise refusal(self, "columns", "at least one is meant")
+        numbers = [name for name, values in self.columns if not values]
+        rise = all(low < high for _, (low, high) in self.ranges)
+        if self.ranges and (sorted(name for name, _ in self.ranges) != sorted(numbers) or not rise):
+            listed = ", ".join(map(repr, numbers)) or "none, as all columns are categories"
+            raise refusal(self, "ranges", f"name = [lowest, highest] for each number is meant: {listed}")
         for text in {value for _, values in self.columns for value in values} | set(self.classes):
             if text in self.missing:
                 raise refusal(self, "missing", f"{text!r} is a value of a column: no value can be both")
@@ -107,6 +125,7 @@ class Schema:
             columns=tuple((one(name), tuple(map(one, values))) for name, values in self.columns),
             patient=None if self.patient is None else one(self.patient),
             missing=tuple(map(one, self.missing)),
+            ranges=tuple((one(name), ends) for name, ends in self.ranges),
         )
 
     def lacks(self, text: str) -> bool:

@@ -279,6 +279,11 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
 def _check_models(study: Study, dataset: Dataset) -> None:
     """What a study itself tells of its inputs but where they are the user's own data."""
     rows, sums = dataset.public_images.ndim == 2, study.aggregation.sums
+    if study.data.drawn and not (sums and study.student.name == RIDGE):
+        raise InputError(
+            f"data.table.ranges: stand for public inputs; --aggregator {CLASS_SUMS} with --student {RIDGE} "
+            "is meant, as nothing else learns without any"
+        )
     what = f"dataset {study.data.dataset!r}"
     students = (RIDGE,) * sums + (TABLE_STUDENTS if rows else STUDENTS)
     teachers = TABLE_TEACHERS if rows else TEACHERS

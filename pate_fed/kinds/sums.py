@@ -315,9 +315,12 @@ class SumWords(Words):
     def caps(self) -> Facts:
         """Once."""
         labels, pool = self.terms.labels, self.terms.pool_size
+        made = f"Made of the sums for {labels} inputs of the pool's {pool}."
+        if self.terms.drawn:
+            made = f"None but of {labels} rows drawn from declared ranges, as there are no public inputs."
         return (
             ("answers", "Your hospital gives its sums once. In this study it does not give them again."),
-            ("labels", f"Made of the sums for {labels} inputs of the pool's {pool}."),
+            ("labels", made),
         )
 
     @property

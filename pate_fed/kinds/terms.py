@@ -167,6 +167,11 @@ class Terms(Agreed):
         return self.asks.reads_inputs and self.table is None
 
     @property
+    def drawn(self) -> bool:
+        """Whether there are no public inputs: the pool is rows drawn from the ranges in the schema."""
+        return self.table is not None and bool(self.table.ranges)
+
+    @property
     def names_patients(self) -> bool:
         """Whether the records of one patient are taken together: never where the unit is a record."""
         column = self.table is not None and self.table.patient is not None

@@ -105,6 +105,7 @@ class LabelStudyRecord(_Record):
 
     assumptions: ClassVar[Assumptions] = Assumptions()  # mechanisms and student are ours
     queries: ClassVar[Queries] = Queries()  # nothing is asked in rounds
+    drawn: ClassVar[bool] = False
     partition: ClassVar[None] = None  # hospitals bring their own labels
     student_part: ClassVar[None] = None
     threshold: ClassVar[None] = None

@@ -310,9 +310,10 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
     study, words = result.study, result.study.words
     terms, budget = study.terms, study.terms.privacy.epsilon
     records = study.partition or "every hospital's own"
+    pool = f"{terms.pool_size:,} {study.inputs}, SHA-256 {terms.pool_digest[:12]}…"
     shown = [
         ("Data set", f"{study.dataset}, {terms.num_classes} classes"),
-        ("Public pool", f"{terms.pool_size:,} {study.inputs}, SHA-256 {terms.pool_digest[:12]}…"),
+        ("Public pool", f"none; drawn from declared ranges: {pool}" if terms.drawn else pool),
         *words.settings(records),
         ("Noise from", study.noise),
         words.way,

@@ -8,8 +8,10 @@ Fashion-MNIST: the 60,000 at four hospitals, the first 9,000 test images as the 
 private part. Adult: adult.data at four hospitals, the first half of adult.test as the pool, tested on the
 other half. Breast cancer (Wolberg, Street and Mangasarian, 1995; shipped with scikit-learn): 420 records at
 four hospitals and 149 as the pool, which are the test too: no label of theirs is used. What is fixed about
-tables was chosen on scikit-learn's digits and on parts of Adult of 420 records. In rounds all public inputs
-are the pool and the test; what is fixed about them was chosen as the map was.
+tables was chosen on scikit-learn's digits and on parts of Adult of 420 records. "no pool" has no public
+inputs: bins of declared ranges (breast cancer's: 0 to the greatest, rounded up to one digit), and three
+rounds. In rounds all public inputs are the pool and the test; what is fixed about them was chosen as the map
+was.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.defaults import ROUNDS_WITHOUT_POOL
 from pate_fed.data import Dataset
 from pate_fed.format import delta_text
 from pate_fed.kinds.rounds import LENGTH, UNIT
-from pate_fed.learning.features.build import build_feature_map
+from pate_fed.learning.features.build import build_feature_map, drawn_alike
 from pate_fed.learning.features.feature_map import (
     BINS,
     HOG,
@@ -65,6 +68,8 @@ IMAGE_MAPS = (KERNEL, HOG, RANDOM, SCATTERING)
 BREAST_PRIVATE = 420
 DELTAS = {"fashion-mnist": 1e-5, "choice": 1e-5, "adult": 1e-5, "breast cancer": 1e-4}
 ALONE, CENTRAL, ADASSP = "one hospital alone", "central, no privacy", "AdaSSP"
+NO_POOL = "no pool"
+_ADULT_RANGES = ((17, 90), (0, 1_500_000), (1, 16), (0, 100_000), (0, 5_000), (1, 99))
 _NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 _NAMES = (
     "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
@@ -115,7 +120,11 @@ def reproduce_sums_of_tables(plan: Reproduction, log: Log) -> list[str]:
     for data in (breast.name, adult.name):
         for seed in range(plan.seeds):
             tasks += [(data, method, 0.0, seed) for method in (CENTRAL, ALONE)]
-            tasks += [(data, method, e, seed) for e in EPSILONS for method in (LINEAR, KERNEL, BINS, ADASSP)]
+            tasks += [
+                (data, method, e, seed)
+                for e in EPSILONS
+                for method in (LINEAR, KERNEL, BINS, ADASSP, NO_POOL)
+            ]
     return _reproduce("class-sums-tables", plan, log, tasks, [adult, breast], _Tables(adult, breast))
 
 
@@ -213,6 +222,11 @@ class _Tables:
             return _without_privacy(task, parts)
         if method == ADASSP:
             return _adassp(task, parts)
+        if method == NO_POOL:
+            knots = _declared(parts, FeatureSettings().bins)
+            settings = FeatureSettings(name=BINS, columns=parts.columns, cuts=knots)
+            features = build_feature_map(settings, parts.pool)  # of which it takes nothing
+            return _in_rounds(task, ROUNDS_WITHOUT_POOL, parts, features, features.features(parts.inputs))
         feature_map = build_feature_map(FeatureSettings(name=method, columns=parts.columns), parts.pool)
         return _measured(task, parts, *_exact(parts, feature_map))
 
@@ -230,6 +244,16 @@ class _Tables:
         owners = np.arange(BREAST_PRIVATE) % HOSPITALS
         test = rows[public], labels[public]
         return SplitRecords(rows[private], labels[private], owners, rows[public], test, (1,) * rows.shape[1])
+
+
+def _declared(parts: SplitRecords, knots: int) -> tuple[tuple[float, ...], ...]:
+    """Knots, even over each number's range; none of a category."""
+    ends: Iterator[tuple[float, float]] = iter(_ADULT_RANGES)
+    if len(set(parts.columns)) == 1:  # numbers alone
+        greatest = np.vstack([parts.inputs, parts.test[0]]).max(axis=0)
+        digit = 10.0 ** np.floor(np.log10(greatest))
+        ends = iter((0.0, float(end)) for end in np.ceil(greatest / digit) * digit)
+    return tuple(tuple(np.linspace(*next(ends), knots).tolist()) if w == 1 else () for w in parts.columns)
 
 
 def _map_of_images(name: str, pool: NDArray[np.uint8]) -> FeatureMap:
@@ -285,15 +309,19 @@ def _in_rounds(
     if rounds:
         norms["class_norm"] = features.squared_norm * first**2
     sigma = least_sigma(epsilon, DELTAS[data], SumShape(**size, **norms, questions=1 + rounds))
-    fit = RoundsFit(features, parts.pool, sigma=sigma, length=first, unit=UNIT)
     noise, weights = SeededNoise(seed), np.zeros((features.dimension, classes))
+    fit: RoundsFit | None = None
     pull: Pull = ClassPull(num_classes=classes, length=first)
     for number in range(1 + rounds):
         total = features.contributions(parts.inputs, parts.labels, num_classes=classes, pull=pull, kept=kept)
         noisy = total + noise.discrete_gaussian(total.shape, sigma=sigma)
+        if fit is None:
+            alike = drawn_alike(features, noisy) if task[1] == NO_POOL else parts.pool
+            fit = RoundsFit(features, alike, sigma=sigma, length=first, unit=UNIT)
         weights = fit.go_on(weights, noisy, number) if number else fit.begin(noisy)
         given = unpack_weights(pack_weights(weights), (features.dimension, classes))
         pull = ResidualPull(weights=given, squared_norm=features.squared_norm, length=LENGTH, unit=UNIT)
+    assert fit is not None
     scores = fit.student(weights).predict_proba(parts.test[0])
     unit = math.sqrt(norms["squared_norm"])
     return _row(task, scores, parts, sigma=sigma / unit, seconds=time.perf_counter() - started)

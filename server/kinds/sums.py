@@ -23,6 +23,7 @@ from pate_fed.kinds.make import public_features
 from pate_fed.kinds.rounds import RoundTerms
 from pate_fed.kinds.sums import sum_mechanism
 from pate_fed.learning import RIDGE
+from pate_fed.learning.features.build import drawn_alike
 from pate_fed.learning.features.residuals import pack_weights, unpack_weights
 from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent
 from pate_fed.privacy.ledger.rows import Provenance
@@ -138,9 +139,17 @@ class SumCourse(StudyCourse):
     def _pool(self) -> NDArray[np.uint8]:
         return self._dataset.public_images[: self._dataset.num_queries]
 
+    def _alike(self, noisy: Ints) -> NDArray[Any]:
+        """Inputs that are like the records: the pool's, or where there is none what the first sums tell."""
+        return drawn_alike(self._features, noisy) if self._study.data.drawn else self._pool
+
     def _fit(self, noisy: Ints) -> SumsStudent:
         student: SumsStudent = find_part(RIDGE, "student")(
-            noisy, self._features, self._pool, sigma=self._mechanism.sigma, balanced=self._study.sums.balanced
+            noisy,
+            self._features,
+            self._alike(noisy),
+            sigma=self._mechanism.sigma,
+            balanced=self._study.sums.balanced,
         )
         student.class_names = self._dataset.class_names
         return student
@@ -193,7 +202,7 @@ class RoundCourse(SumCourse):
         if asks.most_units is not None:
             records = (known_records(self._study) or 1) * self._terms.num_clients
         more: dict[str, Any] = {"length": asks.first, "unit": asks.unit, "records": records}
-        return RoundsFit(self._features, self._pool, sigma=sigma, **more)
+        return RoundsFit(self._features, self._alike(self._noisy_of(0).value), sigma=sigma, **more)
 
     @cached_property
     def _first(self) -> Floats:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
+from pate_fed.simulation import main as simulate
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +54,62 @@ def test_a_hospitals_own_file_names_no_parties(run: Any) -> None:
     assert "how many hospitals" in out
     study = read_study(Path("own.toml"))
     assert (study.name, study.data.private) == ("own", ())
+
+
+def test_without_public_inputs_a_study_runs_on_declared_ranges(run: Any) -> None:
+    Path("pool.csv").unlink()
+    command = ("study", "new", "--csv", "north.csv", "east.csv")
+    code, out, _ = agree(run, *command)
+    assert code == 0 and "or, where there are none, give --range COLUMN=LOW:HIGH" in out
+    Path("study.toml").unlink()
+    for given, words in (
+        (["--range", "age=0"], "COLUMN=LOW:HIGH is meant"),
+        (["--range", "sex=0:1"], "for each number is meant: 'age'"),
+        (["--range", "age=0:90", "--pool", "north.csv"], "leave --pool and --deal out"),
+    ):
+        code, _, err = run(*command, "--yes-to", "yes.txt", *given)
+        assert (code, words in err) == (2, True), err
+    code, out, _ = agree(run, *command, "--range", "age=0:90")
+    assert (code, "no public inputs" in out, "put the public" in out) == (0, True, False)
+    study = read_study(Path("study.toml"))
+    assert study.data.pool is None and study.sums.of_inputs(study.data.table).name == "bins"
+    dataset = load_study_data(study)
+    assert (dataset.public_labels == -1).all()
+    ages = dataset.public_images[:, 0]
+    assert 0 <= ages.min() < 1 and 89 < ages.max() <= 90  # as declared; records hold 0 to 29
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_a_study_without_public_inputs_teaches_a_student(
+    rounds: int, run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("north", "east", "south", "west", "pool"):
+        ages = rng.uniform(0, 80, 400)
+        ill = ages + rng.normal(0, 10, 400) > 40
+        lines = [f"{age:.1f},{'ill' if bad else 'well'}" for age, bad in zip(ages, ill, strict=True)]
+        Path(f"{name}.csv").write_text("age,outcome\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    command = (
+        "study",
+        "new",
+        "--csv",
+        *(f"{name}.csv" for name in ("north", "east", "south", "west")),
+        "--range",
+        "age=0:100",
+    )
+    assert agree(run, *command)[0] == 0
+    text = Path("study.toml").read_text(encoding="utf-8")
+    Path("study.toml").write_text(text.replace("# rounds = 0", f"rounds = {rounds}"), encoding="utf-8")
+    code = simulate(["--config", "study.toml", "--run-dir", "run", "--epsilon", "1", "--seed", "1"])
+    assert code == 0 and not Path("run/labels.npz").exists()
+    metrics = json.loads(Path("run/metrics.json").read_text(encoding="utf-8"))
+    assert metrics["accuracy"]["student"] is None
+    assert "none; drawn from declared ranges" in Path("run/report.html").read_text(encoding="utf-8")
+    code, out, _ = run("predict", "run", "pool.csv", "--format", "json")
+    assert code == 0 and json.loads(out.splitlines()[-1])["evaluation"]["accuracy"] > 0.8
+    for option in (["--aggregator", "gnmax"], ["--student", "forest"]):
+        assert simulate(["--config", "study.toml", "--run-dir", "other", *option]) == 2
+        assert "data.table.ranges" in capsys.readouterr().err
 
 
 def test_without_files_every_setting_stands_in_it(run: Any) -> None:

@@ -35,6 +35,11 @@ def test_a_schema_survives_its_own_words() -> None:
         ({"label": None}, "the name of a column"),
         ({"missing": ["-9", "f"]}, "'f' is a value of a column"),
         ({"missing": ["well"]}, "'well' is a value of a column"),
+        ({"ranges": {"age": [0, 120]}}, "for each number is meant: 'age', 'dose'"),
+        ({"ranges": {"age": [0, 120], "sex": [0, 1], "dose": [0, 1]}}, "for each number is meant"),
+        ({"ranges": {"age": [120, 0], "dose": [0, 1]}}, "for each number is meant"),
+        ({"ranges": {"age": [0, float("inf")], "dose": [0, 1]}}, "ranges"),
+        ({"ranges": {"age": 3, "dose": [0, 1]}}, "ranges"),
     ],
 )
 def test_a_wrong_schema_is_named(change: dict[str, object], words: str) -> None:

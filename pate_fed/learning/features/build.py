@@ -36,6 +36,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Knots = tuple[tuple[float, ...], ...]
 
+_ALIKE = 4000  # rows that are drawn from sums
 QUANTILES = 25  # knots of a number by default
 SPREAD = math.sqrt(12)  # gives a number that is spread evenly over its knots a variance of 1
 
@@ -225,6 +226,50 @@ class BinFeatures(FeatureMap):
                 found[rows[known], place + knot[known]] = steps[known]
             found[:, place + len(own)] = lattice * missing
         return found
+
+
+def drawn_alike(features: FeatureMap, noisy: Ints) -> NDArray[np.float64]:
+    """Rows float64 (n, inputs) like the records, by their released class sums alone (dimension, classes).
+
+    A class is drawn by its share, then each column by that class's own: the distribution nearest to the noisy
+    counts at its knots or values. So columns go together as far as classes make them.
+
+    Raises:
+        InputError: a map without bins.
+    """
+    if not isinstance(features, BinFeatures):
+        raise InputError(f"features {features.settings.name!r}: rows are drawn from sums of {BINS!r} alone")
+    rng = np.random.default_rng(0)
+    classes = rng.choice(
+        noisy.shape[1], size=_ALIKE, p=_nearest(noisy[0] / max(1, np.maximum(noisy[0], 0).sum()))
+    )
+    found = np.zeros((_ALIKE, sum(features.settings.columns)))
+    at = 0
+    for own, width, place in zip(features.knots, features.settings.columns, features._places, strict=False):
+        values = len(own) or width
+        for label in range(noisy.shape[1]):
+            rows = np.flatnonzero(classes == label)
+            shares = noisy[place : place + values + 1, label] / max(1, noisy[0, label])
+            chosen = rng.choice(values + 1, size=len(rows), p=_nearest(shares))
+            known, drawn = rows[chosen < values], chosen[chosen < values]
+            if own:
+                # One that stands between two knots adds √(1 - t) + √t, in the mean 4/3, and one at a knot 1.
+                between = rng.uniform(size=len(known)) < 3 * (shares.sum() - 1)
+                far = rng.uniform(-0.5, 0.5, len(known)) * between
+                found[rows, at] = np.nan
+                found[known, at] = np.interp(drawn + far, np.arange(values), own)
+            else:
+                found[known, at + drawn] = 1
+        at += width
+    return found
+
+
+def _nearest(shares: NDArray[Any]) -> NDArray[np.float64]:
+    """The distribution nearest to noisy shares (n,): less a number that all have in common, cut at 0."""
+    falling = np.sort(shares.astype(np.float64))[::-1]
+    over = (np.cumsum(falling) - 1) / np.arange(1, len(falling) + 1)
+    found = np.maximum(shares - over[np.flatnonzero(falling > over)[-1]], 0)
+    return np.asarray(found / found.sum())
 
 
 _FARTHEST = 3.0  # deviations at which a number is cut

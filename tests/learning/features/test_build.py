@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning.features.build import build_feature_map, feature_map_from_bytes
+from pate_fed.learning.features.build import build_feature_map, drawn_alike, feature_map_from_bytes
 from pate_fed.learning.features.feature_map import (
     BINS,
     DIRECTIONS,
@@ -56,6 +56,43 @@ def test_a_map_comes_back_from_its_file_and_no_other_does(settings: FeatureSetti
     for damaged in (made.to_bytes()[:-9], b"{}", b"", made.to_bytes().replace(b"lattice", b"lettuce")):
         with pytest.raises(IntegrityError):
             feature_map_from_bytes(damaged, digest=made.digest)
+
+
+def test_rows_drawn_from_sums_are_like_the_records_that_made_them() -> None:
+    knots = tuple(np.linspace(0, 10, 6).tolist())
+    settings = FeatureSettings(name=BINS, columns=(1, 1, 2), cuts=(knots, knots, ()), lattice=1024)
+    rng, count = np.random.default_rng(0), 20_000
+    labels = (rng.uniform(size=count) < 0.2).astype(np.int64)
+    spread = np.where(labels, rng.uniform(4, 10, count), rng.uniform(0, 6, count))
+    at_knots = np.where(labels, 8.0, 2.0)
+    at_knots[::10] = np.nan
+    kinds = np.eye(3)[np.where(labels, 1, rng.integers(0, 3, count))][:, :2]  # the third is missing
+    rows = np.column_stack([spread, at_knots, kinds])
+    features = build_feature_map(settings, rows)
+    sums = features.contributions(rows, labels, num_classes=2)
+    noise = rng.normal(0, 2 * 1024, sums.shape).astype(np.int64)
+    drawn = drawn_alike(features, sums + noise)
+    assert np.array_equal(drawn, drawn_alike(features, sums + noise), equal_nan=True)
+    for column in (0, 1):
+        own, theirs = (each[:, column][np.isfinite(each[:, column])] for each in (drawn, rows))
+        assert own.mean() == pytest.approx(theirs.mean(), abs=0.15)
+        assert own.std() == pytest.approx(theirs.std(), rel=0.06)
+    assert np.isnan(drawn[:, 1]).mean() == pytest.approx(0.1, abs=0.02)
+    assert np.isin(drawn[:, 1], (2.0, 8.0, np.nan)).mean() > 0.85  # what lies at knots stays there
+    assert drawn[:, 2:].mean(axis=0) == pytest.approx(kinds.mean(axis=0), abs=0.03)
+    # Columns go together as classes make them.
+    both = [np.nanmean(each[each[:, 1] > 5, 0]) for each in (drawn, rows)]
+    assert both[0] == pytest.approx(both[1], abs=0.2)
+
+
+def test_rows_are_drawn_of_noise_alone_and_of_no_other_map() -> None:
+    settings = FeatureSettings(name=BINS, columns=(1, 2), cuts=((0.0, 1.0), ()))
+    features = build_feature_map(settings, _pool(settings)[:, :3])
+    for sums in (np.zeros, np.ones, lambda shape, dtype: np.full(shape, -5, dtype)):
+        drawn = drawn_alike(features, sums((features.dimension, 3), dtype=np.int64))
+        assert len(drawn) and features.features(drawn).max() <= settings.lattice
+    with pytest.raises(InputError, match="of 'bins' alone"):
+        drawn_alike(build_feature_map(TABLE, _pool(TABLE)), np.zeros((7, 2), dtype=np.int64))
 
 
 def test_settings_stand_in_terms() -> None:

@@ -27,7 +27,9 @@ from pate_fed.secure_sum.messages import MaskRequest, UnmaskRequest
 from server.kinds.sums import RoundCourse
 from server.state import CoordinatorState
 
-BOTH = pytest.mark.parametrize("made", [RoundStudy, ExactRoundStudy, WholeStudy], ids=lambda kind: kind.__name__)
+BOTH = pytest.mark.parametrize(
+    "made", [RoundStudy, ExactRoundStudy, WholeStudy], ids=lambda kind: kind.__name__
+)
 
 
 @pytest.fixture
