@@ -183,23 +183,23 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (4_990, 21),
-    "pate_fed": (850, 7),
-    "pate_fed/cli": (7_430, 32),
-    "pate_fed/config": (2_420, 10),
-    "pate_fed/data": (3_540, 13),
-    "pate_fed/flower": (3_810, 16),
-    "pate_fed/identity": (1_130, 5),
-    "pate_fed/kinds": (5_960, 23),
-    "pate_fed/learning": (7_530, 32),
-    "pate_fed/privacy": (11_380, 38),
-    "pate_fed/protocol": (580, 3),
+    "clients": (5_060, 21),
+    "pate_fed": (860, 7),
+    "pate_fed/cli": (7_970, 34),
+    "pate_fed/config": (2_520, 10),
+    "pate_fed/data": (4_280, 15),
+    "pate_fed/flower": (3_990, 17),
+    "pate_fed/identity": (1_360, 6),
+    "pate_fed/kinds": (6_040, 23),
+    "pate_fed/learning": (7_840, 33),
+    "pate_fed/privacy": (11_430, 38),
+    "pate_fed/protocol": (590, 3),
     "pate_fed/report": (4_490, 14),
-    "pate_fed/reproduce": (3_830, 18),
+    "pate_fed/reproduce": (3_860, 18),
     "pate_fed/runtime": (1_080, 8),
     "pate_fed/secure_sum": (3_800, 14),
     "pate_fed/structure": (1_150, 5),
-    "server": (5_290, 20),
+    "server": (5_710, 21),
 }
 
 
