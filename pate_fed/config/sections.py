@@ -184,8 +184,6 @@ class Data:
         lacking = {}
         if self.from_files and self.pool is None and not self.drawn:
             lacking["pool"] = "the file of the public inputs"
-        if self.drawn and self.pool is not None:
-            raise refusal(self, "pool", "none where data.table.ranges are declared")
         if self.dataset == "table" and self.table is None:
             lacking["table"] = "label, classes and columns (`pate-fed study new --csv FILE` writes them)"
         elif self.dataset != "table" and self.table and self.table.patient:  # read by nothing, told with ε

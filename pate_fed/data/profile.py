@@ -133,6 +133,7 @@ def examine(
 class _Examiner:
     def __init__(self, reader: TableReader) -> None:
         self._reader, self._schema = reader, reader.schema
+        self._declared = {name: {"low": low, "high": high} for name, (low, high) in reader.schema.ranges}
         self._notes: list[Note] = []
         self._proposals: list[Note] = []
         rows, width = [*reader.records()], len(reader.header)
@@ -251,18 +252,21 @@ class _Examiner:
             bars = _bars(there)
             if pool is not None:
                 beside, lacks = _range(pool[~np.isnan(pool)]), float(np.isnan(pool).mean())
-                if found and beside:
-                    self._compare(name, values, **beside)
+            if name in self._declared:
+                beside = self._declared[name]
+            if found and beside:
+                self._compare(name, values, **beside)
         missing = len(self._rows) - len(there) - unread
         return ColumnProfile(
             name=name, kind=kind, missing=missing, values=found, bars=bars, pool=beside, pool_missing=lacks
         )
 
     def _compare(self, name: str, values: Floats, *, low: float, high: float) -> None:
-        """Hold numbers to the pool's range; most of them outside are in another unit, it seems."""
+        """Hold numbers to the pool's or the declared range; most of them outside are in another unit."""
         rows = [self._rows[place][0] for place in np.flatnonzero((values < low) | (values > high))]
         there = int((~np.isnan(values)).sum())
-        says, factor = f"outside of the pool's {low:g} to {high:g}", self._reader.own.of(name).factor
+        whose = "declared" if name in self._declared else "pool's"
+        says, factor = f"outside of the {whose} {low:g} to {high:g}", self._reader.own.of(name).factor
         if 2 * len(rows) <= there or factor == 1:
             self._note(name, says, rows)
             return

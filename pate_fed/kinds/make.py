@@ -279,6 +279,8 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
 def _check_models(study: Study, dataset: Dataset) -> None:
     """What a study itself tells of its inputs but where they are the user's own data."""
     rows, sums = dataset.public_images.ndim == 2, study.aggregation.sums
+    if study.data.drawn and study.data.pool is not None:
+        raise InputError("data.pool: none is meant where data.table.ranges are declared, which stand for it")
     if study.data.drawn and not (sums and study.student.name == RIDGE):
         raise InputError(
             f"data.table.ranges: stand for public inputs; --aggregator {CLASS_SUMS} with --student {RIDGE} "

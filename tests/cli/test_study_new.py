@@ -110,6 +110,10 @@ def test_a_study_without_public_inputs_teaches_a_student(
     for option in (["--aggregator", "gnmax"], ["--student", "forest"]):
         assert simulate(["--config", "study.toml", "--run-dir", "other", *option]) == 2
         assert "data.table.ranges" in capsys.readouterr().err
+    text = Path("study.toml").read_text(encoding="utf-8").replace("# pool =\n", 'pool = "pool.csv"\n')
+    Path("both.toml").write_text(text, encoding="utf-8")
+    assert simulate(["--config", "both.toml", "--run-dir", "other"]) == 2
+    assert "data.pool: none is meant" in capsys.readouterr().err
 
 
 def test_without_files_every_setting_stands_in_it(run: Any) -> None:

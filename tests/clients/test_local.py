@@ -13,16 +13,39 @@ from PIL import Image
 
 from clients.hospital import Hospital
 from clients.kinds.votes import VoteSide
-from clients.local import LocalSite, check_records, kind_of, local_site
+from clients.local import LocalSite, check_records, kind_of, local_site, study_of
 from clients.log import HospitalLog
 from clients.state_dir import LocalSettings
 from pate_fed.cli.consent import confirm_in
+from pate_fed.config.data import load_study_data
+from pate_fed.config.sections import Aggregation, Data, Parties
+from pate_fed.config.study import Study
+from pate_fed.config.trust import TrustModel
 from pate_fed.data import InputSpec, Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning import TeacherSettings
+from pate_fed.kinds.make import make_terms
+from pate_fed.kinds.terms import Terms
+from pate_fed.learning import StudentSettings, TeacherSettings
 from pate_fed.protocol.messages import JoinRequest, Refusal, RefusalReply
 
 TERMS = make_lung_terms()
+
+
+def test_a_study_on_declared_ranges_is_one_at_a_hospital_too() -> None:
+    schema = Schema(
+        label="ill", classes=("no", "yes"), columns=(("age", ()),), ranges=(("age", (0.0, 120.0)),)
+    )
+    study = Study(
+        parties=Parties(num_clients=4),
+        data=Data(dataset="table", table=schema),
+        aggregation=Aggregation(aggregator="class-sums"),
+        secrecy=TrustModel(secure_sum=True),
+        teacher=TeacherSettings(name="random-forest"),
+        student=StudentSettings(name="ridge"),
+    )
+    terms = Terms.from_json(make_terms(study, load_study_data(study)).to_json())
+    assert terms.drawn and "drawn from declared ranges" in dict(terms.words.caps)["labels"]
+    assert study_of(terms).data.table == schema
 
 
 def test_a_rehearsal_is_held_to_a_policy_too(tmp_path: Path) -> None:

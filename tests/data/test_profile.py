@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,17 @@ def _accept_all(path: Path, pool: np.ndarray) -> TableProfile:
             own = own.changed(each.column, each.change)
     own.write(path)
     return found
+
+
+def test_declared_ranges_stand_where_there_is_no_pool(tmp_path: Path) -> None:
+    schema = replace(SCHEMA, ranges=(("age", (0.0, 60.0)), ("glucose", (40.0, 600.0))))
+    rows = [[*row[:2], str(float(row[2]) / 18.016), *row[3:]] for row in _records(60)]
+    found = examine(_write(tmp_path / "n.csv", rows), schema)
+    assert dict(found.columns[0].pool) == {"low": 0.0, "high": 60.0}
+    told = [str(note) for note in found.notes]
+    assert any(note.startswith("age: outside of the declared 0 to 60 (row") for note in told), told
+    [asks] = [each for each in found.proposals if each.column == "glucose"]
+    assert asks.change == {"factor": 18.016} and "the declared 40 to 600" in asks.text
 
 
 def test_a_file_that_fits_is_told_column_by_column(tmp_path: Path, pool: np.ndarray) -> None:

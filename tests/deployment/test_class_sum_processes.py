@@ -63,6 +63,31 @@ def test_four_hospitals_sum_with_masks_and_their_own_noise(rehearsal: Any) -> No
         assert lines[0] == "row,no,yes,predicted" and len(lines) == 1 + 90
 
 
+def test_without_public_inputs_hospitals_get_a_student_all_the_same(rehearsal: Any) -> None:
+    ranges = "[data.table.ranges]\nage = [0, 100]\ndose = [-4, 4]\n[aggregation]"
+    text = STUDY.replace('pool = "pool.csv"\nnum_queries = 60\n', "").replace("[aggregation]", ranges)
+    study = SumStudy(rehearsal, text=text)
+    (study.folder / "pool.csv").unlink()
+    server = study.coordinator()
+    assert server.wait() == 0, server.text + study.hospitals[0].text
+    assert [party.wait(60) for party in study.hospitals] == [0] * 4
+    assert len(verify_run(study.folder / "run").chain.entries) == 4  # three rounds after the first question
+    assert not (study.folder / "run" / "labels.npz").exists()
+    for name in HOSPITALS:
+        asks = rehearsal.start(
+            f"{name} asks",
+            "-c",
+            NO_TORCH,
+            "hospital",
+            "predict",
+            str(rehearsal.state_of(name)),
+            f"{name}.csv",
+        )
+        assert asks.wait() == 0, asks.text
+        [right] = [line for line in asks.text.splitlines() if line.startswith("accuracy: ")]
+        assert float(right.split()[1]) > 65, asks.text  # noise of 3.0 on 360 records; chance is 50
+
+
 def test_a_coordinator_that_is_killed_before_and_after_the_row_goes_on(rehearsal: Any) -> None:
     study = SumStudy(rehearsal)
     for moment in ("before the row", "after the row"):
