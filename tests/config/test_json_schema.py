@@ -43,7 +43,9 @@ def test_every_file_of_the_documents_fits() -> None:
     policy = Draft202012Validator(json_schema(Policy, title="policy"))
     assert len(blocks) > 3
     for values in map(tomllib.loads, blocks):
-        if "tool" not in values:  # a pyproject.toml
+        if (
+            "tool" not in values and "columns" not in values
+        ):  # a pyproject.toml, how a hospital's file is read
             assert not faults(values) or not list(policy.iter_errors(values)), values
 
 

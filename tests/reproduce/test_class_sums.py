@@ -63,9 +63,11 @@ def test_tables_stand_beside_what_is_had_without_privacy(
             ("kernel", "1"),
             ("bins", "1"),
             ("AdaSSP", "1"),
+            ("no pool", "1"),
         )
     }
     assert found["breast cancer", "kernel", "1"] > 88 and found["adult", "kernel", "1"] > 85
+    assert found["breast cancer", "no pool", "1"] > 85 and found["adult", "no pool", "1"] > 80
     assert found["adult", "kernel", "1"] < found["adult", "central, no privacy", "-"]
 
 

@@ -116,6 +116,8 @@ class SumsStudent:
                 arrays, digest = {name: file[name] for name in file}, str(file["digest"])
                 names = tuple(map(str, arrays["class_names"]))
                 student = cls.of_arrays(arrays, where=str(path), digest=digest)
+        except InputError:  # a ValueError, too: of a map that is code of the user's own
+            raise
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
