@@ -186,7 +186,7 @@ class BaseHospital:
                 raise IntegrityError("a student came, and this hospital has no identity to check it with")
             found = keep_student(self._site.state_dir, content, self._site.identity)
             self.log.note("student", kept=found.digest, bytes=len(content))
-        except (InputError, IntegrityError, OSError) as error:
+        except (InputError, IntegrityError) as error:  # a full disk may pass: then it is sent again
             self.log.note("student refused", why=str(error))
 
     def _answered(self, answer: Callable[[], R]) -> R | RefusalReply:

@@ -245,7 +245,7 @@ class Audience:
                 node = sent.pop(message.metadata.reply_to_message_id, None)
                 if node is None or (names is not None and node not in names):
                     continue
-                heard = self._heard(message, "" if names is None else names[node])
+                heard = self._heard(message, "" if names is None else names.get(node, ""))
                 if not heard and node not in sent.values():
                     asked.discard(node)
                     later[node] = time.monotonic() + _AGAIN_S

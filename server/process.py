@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.study import Study, read_study
 from pate_fed.disk import hold
-from pate_fed.errors import PateFedError
 from pate_fed.flower.host import Address, Host, open_host
 from pate_fed.report.log import read_result
 from pate_fed.report.metrics import outcome_json, outcome_line
@@ -110,7 +109,7 @@ def _tell(address: Address, audience: Audience, host: Host) -> None:
     """The study's outcome stands, whether hospitals hear of it or not."""
     try:
         address.tell(audience)
-    except PateFedError as error:
+    except Exception as error:  # whatever it is, the study is over and has its exit code
         host.report(f"hospitals could not be told how the study ended: {error}")
 
 

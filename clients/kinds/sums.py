@@ -59,7 +59,9 @@ class SumSide(HospitalSide):
         terms, count = self.terms, len(self.site.own_records())
         noise = (terms.sigma_party or self.asks.sigma or 0.0) * math.sqrt(terms.num_clients)
         most = (_LARGEST - int(_SIGMAS * noise)) // terms.num_clients
-        units = count if self.asks.most_units is None else min(count, self.asks.most_units)
+        units, cut = count, self.asks.most_units
+        if cut is not None:  # along directions nothing but the cut bounds an entry
+            units = cut if self.asks.settings.name == DIRECTIONS else min(count, cut)
         if self._kept().largest_entry(units) * self._times > most:
             raise InputError(
                 f"{count} records are more than sums in 32 bits have room for at one of {terms.num_clients} "
@@ -107,7 +109,7 @@ class SumSide(HospitalSide):
             dataset.private_images[own],
             dataset.private_labels[own],
             num_classes=self.terms.num_classes,
-            groups=self.site.own_patients(),
+            groups=None if self.asks.settings.name == DIRECTIONS else self.site.own_patients(),
             most_units=self.asks.most_units,
             pull=pull,
             kept=kept,
@@ -198,7 +200,7 @@ class RoundSide(SumSide):
     def _features(self) -> NDArray[np.generic] | None:
         """The records' features as a process keeps them from round to round; None where they are too many."""
         features, own = self._kept(), self.site.own_records()
-        small = np.int16 if features.squared_norm < 2**30 else np.int32
+        small = np.int16 if features.largest < 2**15 else np.int32
         size = len(own) * features.dimension * np.dtype(small).itemsize
         place = self._place
         if place in _FEATURES or size > _MOST_KEPT:

@@ -436,11 +436,18 @@ def fixed_rounds(study: Study) -> tuple[int, str]:
     whole = study.privacy.unit == HOSPITAL_UNIT
     if whole and study.sums.features != DIRECTIONS:
         return 0, f"a whole hospital's sum is asked for in rounds with the map {DIRECTIONS} alone"
+    if study.aggregation.sigma2 is not None:
+        return 0, "--sigma2 is given, and each round costs as much again"
+    lattice = study.sums.lattice or FeatureSettings().lattice
+    if study.data.table is not None and study.sums.of_inputs(study.data.table).name == BINS:
+        lattice = math.ceil(lattice * math.sqrt(len(study.data.table.columns) + 1))  # of each column
+    full = f"sums in 32 bits have no room for them at lattice {lattice} (sums.lattice)"
     if study.data.drawn:
+        if records is not None and not room_for_rounds(clients * records, lattice):
+            return 0, full
         return ROUNDS_WITHOUT_POOL, "they tell how columns go together, which no public inputs do"
-    if records is None or study.privacy.epsilon is None:
-        lacks = "what ε is" if records else "how many records a hospital has (--records)"
-        return 0, f"the study does not say {lacks}"
+    if records is None:
+        return 0, "the study does not say how many records a hospital has (--records)"
     ensemble = study.ensemble()
     classes = _MANY_CLASSES.get(study.data.dataset, ensemble.num_classes)
     shares = ensemble.shares or Shares(num_clients=clients, least_voters=clients, colluders=0)
@@ -453,8 +460,7 @@ def fixed_rounds(study: Study) -> tuple[int, str]:
         few = "enough" if found else "few"
         return found, f"{clients} hospitals under noise of {sigma:.3g} records' lengths are {few} for them"
     found = useful_rounds(clients * records, classes, sigma)
-    lattice = study.sums.lattice or FeatureSettings().lattice
     if found and not room_for_rounds(clients * records, lattice):
-        return 0, f"sums in 32 bits have no room for them at lattice {lattice} (sums.lattice)"
+        return 0, full
     pays = "are enough for them" if found else "are too few for them"
     return found, f"{clients * records:,} records under noise of {sigma:.3g} in {classes} classes {pays}"

@@ -227,5 +227,5 @@ def _read_rest(rest: bytes, where: str) -> tuple[StudentFacts, dict[str, NDArray
         if covered is not None and covered.shape != (2, *facts.shape):
             raise InputError("what is covered is of other columns")
         return facts, arrays
-    except (ValueError, TypeError, RecursionError, InputError, SafetensorError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, InputError, SafetensorError) as error:
         raise IntegrityError(f"{where}: signed, but not written as this release writes a bundle") from error

@@ -136,6 +136,9 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
     return sums, None if shares is None else sigma
 
 
+_ROOM = 2**30  # of sums in 32 bits with signs; the rest is for noise
+
+
 def _whole_lengths(study: Study, dataset: Dataset, features: DirectionFeatures) -> tuple[int, dict[str, int]]:
     """To how many records' length a hospital's whole sum is cut, and how often records count in a round.
 
@@ -150,6 +153,8 @@ def _whole_lengths(study: Study, dataset: Dataset, features: DirectionFeatures) 
     pool = dataset.public_images[: dataset.num_queries]
     most, later = features.usual_lengths(records, dataset.num_classes, pool)
     most = study.sums.most_records or most
+    if most * WHOLE_LENGTH * features.settings.lattice * study.parties.num_clients > _ROOM:
+        raise InputError("sums.lattice: a smaller one is meant; sums of so many records may pass 32 bits")
     unit = min(MOST_UNIT, max(1, round(WHOLE_LENGTH * most / later)))
     return most, {"first": WHOLE_LENGTH, "length": WHOLE_LENGTH, "unit": unit}
 

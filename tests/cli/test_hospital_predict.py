@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import json
 import stat
@@ -154,6 +155,21 @@ def test_a_bundle_is_read_anywhere_with_a_word_on_whose_key_signed_it(house: Hou
     Path("heart.bundle").write_bytes(content[:-1])
     code, out, err = run("predict", "heart.bundle", "two.csv")
     assert (code, out) == (6, "") and "heart.bundle: is cut" in err
+
+
+def test_a_student_for_which_there_is_no_room_is_sent_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("clients.log.write_private", full)
+        with pytest.raises(OSError, match="No space"):  # which the coordinator hears as "later"
+            house.end(house.bundle())
+    assert not (house.state / BUNDLE_FILE).exists()
+    came, ended = house.end(house.bundle())[-2:]
+    assert (came["event"], ended["event"]) == ("student", "ended") and (house.state / BUNDLE_FILE).exists()
 
 
 def test_nothing_of_torch_or_the_network_is_needed(house: House) -> None:

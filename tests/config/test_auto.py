@@ -20,6 +20,7 @@ from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings, TeacherSettings
 
 SCHEMA = {"label": "y", "classes": ["no", "yes"], "columns": {"x": "number"}}
+RANGED = {**SCHEMA, "ranges": {"x": [0, 9]}}
 
 
 def _study(hospitals: int, **sections: Any) -> Study:
@@ -118,7 +119,10 @@ def test_teachers_that_are_not_trained_are_told_and_no_error() -> None:
         ({"data": {"pool": "p.csv", "table": SCHEMA}, "parties": {"records": 8140}}, 10, "32,560 records"),
         ({"data": {"pool": "p.csv", "table": SCHEMA}, "parties": {"records": 100}}, 0, "400 records .* few"),
         ({"data": {"pool": "p.csv", "table": SCHEMA}, "parties": {"records": 20_000}}, 0, "no room"),
-        ({"aggregation": {"sigma2": 5.0}}, 0, "does not say what ε is"),
+        ({"data": {"table": RANGED}}, 3, "how columns go together"),
+        ({"data": {"table": RANGED}, "parties": {"records": 20_000}}, 0, "no room"),
+        ({"aggregation": {"sigma2": 5.0}}, 0, "--sigma2 is given"),
+        ({"aggregation": {"sigma2": 5.0}, "privacy": {"epsilon": 3.0}}, 0, "--sigma2 is given"),
         ({"privacy": {"unit": "hospital"}, "sums": {"most_records": 5}}, 0, "whole hospital's sum"),
         ({"privacy": {"unit": "hospital"}, "parties": {"num_clients": 250}}, 3, "250 hospitals under noise"),
         ({"privacy": {"unit": "hospital"}, "parties": {"num_clients": 20}}, 0, "are few"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -134,6 +135,24 @@ def test_a_signed_bundle_that_holds_nonsense_is_refused(array: str) -> None:
     content = pack_student(Wrong(), FACTS, KEY, covered=np.zeros(3) if array == "covered" else None)
     with pytest.raises(IntegrityError, match=r"x: |the message: "):
         Bundle.read(content, where="x").student("x")
+
+
+def test_numbers_that_numpy_does_not_know_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(arrays: dict[str, Any]) -> bytes:
+        header = json.dumps({"x": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}).encode()
+        return len(header).to_bytes(8, "little") + header + b"\0\0"
+
+    monkeypatch.setattr("safetensors.numpy.save", save)
+    content = pack_student(_NoMap(), FACTS, KEY)
+    with pytest.raises(IntegrityError, match="signed, but not written as"):
+        Bundle.read(content, where="x")
+
+
+class _NoMap:
+    kind, feature_map = "class-sums", _sums().feature_map
+
+    def to_arrays(self) -> dict[str, Any]:
+        return {}
 
 
 def test_what_no_bundle_can_hold_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,7 +286,19 @@ def test_a_whole_hospital_adds_no_more_than_its_length(whole: WholeSums, scale: 
             ._side(whole.terms)
             .answer(_round(whole, number, _weights(whole, scale) if number else b""))
         )
-        assert 0 < int((found**2).sum()) <= most
+        assert 0 < sum(int(each) ** 2 for each in found.ravel()) <= most
+
+
+def test_records_of_one_patient_are_cut_with_the_whole_alone(
+    whole: WholeSums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole.close()
+    question, side = _round(whole, 0, b""), whole.hospital(0)._side(whole.terms)
+    patients = side.site.own_patients()
+    assert patients is not None and len(np.unique(patients)) < len(patients)
+    found = side.answer(question)
+    monkeypatch.setattr(type(side.site), "own_patients", lambda site: None)
+    np.testing.assert_array_equal(side.answer(question), found)
 
 
 def test_the_page_says_that_the_whole_is_cut(whole: WholeSums) -> None:

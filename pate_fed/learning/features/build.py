@@ -446,7 +446,7 @@ def _from_json(data: bytes) -> FeatureMap:
     return hog_from_plain(settings, shape)
 
 
-def _from_arrays(data: bytes) -> FeatureMap:
+def _from_arrays(data: bytes, *, nested: bool = False) -> FeatureMap:
     from safetensors.numpy import load
 
     try:
@@ -454,7 +454,10 @@ def _from_arrays(data: bytes) -> FeatureMap:
         text = arrays["settings"].tobytes()
         settings = from_plain(FeatureSettings, json.loads(text), where="features")
         if settings.name == DIRECTIONS:
-            return directions_from_arrays(settings, _from_arrays(arrays["base"].tobytes()), arrays)
+            if nested:
+                raise IntegrityError(_DAMAGED)
+            base = _from_arrays(arrays["base"].tobytes(), nested=True)
+            return directions_from_arrays(settings, base, arrays)
         embedding: Embedding
         if settings.columns:
             embedding = TableEmbedding.from_plain(json.loads(arrays["table"].tobytes()))

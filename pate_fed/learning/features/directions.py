@@ -45,6 +45,11 @@ class DirectionFeatures(FeatureMap):
         return int(self.turn.shape[1])
 
     @property
+    def largest(self) -> int:
+        """So many lengths."""
+        return _FARTHEST * self.settings.lattice
+
+    @property
     def image_shape(self) -> tuple[int, int, int] | None:
         """The other map's."""
         return self.base.image_shape
@@ -67,9 +72,8 @@ class DirectionFeatures(FeatureMap):
 
     def steps(self, inputs: NDArray[Any]) -> Ints:
         """Whole numbers with signs; int64 (n, dimension)."""
-        lattice = self.settings.lattice
+        lattice, most = self.settings.lattice, self.largest
         found = np.rint(lattice * (self.base.scaled(inputs) @ self.turn - self.centre))
-        most = _FARTHEST * lattice
         return np.asarray(np.clip(np.nan_to_num(found), -most, most), dtype=np.int64)
 
     def features(self, inputs: NDArray[Any]) -> Ints:

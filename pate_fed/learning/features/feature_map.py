@@ -205,6 +205,11 @@ class FeatureMap(ABC):
             found[start : start + _CHUNK] = part / math.sqrt(self.squared_norm)
         return found
 
+    @property
+    def largest(self) -> int:
+        """Bound on one feature, in steps."""
+        return math.isqrt(self.squared_norm)
+
     def largest_entry(self, records: int) -> int:
         """Bound on an entry of a sum over so many records, or patients, in steps."""
         return records * math.isqrt(self.squared_norm)
@@ -308,7 +313,9 @@ def clipped(total: Ints, squared_norm: int) -> Ints:
 
     Every entry is rounded towards 0, so that no rounding can make them longer.
     """
-    exact = total.astype(object) if int(np.abs(total).max(initial=0)) > 2**24 else total
+    largest = max(int(total.max(initial=0)), -int(total.min(initial=0)))
+    # Squares are summed exactly: one that wrapped around would let the sum pass uncut.
+    exact = total.astype(object) if largest**2 * max(1, total.size) >= 2**63 else total
     squares = int((exact * exact).sum())
     if squares <= squared_norm:
         return total

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 
 from pate_fed.errors import IntegrityError
 from pate_fed.learning.features.build import build_feature_map, feature_map_from_bytes
 from pate_fed.learning.features.directions import DirectionFeatures, base_settings, directions_from_arrays
-from pate_fed.learning.features.feature_map import DIRECTIONS, LINEAR, FeatureSettings
+from pate_fed.learning.features.feature_map import DIRECTIONS, LINEAR, FeatureSettings, clipped
 
 SETTINGS = FeatureSettings(name=DIRECTIONS, columns=(1, 1, 3), dimension=4)
 
@@ -47,6 +48,21 @@ def test_the_cut_grows_with_the_stated_records_alone() -> None:
     cuts = [made.usual_lengths(records, 2, pool) for records in (1, 100, 10_000)]
     assert [most for most, _ in cuts] == sorted(most for most, _ in cuts) and cuts[0][0] == 1
     assert cuts[1][1] == 5 and cuts[2][0] < 10_000
+
+
+@pytest.mark.parametrize("entry", [2**24, -(2**24), 2**31, 2**40])
+def test_a_cut_holds_however_large_and_many_the_entries_are(entry: int) -> None:
+    for shape in ((20_000, 2), (300, 2), (1, 1)):
+        found = clipped(np.full(shape, entry, dtype=np.int64), 4096)
+        assert sum(int(each) ** 2 for each in found.ravel()) <= 4096  # in Python's whole numbers
+
+
+def test_a_map_inside_a_map_inside_a_map_is_none() -> None:
+    inner = _map()
+    arrays = load(inner.to_bytes())
+    arrays["base"] = np.frombuffer(inner.to_bytes(), dtype=np.uint8)
+    with pytest.raises(IntegrityError, match="damaged"):
+        feature_map_from_bytes(save(arrays), digest=None)
 
 
 def test_parts_that_do_not_fit_are_refused() -> None:
