@@ -183,15 +183,15 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_060, 21),
+    "clients": (5_070, 21),
     "pate_fed": (860, 7),
     "pate_fed/cli": (7_970, 34),
-    "pate_fed/config": (2_520, 10),
+    "pate_fed/config": (2_530, 10),
     "pate_fed/data": (4_290, 15),
     "pate_fed/flower": (3_990, 17),
     "pate_fed/identity": (1_360, 6),
-    "pate_fed/kinds": (6_040, 23),
-    "pate_fed/learning": (7_850, 33),
+    "pate_fed/kinds": (6_050, 23),
+    "pate_fed/learning": (7_870, 33),
     "pate_fed/privacy": (11_430, 38),
     "pate_fed/protocol": (590, 3),
     "pate_fed/report": (4_490, 14),
