@@ -64,8 +64,9 @@ class SumSide(HospitalSide):
             units = cut if self.asks.settings.name == DIRECTIONS else min(count, cut)
         if self._kept().largest_entry(units) * self._times > most:
             raise InputError(
-                f"{count} records are more than sums in 32 bits have room for at one of {terms.num_clients} "
-                "hospitals; a study with a smaller lattice (sums.lattice), or without rounds, has more"
+                "so many records, with this noise, are more than sums in 32 bits have room for at one of "
+                f"{terms.num_clients} hospitals; a study with a smaller lattice (sums.lattice), or without "
+                "rounds, has more"
             )
 
     def rehearse(self, inputs: NDArray[np.generic], *, of_pool: bool, sample: int) -> tuple[Ints, Facts]:

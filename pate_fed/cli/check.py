@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pate_fed.cli.doctor.records import WantedRecords
 from pate_fed.cli.parser import print_lines
 from pate_fed.cli.terms import open_pool, own_pool, read_offer
+from pate_fed.config.study import read_study
 from pate_fed.data import read_pool
 from pate_fed.data.own_columns import OwnColumns
 from pate_fed.data.profile import ColumnProfile, Note, TableProfile, examine
@@ -40,12 +41,13 @@ def check(arguments: argparse.Namespace) -> int:
     if not data.is_file():
         raise InputError(f"DATA {data}: no file; the records of a table are a CSV file")
     wanted, pool = _wanted(arguments)
-    schema, by_patient = wanted.spec.schema, wanted.unit == PATIENT_UNIT
-    assert schema is not None
+    assert wanted.spec.schema is not None
+    schema, by_patient = wanted.spec.schema.in_one_form(), wanted.unit == PATIENT_UNIT
     look = partial(examine, data, schema, decimal=arguments.decimal, pool=pool, by_patient=by_patient)
     own = before = OwnColumns.beside(data, schema.in_one_form())
     if arguments.join is not None:
-        own = replace(own, files=tuple(os.path.relpath(each, data.parent) for each in arguments.join))
+        more = (os.path.relpath(each, data.parent) for each in arguments.join)
+        own = replace(own, files=tuple(dict.fromkeys((*own.files, *more))))
     for name in arguments.missing or ():
         own = own.changed(name, {"missing": True})
     own, asked = own.held_to(schema, where="--join, --missing"), set[str]()
@@ -73,7 +75,8 @@ def _wanted(arguments: argparse.Namespace) -> tuple[WantedRecords, NDArray[Any] 
     path, inputs = Path(arguments.study or "."), None
     pool = None if arguments.pool is None else Path(arguments.pool)
     if path.suffix == ".toml":
-        wanted = WantedRecords.by_study(path)
+        wanted, named = WantedRecords.by_study(path), read_study(path).data.pool
+        pool = pool or (Path(named) if named and Path(named).is_file() else None)
         inputs = None if pool is None else read_pool(pool, wanted.spec).inputs
     else:
         terms, admission = read_offer(path)

@@ -155,7 +155,7 @@ def _rows(path: Path, table: Schema, decimal: str | None, covered: NDArray[Any] 
         reader.require_columns(labelled=False)
         choices = [column for column in reader.columns if column.values and column.place is not None]
         for number, cells in reader.records():
-            for column in choices:
+            for column in choices if len(cells) == len(reader.header) else ():
                 try:
                     column.read(cells[column.place or 0], number)
                 except InputError:
@@ -189,7 +189,10 @@ def _beyond(inputs: NDArray[Any], table: Schema, covered: NDArray[Any] | None) -
         at += width
     if found.total():
         rows = f"{int(outside.any(axis=1).sum()):,} of {counted(len(inputs), 'row')}"
-        yield f"{rows} with what no public input of the study has, where it only guesses: {_by_column(found)}"
+        what = (
+            "outside of the declared ranges" if table.ranges else "with what no public input of the study has"
+        )
+        yield f"{rows} {what}, where it only guesses: {_by_column(found)}"
 
 
 def _by_column(found: Counter[str]) -> str:

@@ -78,14 +78,14 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     for line in found.read_as:
         print(line)
     schema, pool = found.schema, Path(arguments.pool or out.parent / "pool.csv")
+    if arguments.range:
+        schema = _with_ranges(arguments, schema)
     public = pool if arguments.deal is None and pool.is_file() else None
     _agree(_not_public(found.texts, public), arguments.yes_to)
     if arguments.deal is not None:
         files, pool = _deal(arguments, out, schema)
     data: dict[str, Any] = {"dataset": "table"}
-    if arguments.range:
-        schema = _with_ranges(arguments, schema)
-    else:
+    if not arguments.range:
         data["pool"] = _beside(pool, out)
     if len(files) > 1:
         data["private"] = [_beside(path, out) for path in files]

@@ -133,8 +133,11 @@ def make_page(
         "No copy is here. The coordinator sends one, which is held against this SHA-256; --pool FILE shows a "
         "copy of yours."
     )
+    held = f"{counted(terms.pool_size, 'public input')}, the same for every hospital."
+    if terms.drawn:
+        held = f"None: {terms.pool_size:,} rows drawn from the columns' ranges, the same for every hospital."
     inputs = [
-        ("pool", f"{counted(terms.pool_size, 'public input')}, the same for every hospital."),
+        ("pool", held),
         ("SHA-256", terms.pool_digest),
         ("preview", pool),
     ]

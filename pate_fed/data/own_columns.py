@@ -7,6 +7,7 @@ The hospital's file itself is left as it is. Whatever reads it reads `NAME.csv.t
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -66,7 +67,7 @@ class OwnColumns:
             InputError: they cannot be read, or do not go with the schema; the error says where and why.
         """
         path = cls.path_of(data)
-        if not path.exists():
+        if not os.path.lexists(path):  # a link to nowhere is no file without settings
             return cls()
         try:
             values = read_toml(path, option="the settings")

@@ -130,7 +130,8 @@ class ColumnReader:
         self._table, self._own, self._factor = table, own.map, 1.0 if own.factor is None else own.factor
         self._names, self._known = _Names(values), dict[str, float]()
         numbers = (number_in(text) for text in table.schema.missing)
-        self._odd = {*numbers} | {*map(number_in, self._own)}  # numbers that are none, or another
+        self._alike = {number_in(text): meant for text, meant in self._own.items()}  # 999.0 is 999
+        self._odd = {*numbers} | {*self._alike}  # numbers that are none, or another
 
     def read(self, text: str, row: int) -> float:
         """A value in the study's unit.
@@ -148,8 +149,9 @@ class ColumnReader:
         return number * self._factor
 
     def _encode(self, text: str, row: int) -> float:
-        where, text = self._table.where(self.name, row), self._own.get(text, text)
-        lacks = self._table.schema.lacks
+        where, lacks = self._table.where(self.name, row), self._table.schema.lacks
+        own = text in self._own
+        text = self._own.get(text, text)
         if self.values:
             chosen = self._names.find(text)
             if chosen is None and not lacks(text):
@@ -158,6 +160,8 @@ class ColumnReader:
             return math.nan if chosen is None else float(chosen)
         if self.place is not None and self.place < len(self._table.file.header):  # others' are plain already
             text = self._table.file.number(text, self.place, row)
+        if not own and (number := number_in(text)) is not None:
+            text = self._alike.get(number, text)
         if lacks(text) or is_missing_word(text):
             return math.nan
         number = number_in(text)
@@ -206,10 +210,14 @@ class TableReader:
             hint = _why_missing(name, file.header)
             raise InputError(f"{path} row 1: no column {name!r}, by which it is joined{hint}")
         place, rows = file.header.index(name), dict[str, list[str]]()
-        for number, cells in file.rows(plain=True):
+        for (number, named), (_, cells) in zip(file.rows(), file.rows(plain=True), strict=True):
             if len(cells) != len(file.header):
                 raise InputError(f"{path} row {number}: {len(cells)} values for {len(file.header)} columns")
-            if (who := cells.pop(place)) in rows:
+            del cells[place]
+            who = named[place]  # as it is written, as in the file that it is joined to
+            if self.schema.lacks(who):
+                continue  # nobody's: no row is given them
+            if who in rows:
                 raise InputError(
                     f"{path} row {number}, column {name}: a patient of an earlier row; one row a patient is "
                     "meant, and several are in the file that others are joined to"
@@ -237,7 +245,8 @@ class TableReader:
             if len(cells) == width:
                 who = None if place is None else cells[place]
                 for names, rows in self._joined:
-                    cells = cells + rows.get(who or "", [""] * len(names))
+                    blank = [""] * len(names)
+                    cells = cells + (blank if who is None else rows.get(who, blank))
             yield number, cells
 
     def where(self, name: str, row: int) -> str:
@@ -262,6 +271,8 @@ class TableReader:
                 f"{path} row 1: looks like data; a header is meant there, with the study's columns "
                 f"{', '.join(needed)}"
             )
+        if self._joined and not lacking and schema.patient not in header:
+            raise InputError(f"{path} row 1: no column {self._patient_name!r}, by which others are joined")
         for name in needed:
             if name not in header and not lacking:
                 raise InputError(

@@ -295,7 +295,11 @@ def listed(names: list[str] | tuple[str, ...]) -> str:
 
 
 def _columns(table: Schema) -> list[str]:
-    return [name if not values else f"{name} ({listed(values)})" for name, values in table.columns]
+    ranges = {name: f" ({low:g} to {high:g})" for name, (low, high) in table.ranges}
+    return [
+        f"{name} ({listed(values)})" if values else name + ranges.get(name, "")
+        for name, values in table.columns
+    ]
 
 
 def masks_hold(terms: Terms) -> str:

@@ -172,6 +172,14 @@ def test_a_student_for_which_there_is_no_room_is_sent_again(
     assert (came["event"], ended["event"]) == ("student", "ended") and (house.state / BUNDLE_FILE).exists()
 
 
+def test_a_row_that_is_too_short_is_named(house: House, run: Any) -> None:
+    house.end(house.bundle())
+    header = Path("north.csv").read_text(encoding="utf-8").splitlines()[0]
+    Path("short.csv").write_text(header + "\n40\n", encoding="utf-8")
+    code, _, err = run("hospital", "predict", "state", "short.csv")
+    assert code == 2 and "short.csv row 2" in err and not Path("short.predictions.csv").exists()
+
+
 def test_nothing_of_torch_or_the_network_is_needed(house: House) -> None:
     house.end(house.bundle())
     code = (

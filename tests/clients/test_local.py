@@ -46,6 +46,7 @@ def test_a_study_on_declared_ranges_is_one_at_a_hospital_too() -> None:
     terms = Terms.from_json(make_terms(study, load_study_data(study)).to_json())
     assert terms.drawn and "drawn from declared ranges" in dict(terms.words.caps)["labels"]
     assert study_of(terms).data.table == schema
+    assert "age (0 to 120)" in dict(terms.words.reads)["columns"]
 
 
 def test_a_rehearsal_is_held_to_a_policy_too(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pate_fed.data import InputSpec, read_records
 from pate_fed.data.own_columns import OwnColumn, OwnColumns
 from pate_fed.data.schema import Schema
+from pate_fed.data.table import TableReader
 from pate_fed.errors import InputError
 
 SCHEMA = Schema(
@@ -105,3 +106,41 @@ def test_a_number_that_is_too_large_once_it_has_its_factor_is_refused(tmp_path: 
     path = _write(tmp_path, settings)
     with pytest.raises(InputError, match="row 2, column glucose is too large"):
         read_records(path, InputSpec(classes=SCHEMA.classes, schema=SCHEMA))
+
+
+@pytest.mark.parametrize("text", ["999", "999.0", "999,0"])
+def test_a_number_that_stands_for_none_does_so_however_it_is_written(text: str, tmp_path: Path) -> None:
+    """A sentinel that is read as a value would be a laboratory value of 999."""
+    by = ";" if "," in text else ","
+    rows = by.join(("patient", "glucose", "sex", "bmi", "outcome")) + "\n"
+    rows += "".join(
+        by.join((f"p{n}", each, "male", "20", "well")) + "\n" for n, each in enumerate([text, "120"])
+    )
+    path = _write(tmp_path, '[columns.glucose]\nmap = { "999" = "" }\n', rows)
+    found = read_records(path, InputSpec(classes=SCHEMA.classes, schema=SCHEMA)).inputs[:, 0]
+    assert np.isnan(found[0]) and found[1] == 120
+
+
+def test_values_of_a_further_file_are_their_patients_and_nobody_elses(tmp_path: Path) -> None:
+    """Patients may have numbers with dots; a row without one is nobody's, however many have none here."""
+    (tmp_path / "labs.csv").write_text(
+        "patient,glucose,bmi\n12.345.100,100,20\n12.345.200,200,21\n,240,22\n", encoding="utf-8"
+    )
+    base = "patient,sex,outcome\n12.345.100,male,well\n12.345.200,male,ill\n12.345.300,male,ill\n"
+    path = _write(tmp_path, 'files = ["labs.csv"]\n', base)
+    spec = InputSpec(classes=SCHEMA.classes, schema=SCHEMA)
+    np.testing.assert_array_equal(read_records(path, spec).inputs[:, 0], [100, 200, np.nan])
+    path.write_text(base + ",male,well\n", encoding="utf-8")
+    cells = [row for _, row in TableReader(path, SCHEMA).records()]
+    assert cells[-1] == ["", "male", "well", "", ""]
+    path.write_text("sex,outcome\nmale,well\n", encoding="utf-8")
+    with pytest.raises(InputError, match="'patient', by which others are joined"):
+        TableReader(path, SCHEMA).require_columns(labelled=False)
+
+
+def test_settings_that_a_link_leads_to_in_vain_are_missed(tmp_path: Path) -> None:
+    path = _write(tmp_path, "")
+    OwnColumns.path_of(path).unlink()
+    OwnColumns.path_of(path).symlink_to(tmp_path / "share" / "settings.toml")
+    with pytest.raises(InputError, match=r"north\.csv\.toml"):
+        OwnColumns.beside(path, SCHEMA)
