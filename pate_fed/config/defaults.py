@@ -272,8 +272,10 @@ class Sums:
         found = {name: value for name, value in given.items() if value is not None}
         own = KERNEL if schema is None else BINS if schema.ranges else LINEAR
         found |= {"name": own if self.features is None else self.features}
-        if schema is not None and schema.ranges and found["name"] != BINS:
-            raise refusal(self, "features", f'"{BINS}", the map that needs no public inputs, is meant')
+        if schema is not None and schema.ranges:
+            if found["name"] != BINS:
+                raise refusal(self, "features", f'"{BINS}", the map that needs no public inputs, is meant')
+            found.setdefault("lattice", LATTICE_WITHOUT_POOL)
         if schema is None:
             if self.cuts:
                 raise refusal(self, "cuts", "none: knots are meant for a table, and these are images")
@@ -292,6 +294,7 @@ class Sums:
 
 
 ROUNDS_WITHOUT_POOL = 3
+LATTICE_WITHOUT_POOL = 256  # every column has a length of its own: sums need room in 32 bits
 _MASKS = "they leave hospitals under masks and with noise (--secure-sum --noise-at hospitals)"
 _RECORDS = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
 _MANY_CLASSES = {"cifar100": 100}
@@ -439,6 +442,8 @@ def fixed_rounds(study: Study) -> tuple[int, str]:
     if study.aggregation.sigma2 is not None:
         return 0, "--sigma2 is given, and each round costs as much again"
     lattice = study.sums.lattice or FeatureSettings().lattice
+    if study.data.drawn and study.sums.lattice is None:
+        lattice = LATTICE_WITHOUT_POOL
     if study.data.table is not None and study.sums.of_inputs(study.data.table).name == BINS:
         lattice = math.ceil(lattice * math.sqrt(len(study.data.table.columns) + 1))  # of each column
     full = f"sums in 32 bits have no room for them at lattice {lattice} (sums.lattice)"

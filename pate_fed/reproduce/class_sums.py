@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.defaults import ROUNDS_WITHOUT_POOL
+from pate_fed.config.defaults import LATTICE_WITHOUT_POOL, ROUNDS_WITHOUT_POOL
 from pate_fed.data import Dataset
 from pate_fed.format import delta_text
 from pate_fed.kinds.rounds import LENGTH, UNIT
@@ -224,7 +224,8 @@ class _Tables:
             return _adassp(task, parts)
         if method == NO_POOL:
             knots = _declared(parts, FeatureSettings().bins)
-            settings = FeatureSettings(name=BINS, columns=parts.columns, cuts=knots)
+            lattice = LATTICE_WITHOUT_POOL
+            settings = FeatureSettings(name=BINS, lattice=lattice, columns=parts.columns, cuts=knots)
             features = build_feature_map(settings, parts.pool)  # of which it takes nothing
             return _in_rounds(task, ROUNDS_WITHOUT_POOL, parts, features, features.features(parts.inputs))
         feature_map = build_feature_map(FeatureSettings(name=method, columns=parts.columns), parts.pool)
