@@ -306,3 +306,12 @@ def test_the_page_says_that_the_whole_is_cut(whole: WholeSums) -> None:
     lengths = f"that of {_asks(whole).most_units} record"
     assert "What your whole hospital adds is cut to a fixed length" in page and lengths in page
     assert "The first time there is no model yet: each counts by how far" in page
+
+
+def test_what_a_cut_lets_through_has_room_in_32_bits(whole: WholeSums) -> None:
+    """Nothing but the cut bounds an entry along directions, however few records a hospital has."""
+    whole.close()
+    whole.hospital(0)._side(whole.terms).prepare()
+    long = replace(whole.terms, asks=replace(_asks(whole), most_units=2**20))
+    with pytest.raises(InputError, match="32 bits"):
+        whole.hospital(0)._side(long).prepare()
