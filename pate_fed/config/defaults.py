@@ -441,14 +441,14 @@ def fixed_rounds(study: Study) -> tuple[int, str]:
         return 0, f"a whole hospital's sum is asked for in rounds with the map {DIRECTIONS} alone"
     if study.aggregation.sigma2 is not None:
         return 0, "--sigma2 is given, and each round costs as much again"
-    lattice = study.sums.lattice or FeatureSettings().lattice
-    if study.data.drawn and study.sums.lattice is None:
-        lattice = LATTICE_WITHOUT_POOL
-    if study.data.table is not None and study.sums.of_inputs(study.data.table).name == BINS:
-        lattice = math.ceil(lattice * math.sqrt(len(study.data.table.columns) + 1))  # of each column
+    table = study.data.table
+    settings = FeatureSettings() if table is None else study.sums.of_inputs(table)
+    longest = lattice = study.sums.lattice or settings.lattice
+    if settings.name == BINS:  # of each column
+        longest = math.ceil(lattice * math.sqrt(len(settings.columns) + 1))
     full = f"sums in 32 bits have no room for them at lattice {lattice} (sums.lattice)"
     if study.data.drawn:
-        if records is not None and not room_for_rounds(clients * records, lattice):
+        if records is not None and not room_for_rounds(clients * records, longest):
             return 0, full
         return ROUNDS_WITHOUT_POOL, "they tell how columns go together, which no public inputs do"
     if records is None:
@@ -465,7 +465,7 @@ def fixed_rounds(study: Study) -> tuple[int, str]:
         few = "enough" if found else "few"
         return found, f"{clients} hospitals under noise of {sigma:.3g} records' lengths are {few} for them"
     found = useful_rounds(clients * records, classes, sigma)
-    if found and not room_for_rounds(clients * records, lattice):
+    if found and not room_for_rounds(clients * records, longest):
         return 0, full
     pays = "are enough for them" if found else "are too few for them"
     return found, f"{clients * records:,} records under noise of {sigma:.3g} in {classes} classes {pays}"
