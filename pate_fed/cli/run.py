@@ -225,7 +225,16 @@ def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "module:attribute of a mechanism of your own, whose code may be loaded to check what it claims",
     )
     verify.set_defaults(run=_ledger_verify)
-    for action in (show, verify):
+    export = add_command(
+        actions,
+        "export",
+        "the rows as other libraries' accountants take them",
+        description="Write each row as events of dp-accounting (and so of Google's PLD), with the noise by "
+        "the sensitivity, and beside it the ε of the study's caps by every accountant that is installed.",
+    )
+    add_option(export, "--dp-accounting", "as JSON: class names and fields of dp_accounting.dp_event")
+    export.set_defaults(run=_ledger_export)
+    for action in (show, verify, export):
         action.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
 
 
@@ -247,6 +256,16 @@ def _ledger_show(arguments: argparse.Namespace) -> int:
         print(json.dumps({**report.to_dict(), "releases": report.releases()}))
     else:
         print_lines(describe(path))
+    return 0
+
+
+def _ledger_export(arguments: argparse.Namespace) -> int:
+    from pate_fed.privacy.ledger.report import verify
+
+    if not arguments.dp_accounting:
+        raise InputError("nothing to export: give --dp-accounting")
+    report = verify(_ledger_path(arguments.run_dir), aggregators=None)
+    print(json.dumps(report.dp_accounting(), indent=2))
     return 0
 
 

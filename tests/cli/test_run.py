@@ -77,6 +77,30 @@ def test_a_run_without_a_seal_is_verified_and_said_to_have_none(
     assert main(["ledger", "verify", str(run_dir), "--unsealed"]) == 0
 
 
+def test_the_rows_are_events_that_dp_accounting_takes_and_adds_up_to_no_less(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = pytest.importorskip("dp_accounting")
+    from dp_accounting.rdp import RdpAccountant
+
+    assert main(["ledger", "export", str(run_dir), "--dp-accounting"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    accountant = RdpAccountant(
+        neighboring_relation=library.NeighboringRelation[found["neighboring_relation"]]
+    )
+    for row in found["rows"]:
+        for each in row["events"]:
+            event = getattr(library, each["event"])(each["noise_multiplier"])
+            accountant.compose(event, each["count"])
+    theirs = accountant.get_epsilon(found["delta"])
+    # Noisy totals tell more than outcomes do, and not twice as much.
+    assert found["spent"] <= theirs <= 2 * found["spent"]
+    multipliers = sorted(each["noise_multiplier"] for each in found["rows"][0]["events"])
+    assert multipliers == pytest.approx([4 / 2**0.5, 6])  # a vote moves two totals by one, the check's by one
+    assert main(["ledger", "export", str(run_dir)]) == 2
+    assert "give --dp-accounting" in capsys.readouterr().err
+
+
 def test_a_hash_from_elsewhere_is_looked_for(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ledger", "verify", str(run_dir), "--unsealed"]) == 0
     head = capsys.readouterr().out.split()[-1]

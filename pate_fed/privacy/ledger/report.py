@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from pate_fed.privacy.ledger.terms import (
     guaranteed_epsilon,
 )
 from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, SharedClassSums
-from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent, hospital_noise
+from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent, hospital_noise, plain_noise
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim
 from pate_fed.structure.parts import entry_points
 
@@ -168,6 +168,29 @@ class LedgerReport:
             }
             for entry in self.chain.entries
         ]
+
+    def dp_accounting(self) -> dict[str, Any]:
+        """The rows as events of dp-accounting, plain values for JSON, and every accountant's ε of the caps.
+
+        Each row is charged by its noisy totals there, an upper bound on what its outcomes tell. A row with no
+        such event says why.
+        """
+        terms, rows = self.chain.terms, []
+        for entry in self.chain.entries:
+            row: dict[str, Any] = {"row": entry.seq, "mechanism": entry.event.mechanism.name}
+            try:
+                row["events"] = [asdict(each) for each in plain_noise(entry.event)]
+            except InputError as error:
+                row |= {"events": None, "reason": str(error)}
+            rows.append(row)
+        return {
+            "neighboring_relation": terms.protection.adjacency.replace("-", "_").upper(),
+            "unit": terms.protection.unit,
+            "delta": terms.delta,
+            "rows": rows,
+            "spent": epsilon_json(self.epsilon),
+            "caps": [asdict(each) for each in [*accountants(terms), *second_opinions(terms)]],
+        }
 
     def lines(self) -> list[str]:
         """What was checked and what came out, for a person."""

@@ -249,6 +249,39 @@ def is_dp_event(value: object) -> bool:
     return any(kind.__module__ == "dp_accounting.dp_event" for kind in type(value).__mro__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainNoise:
+    """So many releases with noise of a law that other libraries know, as `event` of dp-accounting has it.
+
+    `noise_multiplier` is the noise by the sensitivity, rounded down: less noise is never too little of a
+    charge.
+    """
+
+    event: str
+    noise_multiplier: float
+    count: int
+
+
+def plain_noise(event: PrivacyEvent) -> list[PlainNoise]:
+    """A release as its noisy totals: Gaussian or Laplace noise, an upper bound on what outcomes tell.
+
+    Raises:
+        InputError: a release that is known by its outcome's own law or as (ε, δ)-DP.
+    """
+    cost, found = event.cost(), []
+    if cost != Cost(outcomes=cost.outcomes):
+        raise InputError(f"{event.mechanism}: has no DpEvent, as its cost is not that of noisy totals")
+    for outcome, times in cost.outcomes:
+        one = outcome.as_totals(1)
+        law, multiplier = (
+            ("LaplaceDpEvent", _down(1 / one.pure[0][0]))
+            if one.pure
+            else ("GaussianDpEvent", _root_down(1 / (2 * one.rho)))
+        )
+        found.append(PlainNoise(event=law, noise_multiplier=multiplier, count=times))
+    return found
+
+
 def to_dp_event(events: Iterable[PrivacyEvent | Any]) -> DpEvent:
     """The events as one composed DpEvent of their noisy totals.
 
@@ -263,17 +296,9 @@ def to_dp_event(events: Iterable[PrivacyEvent | Any]) -> DpEvent:
         if is_dp_event(event):
             made.append(event)
             continue
-        cost = event.cost()
-        if cost != Cost(outcomes=cost.outcomes):
-            raise InputError(f"{event.mechanism}: has no DpEvent, as its cost is not that of noisy totals")
-        for outcome, times in cost.outcomes:
-            one = outcome.as_totals(1)
-            if one.pure:
-                # Rounded down, as every multiplier here: less noise is never too little of a charge.
-                single = library.LaplaceDpEvent(_down(1 / one.pure[0][0]))
-            else:
-                single = library.GaussianDpEvent(_root_down(1 / (2 * one.rho)))
-            made.append(library.SelfComposedDpEvent(single, times))
+        for noise in plain_noise(event):
+            single = getattr(library, noise.event)(noise.noise_multiplier)
+            made.append(library.SelfComposedDpEvent(single, noise.count))
     composed: DpEvent = library.ComposedDpEvent(made)
     return composed
 
