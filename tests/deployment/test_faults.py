@@ -83,7 +83,7 @@ def test_a_killed_coordinator_goes_on_from_its_ledger(
         assert (labels["label"] >= 0).sum() == 60
     for name, party in hospitals.items():
         # An answer that was on its way at the kill is sent again as it was; no question is voted on anew.
-        assert party.text.count(": 30 rows (") == 2
+        assert party.text.count("answered: 30 rows (") == 2
         assert _voted(rehearsal.folder / f"hospital-{name}") == [30, 30]
         assert "answered before" not in party.text
 
