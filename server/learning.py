@@ -275,8 +275,9 @@ class Learner:
         return make_own(
             find_part(name, "student"),
             what=f"student {name!r}",
-            input_shape=tuple(dataset.public_images.shape[1:]),
+            input_shape=dataset.input_shape,
             num_classes=dataset.num_classes,
+            rows=dataset.public_images.ndim == 2,
         )
 
     def _estimator(

@@ -135,7 +135,7 @@ def test_a_card_with_less_room_trains_smaller_groups(
     def none(*_: Any) -> None:  # each alone, as its group did not fit
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("pate_fed.learning.teachers.network._fit", none)
+    monkeypatch.setattr("pate_fed.learning.teachers.network.fit_network", none)
     with pytest.raises(PateFedError, match="cuda has too little memory"):
         _teach("cuda", tmp_path / "none")
 

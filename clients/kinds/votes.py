@@ -306,8 +306,10 @@ def _make_own(site: Site) -> Any:
     return make_own(
         find_part(site.study.teacher.name, "teacher"),
         what=f"teacher {site.study.teacher.name!r}",
-        input_shape=tuple(dataset.private_images.shape[1:]),
+        input_shape=dataset.input_shape,
         num_classes=dataset.num_classes,
+        rows=dataset.private_images.ndim == 2,
+        settings=site.study.teacher,
     )
 
 

@@ -262,26 +262,27 @@ class Sums:
         """Whether the feature map is code of the user's own."""
         return self.features is not None and PART_NAME.fullmatch(self.features) is not None
 
-    def of_inputs(self, schema: Schema | None) -> FeatureSettings:
-        """The feature map's settings, of a table with this schema or of images.
+    def of_inputs(self, schema: Schema | None, *, numbers: int = 0) -> FeatureSettings:
+        """The feature map's settings, of a table with this schema, of rows of `numbers`, or of images.
 
         Raises:
             InputError: settings of the other kind, or knots of a column that has no numbers.
         """
         given = {name: getattr(self, name) for name in ("lattice", "dimension", "whitening", "bins")}
         found = {name: value for name, value in given.items() if value is not None}
-        own = KERNEL if schema is None else BINS if schema.ranges else LINEAR
+        drawn = schema is not None and bool(schema.ranges)
+        own = BINS if drawn else KERNEL if schema is None and not numbers else LINEAR
         found |= {"name": own if self.features is None else self.features}
-        if schema is not None and schema.ranges:
+        if drawn:
             if found["name"] != BINS:
                 raise refusal(self, "features", f'"{BINS}", the map that needs no public inputs, is meant')
             found.setdefault("lattice", LATTICE_WITHOUT_POOL)
         if schema is None:
             if self.cuts:
-                raise refusal(self, "cuts", "none: knots are meant for a table, and these are images")
-            return FeatureSettings(**found)
-        cuts, numbers = dict(self.cuts), [name for name, values in schema.columns if not values]
-        if strange := sorted(set(cuts) - set(numbers)):
+                raise refusal(self, "cuts", "none: knots are meant for a table, and this is none")
+            return FeatureSettings(columns=(1,) * numbers, **found)
+        cuts, named = dict(self.cuts), [name for name, values in schema.columns if not values]
+        if strange := sorted(set(cuts) - set(named)):
             raise refusal(self, "cuts", f"{strange[0]!r} is no column of numbers in the table's schema")
         knots = self.bins or FeatureSettings().bins
         even = {name: tuple(np.linspace(*ends, knots).tolist()) for name, ends in schema.ranges}
@@ -328,7 +329,7 @@ def fixed_way(study: Study, *, keep_student: bool = False) -> Study:
 def _telling(study: Study) -> tuple[str, str] | None:
     """The way that a setting belongs to, and the setting; None where there is none."""
     parties, queries, aggregation = study.parties, study.queries, study.aggregation
-    usual = TeacherSettings(name=TABLE_TEACHERS[0]) if study.data.table else TeacherSettings()
+    usual = TeacherSettings(), TeacherSettings(name=TABLE_TEACHERS[0])
     given = (
         (CLASS_SUMS, f"student {RIDGE}", study.student.name == RIDGE),
         (CLASS_SUMS, "[sums]", study.sums != Sums()),
@@ -338,7 +339,7 @@ def _telling(study: Study) -> tuple[str, str] | None:
         (VOTES, "max_queries", queries.max_queries is not None),
         (VOTES, "strategy", queries.strategy != "random"),
         (VOTES, "rounds", queries.rounds is not None),
-        (VOTES, "[teacher]", study.teacher != usual),
+        (VOTES, "[teacher]", study.teacher not in usual),
         (VOTES, "records_per_teacher", parties.records_per_teacher is not None),
         (VOTES, "sanitise", study.privacy.sanitise),
     )

@@ -44,8 +44,9 @@ class Dataset:
         owners: `int64 (private,)`, the party of each record, where files say so; None: records are dealt out.
         patients: `int64 (private,)`, equal for records of one patient, in whichever party; None: not named.
         public_patients: `int64 (public,)`, the same of the public inputs.
+        shape: of an input, where rows stand for arrays of other shapes; else ().
 
-    Rows of a table stand in place of images as `float64 (n, features)`.
+    Rows of numbers stand in place of images as `float64 (n, features)`.
     """
 
     name: str
@@ -61,6 +62,12 @@ class Dataset:
     owners: NDArray[np.int64] | None = None
     patients: NDArray[np.int64] | None = None
     public_patients: NDArray[np.int64] | None = None
+    shape: tuple[int, ...] = ()
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one input, as a network of the user's own gets it."""
+        return self.shape or tuple(int(each) for each in self.public_images.shape[1:])
 
     def __repr__(self) -> str:
         return (
@@ -113,7 +120,7 @@ def _save(source: DatasetSource, folder: Path) -> str:
 
 
 def _open(source: DatasetSource, folder: Path) -> Dataset:
-    arrays = {name: _array(folder, name) for name in _ARRAYS}
+    arrays: dict[str, Any] = {name: _array(folder, name) for name in _ARRAYS}
     public = len(arrays["public_labels"])
     return Dataset(
         name=source.name,

@@ -1,8 +1,9 @@
 """A data set of the user's own: what `load()` gives, checked, as a `Dataset`; adapters for others' data sets.
 
 `load() -> Dataset`, or a mapping of arrays, memory maps among them:
-- `private_images`, `public_images`: uint8 (n, height, width[, channels]), or rows of numbers (n, features),
-  NaN where one is missing: tables, or features of text or sound;
+- `private_images`, `public_images`: images uint8 (n, height, width[, 1 or 3]), or any other arrays of numbers
+  (n, ...), NaN where one is missing: tables, embeddings, volumes, series, tokens. These become float64 rows
+  (n, features), and a network of one's own gets them in their `shape` again;
 - `private_labels`, `public_labels`: whole numbers (n,) from 0 on. Public ones only measure; -1 where a true
   label is not known, or left out altogether;
 - if it is wanted: `class_names`, `num_queries` (the first so many public inputs may be asked about, the rest
@@ -13,6 +14,7 @@ Every call must give the same: in a simulation parties call it in processes of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -63,7 +65,11 @@ def as_dataset(given: Any, *, what: str, name: str, num_queries: int | None = No
 
 
 def _from_arrays(arrays: dict[str, Any], *, what: str, name: str, num_queries: int | None) -> Dataset:
-    private, public = (_inputs(arrays[key], f"{what}: {key}") for key in ("private_images", "public_images"))
+    (private, shape), (public, shared) = (
+        _inputs(arrays[key], f"{what}: {key}") for key in ("private_images", "public_images")
+    )
+    if shape and shared and shape != shared:
+        raise InputError(f"{what}: private inputs are {shape}, public ones {shared}")
     labels = _labels(arrays["private_labels"], f"{what}: private_labels", len(private))
     none = np.full(len(public), UNLABELLED)
     truth = _labels(arrays.get("public_labels", none), f"{what}: public_labels", len(public))
@@ -86,6 +92,7 @@ def _from_arrays(arrays: dict[str, Any], *, what: str, name: str, num_queries: i
         owners=_each(arrays.get("owners"), f"{what}: owners", len(private)),
         patients=_patients(arrays.get("patients"), f"{what}: patients", len(private)),
         public_patients=_patients(arrays.get("public_patients"), f"{what}: public_patients", len(public)),
+        shape=tuple(arrays.get("shape") or shape),
     )
     check_dataset(dataset, what=what)
     if labelled and "num_queries" not in arrays and num_queries is None:
@@ -102,6 +109,10 @@ def check_dataset(dataset: Dataset, *, what: str) -> None:
     private, public, classes = dataset.private_images, dataset.public_images, dataset.num_classes
     for holds, wrong in (
         (len(public) > 0, "public_images holds nothing"),
+        (
+            math.prod(dataset.input_shape) == math.prod(public.shape[1:]),
+            f"shape {dataset.shape} for inputs of {public.shape[1:]}",
+        ),
         (
             private.shape[1:] == public.shape[1:] and private.dtype == public.dtype,
             f"private inputs are {private.dtype} {private.shape[1:]}, public ones {public.dtype} "
@@ -160,21 +171,22 @@ def check_parts(
     return [np.sort(part).astype(np.int64) for part in found]
 
 
-def _inputs(given: Any, what: str) -> NDArray[Any]:
+def _inputs(given: Any, what: str) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """Images, or arrays as rows; and the shape of one, () of an image."""
     found = np.asarray(given) if not isinstance(given, np.ndarray) else given
-    if found.dtype == np.uint8 and found.ndim in (3, 4):
-        return found if found.ndim == 4 else found[..., None]
-    if found.ndim != 2 or found.dtype.kind not in "fiub" or not found.shape[1]:
+    if found.dtype == np.uint8 and (found.ndim == 3 or (found.ndim == 4 and found.shape[3] in (1, 3))):
+        return (found if found.ndim == 4 else found[..., None]), ()
+    if found.ndim < 2 or found.dtype.kind not in "fiub" or not math.prod(found.shape[1:]):
         raise InputError(
-            f"{what} is {found.dtype} {found.shape}: images uint8 (n, height, width[, channels]) or rows of "
-            "numbers (n, features) are meant"
+            f"{what} is {found.dtype} {found.shape}: images uint8 (n, height, width[, 1 or 3]) or arrays of "
+            "numbers (n, ...) are meant"
         )
-    rows = found.astype(np.float64, copy=False)
+    rows = found.reshape(len(found), -1).astype(np.float64, copy=False)
     bad = np.argwhere(np.abs(rows) > LARGEST)  # NaN is a missing value
     if len(bad):
         row, column = bad[0]
         raise InputError(f"{what} row {row}, column {column}: not finite, or above {LARGEST:.1e} in size")
-    return rows
+    return rows, found.shape[1:]
 
 
 def _labels(given: Any, what: str, count: int) -> NDArray[np.int64]:

@@ -171,9 +171,9 @@ def _own_of(study: Study, dataset: Dataset) -> tuple[OwnTerms, float | None]:
 @lru_cache(maxsize=1)
 def public_features(study: Study, dataset: Dataset) -> FeatureMap:
     """The feature map of a study of class sums, from its schema and the public inputs that get labels."""
-    return feature_map_of(
-        study.sums.of_inputs(study.data.table), dataset.public_images[: dataset.num_queries]
-    )
+    public = dataset.public_images[: dataset.num_queries]
+    numbers = public.shape[1] if study.data.own and public.ndim == 2 else 0
+    return feature_map_of(study.sums.of_inputs(study.data.table, numbers=numbers), public)
 
 
 def feature_map_of(settings: FeatureSettings, public: NDArray[Any]) -> FeatureMap:
@@ -252,13 +252,15 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
     if study.teacher.own:
         what = f"teacher {study.teacher.name!r}"
         part = load_part(study.teacher.name, "teacher")
-        try_own(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
+        shape, classes = dataset.input_shape, dataset.num_classes
+        try_own(part, dataset.public_images, shape=shape, what=what, num_classes=classes)
     if (code := study.student.code) is not None:
         from pate_fed.learning.students.own import try_own_student
 
         try_own_student(
             load_part(code, "student"),
             dataset.public_images,
+            shape=dataset.input_shape,
             what=f"student {code!r}",
             num_classes=dataset.num_classes,
             network=not study.student.own,
@@ -304,9 +306,10 @@ def _check_models(study: Study, dataset: Dataset) -> None:
                 f"{what}: gives {gives}, so --{kind} {given.name} cannot learn from it: one of "
                 f"{', '.join(choices)} is meant, or one of your own"
             )
-    if rows and study.data.own and (sums or study.engine.backend == PROCESSES):
-        whose = f"--aggregator {CLASS_SUMS} needs" if sums else "hospitals apart need"
-        raise InputError(f'{what}: gives rows; {whose} dataset = "table", whose schema says what they are')
+    if rows and study.data.own and study.engine.backend == PROCESSES:
+        raise InputError(
+            f'{what}: gives rows; hospitals apart need dataset = "table", whose schema says what they are'
+        )
 
 
 def _check_private(study: Study, dataset: Dataset) -> None:

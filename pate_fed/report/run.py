@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -213,23 +214,24 @@ def _own_student(run: Run, part: Any) -> Student | FittedStudent:
         require_same_part(part_identity(part, "student"), known)
     what, classes = f"student {name!r}", study.terms.num_classes
     code = load_part(part, "student") if named else part
-    made = make_own(code, what=what, input_shape=study.terms.image_shape, num_classes=classes)
-    if is_network(made):
+    shape, make = study.terms.image_shape, partial(make_own, code, what=what, num_classes=classes)
+    if len(shape) > 1 and is_network(network := make(input_shape=shape)):
         from pate_fed.learning.students.student import Student
 
-        return Student.load(run.path / "student.pt", network=made)
+        return Student.load(run.path / "student.pt", network=network)
     if not (run.path / PREDICTIONS).is_file():
         raise InputError(f"{what}: fits, and the one of {run.path} is a network, whose weights are kept")
-    return _learnt_again(run, study.terms, made, what)
+    return _learnt_again(run, study.terms, make, what)
 
 
-def _learnt_again(run: Run, terms: Terms, made: Any, what: str) -> FittedStudent:
+def _learnt_again(run: Run, terms: Terms, make: Callable[..., Any], what: str) -> FittedStudent:
     from pate_fed.learning.students.own import PREDICTIONS, fit_own_student
 
     study = read_study(run.path / "study.toml").resolve()
     dataset = load_study_data(study)
     if dataset.pool_digest != terms.pool_digest:
         raise InputError(f"{run.path / 'study.toml'}: its public inputs are not those of the run any more")
+    made = make(input_shape=dataset.input_shape, rows=dataset.public_images.ndim == 2)
     if terms.words.made_of and "probabilities" in inspect.signature(made.fit).parameters:
         raise InputError(
             f"{what}: learnt from probabilities that the noisy sums gave, which no file keeps; the run that "

@@ -54,7 +54,7 @@ def test_features_follow_from_the_data() -> None:
 @pytest.mark.parametrize(
     ("sums", "schema", "named"),
     [
-        (Sums(cuts=(("age", (1.0,)),)), None, "images"),
+        (Sums(cuts=(("age", (1.0,)),)), None, "meant for a table, and this is none"),
         (Sums(cuts=(("size", (1.0,)),)), SCHEMA, "'size' is no column"),
         (Sums(cuts=(("sex", (1.0,)),)), SCHEMA, "'sex' is no column of numbers"),
     ],

@@ -60,6 +60,19 @@ def test_rows_are_numbers_with_nan_where_one_is_missing() -> None:
     assert found.public_images.dtype == np.float64 and np.isnan(found.private_images[3, 1])
 
 
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [((3, 4, 2, 2), np.float32), ((5,), np.float16), ((7, 3), np.int64), ((4, 4, 4), np.uint8)],
+)
+def test_other_arrays_are_rows_that_keep_their_shape(shape: tuple[int, ...], kind: Any) -> None:
+    rng = np.random.default_rng(1)
+    given = (rng.normal(size=(60, *shape)) * 9).astype(kind)
+    found = read({**GOOD, "private_images": given[:40], "public_images": given[40:]})
+    assert found.input_shape == shape and found.private_images.dtype == np.float64
+    assert np.array_equal(found.private_images.reshape(40, *shape), given[:40])
+    assert read(found).input_shape == shape
+
+
 def test_without_true_labels_all_may_be_asked_about() -> None:
     found = read({key: value for key, value in GOOD.items() if key != "public_labels"})
     assert found.num_queries == 20 and (found.public_labels == -1).all()
@@ -71,7 +84,16 @@ def test_without_true_labels_all_may_be_asked_about() -> None:
         ({"x": IMAGES}, "x is no part of a data set; its parts are .*private_images, private_labels"),
         ({"private_image": IMAGES}, r"private_image is no part of a data set; did you mean private_images\?"),
         ({"public_images": None}, "lacks public_images"),
-        ({"private_images": IMAGES[:40] / 255}, r"private_images is float64 \(40, 4, 4\): images uint8"),
+        ({"private_images": IMAGES[:40] / 255}, r"private inputs are float64 \(16,\), public ones uint8"),
+        ({"private_images": LABELS[:40]}, r"private_images is int64 \(40,\): images uint8"),
+        (
+            {"private_images": np.ones((40, 2, 3)), "public_images": np.ones((20, 3, 2))},
+            r"private inputs are \(2, 3\), public ones \(3, 2\)",
+        ),
+        (
+            {"private_images": np.ones((40, 6)), "public_images": np.ones((20, 6)), "shape": (2, 2)},
+            r"shape \(2, 2\) for inputs of \(6,\)",
+        ),
         ({"public_images": IMAGES[40:, :3]}, r"private inputs are uint8 \(4, 4, 1\), public ones"),
         ({"public_images": IMAGES[:0], "public_labels": LABELS[:0]}, "public_images holds nothing"),
         ({"private_labels": LABELS[:39]}, r"private_labels is int64 \(39,\): 40 whole numbers"),

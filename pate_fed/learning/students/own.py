@@ -1,8 +1,9 @@
 """Students of the user's own: any network that a factory makes, any object that fits.
 
 A part is one of
-- `make(image_shape, num_classes) -> torch.nn.Module`, as of teachers (`pate_fed.learning.teachers.own`);
-  `train_student`'s loop trains it on the released labels, as it does "supervised".
+- `make(input_shape, num_classes) -> torch.nn.Module`, as of teachers (`pate_fed.learning.teachers.own`);
+  `train_student`'s loop trains it on the released labels, as it does "supervised". On other arrays than
+  images it learns as a teacher does.
 - an object with `fit` and `predict` (and `predict_proba`, if it has one), a class that gives one without
   arguments, or a factory as above. `fit(x, y)` gets the labelled public inputs and their labels alone;
   `fit(x_public, index, labels)`, with these names of the last two, gets all that may be asked about, int64
@@ -150,17 +151,20 @@ def try_own_student(
     num_classes: int,
     with_probabilities: bool = False,
     network: bool = False,
+    shape: tuple[int, ...] | None = None,
 ) -> None:
     """Make, fit and ask a part once on public inputs with made-up classes, before any vote is asked for.
 
     `with_probabilities` says that labels will come with them, as class sums give them. With `network` only
-    one of torch's is meant.
+    one of torch's is meant. `shape` is that of an input as the part gets it, if it is not that of `inputs`.
 
     Raises:
         InputError: the part cannot learn in this study.
     """
     tried = np.asarray(inputs[:_TRIED])
-    made = make_own(part, what=what, input_shape=tried.shape[1:], num_classes=num_classes)
+    made = make_own(
+        part, what=what, input_shape=shape or tried.shape[1:], num_classes=num_classes, rows=tried.ndim == 2
+    )
     if network and not is_network(made):
         raise InputError(f"{what}: makes a {type(made).__name__}; as a network, a torch.nn.Module is meant")
     if is_network(made):

@@ -16,7 +16,13 @@ from torch import Tensor, nn
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.learning import tensors
-from pate_fed.learning.networks.classifiers import Classifier, OrientedGradients, Shape, build_classifier
+from pate_fed.learning.networks.classifiers import (
+    Classifier,
+    OrientedGradients,
+    Shape,
+    Standardisation,
+    build_classifier,
+)
 from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFeatures, reduction
 from pate_fed.learning.networks.heads import (
     LINEAR_RIDGE,
@@ -29,7 +35,6 @@ from pate_fed.learning.networks.heads import (
     subsample,
 )
 from pate_fed.learning.settings import CLOSED_FORM, TeacherSettings
-from pate_fed.learning.teachers.own import own_classifier
 from pate_fed.learning.tensors import (
     check_images,
     check_labels,
@@ -244,7 +249,7 @@ class Teacher:
         with reading_network(path, "teacher") as (content, shape, classes):
             settings = TeacherSettings(**content["settings"])
             if network is not None:
-                model = own_classifier(network, channels=shape[2])
+                model = Classifier(Standardisation(shape[2]), [], network)
             elif settings.name in CLOSED_FORM:
                 model = empty_head_classifier(settings.name, shape, classes, content["weights"])
             else:
@@ -314,16 +319,23 @@ def train_teacher(
             if make is None:
                 model = build_classifier(settings.name, shape, num_classes)
             else:  # here, where its first weights follow from the seed
-                model = own_classifier(make(), channels=shape[2])
+                model = Classifier(Standardisation(shape[2]), [], make())
             model = model.to(device).to(memory_format=torch.channels_last)
             model.preprocess.fit(pixels)
             classes = torch.from_numpy(np.array(labels, dtype=np.int64)).to(device)
-            _fit(model, model.preprocess(pixels), classes, settings)
+            fit_network(model, model.preprocess(pixels), classes, settings)
     return Teacher(model, settings=settings, image_shape=shape, num_classes=num_classes, device=device)
 
 
-def _fit(model: Classifier, preprocessed: Tensor, labels: Tensor, settings: TeacherSettings) -> None:
-    """Adam with decoupled weight decay on a one-cycle schedule; the whole part lies in memory."""
+def fit_network(model: nn.Module, preprocessed: Tensor, labels: Tensor, settings: TeacherSettings) -> None:
+    """Adam with decoupled weight decay on a one-cycle schedule; the whole part lies in memory.
+
+    `preprocessed` float (n, ...) are what the model's first learnt layer takes, `labels` int64 (n,).
+
+    Raises:
+        PateFedError: the loss is no longer finite.
+    """
+    logits: Any = getattr(model, "logits", model)
     weights = class_weights(labels).to(preprocessed.dtype)
     batch = min(settings.batch_size, len(preprocessed))
     batches = len(preprocessed) // batch  # the rest of an epoch is left out: another shuffle takes it in
@@ -342,7 +354,7 @@ def _fit(model: Classifier, preprocessed: Tensor, labels: Tensor, settings: Teac
 
     def learn(pick: Tensor) -> None:
         losses = F.cross_entropy(
-            model.logits(preprocessed[pick]),
+            logits(preprocessed[pick]),
             labels[pick],
             label_smoothing=settings.label_smoothing,
             reduction="none",

@@ -3,7 +3,8 @@
 A part is one of
 - `make(input_shape, num_classes) -> torch.nn.Module`, a function or a class: a network from float images
   (n, channels, height, width), standardised by its records' mean and deviation, to logits (n, num_classes).
-  `train_teacher`'s loop trains it with the study's settings.
+  Other arrays it gets as they are, float32 (n, *input_shape). `train_teacher`'s loop trains it with the
+  study's settings.
 - an object with `fit(x, y)` and `predict(x)`, a class that gives one without arguments, or a factory as
   above: any classifier of scikit-learn. x is float64 (n, inputs), images flattened row by row and scaled to
   [0, 1]; y is int64 (n,).
@@ -12,22 +13,22 @@ A part is one of
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.learning.settings import TeacherSettings
 from pate_fed.structure.faults import telling
-
-if TYPE_CHECKING:
-    from pate_fed.learning.networks.classifiers import Classifier
 
 Inputs = NDArray[Any]
 Labels = NDArray[np.int64]
 
+_SHORT = TeacherSettings(epochs=1)
 _TRIED = 24  # made-up records on which a part is tried before any party is asked
 
 
@@ -47,8 +48,73 @@ def is_network(made: object) -> bool:
     return hasattr(made, "state_dict") and hasattr(made, "forward")
 
 
-def make_own(part: Any, *, what: str, input_shape: tuple[int, ...], num_classes: int) -> Any:
+class RowsNetwork:
+    """A network on rows, float32 (n, *shape) as they are, as an estimator; `train_teacher`'s loop trains it.
+
+    `make` gives a fresh one, of logits (n, num_classes), whose first weights follow from the seed.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        *,
+        shape: tuple[int, ...],
+        num_classes: int,
+        settings: TeacherSettings,
+    ) -> None:
+        self._make, self._shape, self._classes, self._settings = make, shape, num_classes, settings
+        self.network: Any = None
+
+    def fit(self, x: NDArray[np.float64], y: Labels) -> None:
+        """Train it on rows (n, inputs) and their classes (n,)."""
+        import torch
+
+        from pate_fed.learning.teachers.network import fit_network
+
+        self.network = self._make()
+        self._logits(x[:2])
+        fit_network(self.network, self._tensor(x), torch.from_numpy(np.array(y)), self._settings)
+
+    def predict(self, x: NDArray[np.float64]) -> Labels:
+        """The class of each row."""
+        return np.asarray(self._logits(x).argmax(axis=1), dtype=np.int64)
+
+    def predict_proba(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probabilities (n, classes)."""
+        logits = self._logits(x).astype(np.float64)
+        found = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+    def _logits(self, x: NDArray[np.float64]) -> NDArray[np.float32]:
+        import torch
+
+        with torch.inference_mode():
+            logits = torch.cat([self.network.eval()(part) for part in self._tensor(x).split(_AT_ONCE)])
+        if logits.shape != (len(x), self._classes):
+            raise ValueError(f"gives {tuple(logits.shape)}; logits {(len(x), self._classes)} are meant")
+        return np.asarray(logits.numpy())
+
+    def _tensor(self, x: NDArray[np.float64]) -> Any:
+        import torch
+
+        return torch.from_numpy(x.astype(np.float32).reshape(len(x), *self._shape))
+
+
+_AT_ONCE = 1000  # rows
+
+
+def make_own(
+    part: Any,
+    *,
+    what: str,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    rows: bool = False,
+    settings: TeacherSettings | None = None,
+) -> Any:
     """A fresh network or estimator of a part; `what` names it in errors.
+
+    Of `rows` a network is an estimator too, `RowsNetwork`, and learns with these `settings`.
 
     Raises:
         InputError: the part is none of these, or fails.
@@ -68,14 +134,14 @@ def make_own(part: Any, *, what: str, input_shape: tuple[int, ...], num_classes:
             f"{what}: made a {type(made).__name__}; a torch.nn.Module or an object with fit and predict is "
             "meant"
         )
+    if rows and is_network(made):
+
+        def again() -> Any:
+            return part(input_shape, num_classes)
+
+        settings = settings or TeacherSettings()
+        return RowsNetwork(again, shape=input_shape, num_classes=num_classes, settings=settings)
     return made
-
-
-def own_classifier(network: Any, *, channels: int) -> Classifier:
-    """The network with standardised images in front, as `train_teacher` trains it."""
-    from pate_fed.learning.networks.classifiers import Classifier, Standardisation
-
-    return Classifier(Standardisation(channels), [], network)
 
 
 class FittedTeacher:
@@ -114,16 +180,37 @@ def fit_own_teacher(
 
 @contextmanager
 def seeded_fit(estimator: object, seed: int) -> Iterator[None]:
-    """Seed an estimator that has an open `random_state`, and NumPy's generator, which others draw from."""
+    """Seed an estimator that has an open `random_state`, and NumPy's and torch's generators."""
     settings: dict[str, Any] = getattr(estimator, "get_params", dict)()
     if "random_state" in settings and settings["random_state"] is None:
         estimator.set_params(random_state=seed)  # type: ignore[attr-defined]
     before = np.random.get_state()
     np.random.seed(seed)
     try:
-        yield
+        with _seeded_torch(seed):
+            yield
     finally:
         np.random.set_state(before)
+
+
+@contextmanager
+def _seeded_torch(seed: int) -> Iterator[None]:
+    """Torch seeded, and on one thread, so that what is learnt does not depend on the machine's cores.
+
+    Where nobody imported it, nobody draws from it.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _OneClass:
@@ -140,14 +227,25 @@ class _OneClass:
         return np.full(len(x), self.label, dtype=np.int64)
 
 
-def try_own(part: Any, inputs: Inputs, *, what: str, num_classes: int) -> None:
+def try_own(
+    part: Any, inputs: Inputs, *, what: str, num_classes: int, shape: tuple[int, ...] | None = None
+) -> None:
     """Make, fit and ask a part once on public inputs with made-up classes, so that a fault is one sentence.
+
+    `shape` is that of an input as the part gets it, where it is not that of `inputs`.
 
     Raises:
         InputError: the part cannot teach in this study.
     """
     tried = np.asarray(inputs[:_TRIED])
-    made = make_own(part, what=what, input_shape=tried.shape[1:], num_classes=num_classes)
+    made = make_own(
+        part,
+        what=what,
+        input_shape=shape or tried.shape[1:],
+        num_classes=num_classes,
+        rows=tried.ndim == 2,
+        settings=_SHORT,
+    )
     if not is_network(made):
         labels = np.arange(len(tried), dtype=np.int64) % num_classes
         fit_own_teacher(made, tried, labels, what=what, num_classes=num_classes, seed=0).predict(tried)
@@ -159,10 +257,8 @@ def try_network(made: Any, tried: Inputs, *, what: str, num_classes: int) -> Non
     """Ask a network once for its logits of images uint8 (n, height, width, channels).
 
     Raises:
-        InputError: they are rows, or it gives none for them.
+        InputError: it gives none for them.
     """
-    if tried.ndim != 4:
-        raise InputError(f"{what}: made a network; for a table an object with fit and predict is meant")
     import torch
 
     from pate_fed.learning.tensors import to_tensor

@@ -13,7 +13,7 @@ from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.networks.classifiers import Classifier, Dropout, build_classifier
 from pate_fed.learning.teachers.batched import train_many
-from pate_fed.learning.teachers.network import _fit, train_teacher
+from pate_fed.learning.teachers.network import fit_network, train_teacher
 from pate_fed.learning.tensors import seeded, to_tensor
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
@@ -39,7 +39,7 @@ def _plain(images: NDArray[np.uint8], labels: NDArray[np.int64], seed: int) -> C
                 module.dropped = 0
         pixels = to_tensor(images, "cpu")
         model.preprocess.fit(pixels)
-        _fit(model, model.preprocess(pixels), torch.from_numpy(labels), SETTINGS)
+        fit_network(model, model.preprocess(pixels), torch.from_numpy(labels), SETTINGS)
     return model
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.networks.classifiers import Standardisation
-from pate_fed.learning.teachers.network import Teacher, _fit, train_teacher
+from pate_fed.learning.teachers.network import Teacher, fit_network, train_teacher
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
@@ -241,8 +241,8 @@ def test_a_large_part_gets_fewer_passes() -> None:
             return x.mean(dim=(1, 2, 3))[:, None] * self.weight
 
     labels = torch.zeros(800, dtype=torch.int64)
-    _fit(Counted(), torch.rand(800, 1, 8, 8), labels, settings)  # type: ignore[arg-type]
+    fit_network(Counted(), torch.rand(800, 1, 8, 8), labels, settings)  # type: ignore[arg-type]
     assert len(calls) == 800  # two passes of 400 steps reach the 600
     calls.clear()
-    _fit(Counted(), torch.rand(8, 1, 8, 8), labels[:8], settings)  # type: ignore[arg-type]
+    fit_network(Counted(), torch.rand(8, 1, 8, 8), labels[:8], settings)  # type: ignore[arg-type]
     assert len(calls) == 200  # all 50 passes

@@ -111,9 +111,43 @@ def test_a_wrong_part_is_one_sentence_that_names_it(part: Any, said: str) -> Non
     assert str(refused.value).startswith(f"{WHAT}: ") and said in str(refused.value)
 
 
-def test_a_network_is_for_images() -> None:
-    with pytest.raises(InputError, match="for a table an object with fit and predict is meant"):
-        try_own(network, ROWS, what=WHAT, num_classes=3)
+def test_a_network_learns_from_rows_in_their_shape_and_by_its_seed() -> None:
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 3, 120)
+    rows = rng.normal(size=(120, 2 * 2 * 3))
+    rows[np.arange(120), 4 * labels] += 4  # one number of a volume tells its class
+    seen = list[tuple[int, ...]]()
+
+    class Volumes(nn.Sequential):
+        def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+            super().__init__(nn.Flatten(), nn.Linear(12, num_classes))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            seen.append((x.dtype, *x.shape[1:]))  # type: ignore[arg-type]
+            return super().forward(x)
+
+    try_own(Volumes, rows, shape=(2, 2, 3), what=WHAT, num_classes=3)
+
+    def taught(seed: int) -> tuple[Any, Any]:
+        made = make_own(
+            Volumes,
+            what=WHAT,
+            input_shape=(2, 2, 3),
+            num_classes=3,
+            rows=True,
+            settings=TeacherSettings(epochs=60),
+        )
+        teacher = fit_own_teacher(made, rows, labels, what=WHAT, num_classes=3, seed=seed)
+        return teacher.predict(rows), made.network[1].weight.detach().numpy()
+
+    (found, weights), (_, again), (_, other) = taught(0), taught(0), taught(1)
+    assert np.mean(found == labels) > 0.9
+    assert np.array_equal(weights, again) and not np.array_equal(weights, other)
+    assert set(seen) == {(torch.float32, 2, 2, 3)}
+    with pytest.raises(
+        InputError, match=r"fit fails \(ValueError: gives \(2, 12\); logits \(2, 3\) are meant"
+    ):
+        try_own(lambda shape, classes: nn.Flatten(), rows, what=WHAT, num_classes=3)
     try_own(DecisionTreeClassifier, ROWS, what=WHAT, num_classes=3)
 
 
