@@ -225,7 +225,9 @@ class Sums:
     quantiles. With `balanced` the ridge student counts each class alike, however many records it has. After
     the first question so many `rounds` follow, each with weights made of the answers so far; None: as many
     as pay for the records that are known of (`fixed_rounds`). With the unit hospital `most_records` is to how
-    many records' length a hospital's sum is cut.
+    many records' length a hospital's sum is cut. With `scores` each hospital keeps a share `held_out` of its
+    records, whole patients where these are named, out of all sums; they are counted once, with noise, to tell
+    how good the student is. None: where there are no public inputs, which could tell it.
     """
 
     features: str | None = same_as(FeatureSettings, "name", None)
@@ -251,6 +253,13 @@ class Sums:
         low=1,
         high=10**6,
     )
+
+    scores: bool | None = setting(
+        None,
+        help="keep some records out of the sums and count them once, with noise, for figures on hospitals' "
+        "own records (default: where rows drawn from declared ranges stand for public inputs)",
+    )
+    held_out: float = setting(0.2, help="share of the records that scores are counted of", low=0.01, high=0.5)
 
     def __post_init__(self) -> None:
         check(self)

@@ -500,9 +500,9 @@ def verify(run_dir: Path, public_key: str | None = None) -> list[str]:
     asked, answered = (sum(row[name] for row in rows[1:]) for name in ("asked", "answered"))
     bound = gauss = math.inf if terms["epsilon"] is None else terms["epsilon"]
     if None not in (terms["most_asked"], terms["most_answered"]):
-        charges, allowed = _charges(rows[1:]), _caps(terms)
         sums, most = (
-            sum(each[2] for each in some if not each[0].startswith(COUNTS)) for some in (charges, allowed)
+            sum(each[2] for each in some if not each[0].startswith(COUNTS))
+            for some in (_charges(rows[1:]), _caps(terms))
         )
         if asked > terms["most_asked"] or answered > terms["most_answered"] or sums > most:
             raise FoundError("more was asked or answered than the terms allow")

@@ -116,6 +116,11 @@ class SumShape:
         more = kind(**given | {"dimension": rows, "squared_norm": steps**2}, labels=1)
         return in_parallel(found, more.cost_asked(protection))
 
+    @property
+    def length(self) -> int:
+        """A record's squared length: that of its residual where there is one, else of its class."""
+        return self.squared_norm if self.questions > 1 else max(self.squared_norm, self.class_norm or 0)
+
     def steps_of_count(self, protection: Protection) -> int:
         """How large a count may be, in steps, so that under equal noise it costs what all questions do."""
         first = squared_sensitivity(self.class_norm or 0, protection)
