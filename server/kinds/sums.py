@@ -235,7 +235,7 @@ class RoundCourse(SumCourse):
         with self._progress.phase("fitting the sums", 1) as bar:
             self._known[place] = self._with_noise(question.digest, totals, place)
             last = place == self._asks.questions - 1
-            label = self._labels_after(place) if last else self._no_label()
+            label = self._student_after(place).predict(self._pool) if last else self._no_label()
             bar.advance()
         return self._charged_in(place, label)
 
@@ -248,7 +248,7 @@ class RoundCourse(SumCourse):
             f"{SumCourse.lost}; what the rounds before released stands, and where hospitals are processes of "
             "their own the same command learns from it"
         )
-        return self._charged_in(place, self._labels_after(place - 1))
+        return self._charged_in(place, self._asked_with(place).predict(self._pool))
 
     def _charged_in(self, place: int, label: Ints) -> Release:
         """As it is charged: with the row whose sums its weights follow from last, and the weights' digest."""
@@ -316,7 +316,11 @@ class RoundCourse(SumCourse):
     def _model(self) -> SumsStudent:
         """The student of all rounds that were released; the last row may be of one that never came."""
         last = len(self._ledger.entries()) - 1
-        return self._student_after(last if self._came(last) else last - 1)
+        return self._student_after(last) if self._came(last) else self._asked_with(last)
+
+    def _asked_with(self, place: int) -> SumsStudent:
+        """The student that hospitals were asked with, which stands where they gave nothing."""
+        return self._student_of(unpack_weights(self._given(place), self._shape))
 
     def _came(self, place: int) -> bool:
         """Whether there was a sum."""
@@ -333,9 +337,6 @@ class RoundCourse(SumCourse):
         student = self._rounds.student(weights, balanced=balanced)
         student.class_names = self._dataset.class_names
         return student
-
-    def _labels_after(self, place: int) -> Ints:
-        return self._student_after(place).predict(self._pool)
 
     @property
     def _shape(self) -> tuple[int, int]:
@@ -394,16 +395,23 @@ class ScoredCourse(RoundCourse):
             student.offset = student.offset + np.array([0.0, found.shift])
         return student
 
+    def _asked_with(self, place: int) -> SumsStudent:
+        return (
+            super()._asked_with(place) if place < self._last else self._student_of(self._kept_rows().weights)
+        )
+
+    def _kept_rows(self) -> ScoreRows:
+        asks = self._scores
+        given = self._given(self._last)
+        return ScoreRows.of_bytes(given, self._shape, bins=asks.bins, squared_norm=asks.squared_norm)
+
     def _counted(self) -> HeldOutCount:
         """The counts as they were released."""
         asks, terms = self._scores, self._terms
-        rows = ScoreRows.of_bytes(
-            self._given(self._last), self._shape, bins=asks.bins, squared_norm=asks.squared_norm
-        )
         share = terms.sigma_party
         sigma = self._mechanism.sigma if share is None else share * math.sqrt(terms.num_clients)
         table = self._noisy_of(self._last).value
-        return HeldOutCount(table=table / asks.count, sigma=sigma / asks.count, edges=rows.edges)
+        return HeldOutCount(table=table / asks.count, sigma=sigma / asks.count, edges=self._kept_rows().edges)
 
     def measure(self) -> None:
         """Accuracy of labels where true ones are known, and of the student on held-out records."""
