@@ -227,7 +227,8 @@ class Sums:
     as pay for the records that are known of (`fixed_rounds`). With the unit hospital `most_records` is to how
     many records' length a hospital's sum is cut. With `scores` each hospital keeps a share `held_out` of its
     records, whole patients where these are named, out of all sums; they are counted once, with noise, to tell
-    how good the student is. None: where there are no public inputs, which could tell it.
+    how good the student is. None: where there are no public inputs, which could tell it, and records enough
+    (`fixed_scores`).
     """
 
     features: str | None = same_as(FeatureSettings, "name", None)
@@ -438,6 +439,19 @@ def known_records(study: Study) -> int | None:
         return study.parties.records
     whole = data.glyph.private if data.dataset == "glyph" else _RECORDS.get(data.dataset)
     return None if whole is None else whole // study.parties.num_clients
+
+
+_LEAST_SCORED = 50  # held-out records times ε: below, noise leaves no figure, and sums miss every record
+
+
+def fixed_scores(study: Study) -> bool:
+    """Whether held-out records are counted where a study does not say: where nothing else tells figures."""
+    if not study.data.drawn or study.privacy.unit == HOSPITAL_UNIT:
+        return False
+    records, epsilon = known_records(study), study.privacy.epsilon
+    if records is None or epsilon is None:
+        return True
+    return study.sums.held_out * records * study.parties.num_clients * epsilon >= _LEAST_SCORED
 
 
 def fixed_rounds(study: Study) -> tuple[int, str]:

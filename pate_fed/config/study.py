@@ -19,6 +19,7 @@ from pate_fed.config.defaults import (
     Ensemble,
     Sums,
     fixed_rounds,
+    fixed_scores,
     fixed_way,
     known_records,
     with_defaults,
@@ -254,8 +255,7 @@ class Study:
                 "false is meant with the unit hospital, which would be in the sums and in the counts",
             )
         if self.sums.scores is None:
-            scores = self.data.drawn and self.privacy.unit != HOSPITAL_UNIT
-            return replace(self, sums=replace(self.sums, scores=scores))._with_rounds()
+            return replace(self, sums=replace(self.sums, scores=fixed_scores(self)))._with_rounds()
         if self.sums.rounds is not None:
             return self
         rounds, why = fixed_rounds(self)
