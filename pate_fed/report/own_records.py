@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 Floats = NDArray[np.float64]
 
 _Z = 1.96
 _FINE = 2001  # shares that an interval is sought among
 _GROUPS = 5  # of a calibration curve, at most
+_LEAST = 1e-6  # of a chance
 _TOLD = 3.0  # deviations of its noise that a number of records must be above 0
 
 
@@ -42,7 +44,8 @@ class OwnRecords:
     `records` is about how many there were, `noise` the deviation of that. Of two classes there are `auc` and
     the `roc`, shares of the first and of the second class that are called the second, and `at` is the chance
     of the second from which on it is called, where that was chosen by the same counts. `calibration` has for
-    groups of records how sure the student was, and how often it was right.
+    groups of records how sure the student was, and how often it was right; `slope` is below 1 where it is too
+    sure, of two classes.
     """
 
     records: float
@@ -53,6 +56,7 @@ class OwnRecords:
     auc: Estimate | None = None
     roc: tuple[tuple[float, float], ...] = ()
     calibration: tuple[tuple[float, Estimate], ...] = ()
+    slope: float | None = None
     at: float | None = None
 
     @property
@@ -106,16 +110,40 @@ class HeldOutCount:
         return np.concatenate([self.table[: self._bins][::-1], self.table[self._bins :]])
 
     @property
+    def _ends(self) -> Floats:
+        """Of two classes, log odds of the second at which the ordered rows end, but the last; rising."""
+        chance = np.array([*(1 - self.edges[0][::-1]), 0.5, *self.edges[1]])
+        chance = np.clip(chance, _LEAST, 1 - _LEAST)
+        return np.asarray(np.log(chance / (1 - chance)))
+
+    @property
+    def _line(self) -> tuple[float, float]:
+        """Of two classes, intercept and slope of the second's log odds by those that the student gives.
+
+        The likelihood is linear in the counts, so noise leaves it right on average, and two numbers are all
+        that it can sway.
+        """
+        ends = self._ends
+        at = np.concatenate([[ends[0] - 1], (ends[1:] + ends[:-1]) / 2, [ends[-1] + 1]])
+
+        def unlikely(line: Floats) -> float:
+            odds = line[0] + line[1] * at
+            no, yes = np.logaddexp(0, odds), np.logaddexp(0, -odds)
+            return float(self._ordered[:, 0] @ no + self._ordered[:, 1] @ yes)
+
+        found = minimize(unlikely, np.array([0.0, 1.0]), bounds=[(-10, 10), (0.1, 10)])
+        return float(found.x[0]), float(found.x[1])
+
+    @property
     def _best(self) -> tuple[int, float]:
         """From which of the ordered rows on the second class is best called, and its chance there.
 
-        Best is the mean of both recalls.
+        Best for the mean of both recalls is where the chance is the class's share; the nearest end of a row.
         """
-        both = self._ordered.sum(axis=0)
-        steps = (self._ordered / np.where(both > 0, both, np.inf)).cumsum(axis=0)
-        row = int(np.argmax((steps[:, 0] - steps[:, 1])[:-1])) + 1
-        ends = [*(1 - self.edges[0][::-1]), 0.5, *self.edges[1]]
-        return row, float(np.clip(ends[row - 1], 1e-6, 1 - 1e-6))
+        no, yes = self._ordered.sum(axis=0)
+        intercept, slope = self._line
+        row = int(np.argmin(np.abs(self._ends - (math.log(yes / no) - intercept) / slope)))
+        return row + 1, 1 / (1 + math.exp(-self._ends[row]))
 
     @property
     def shift(self) -> float | None:
@@ -156,7 +184,7 @@ class HeldOutCount:
         recall, everywhere = self._recall(right), np.ones_like(right)
         more: dict[str, Any] = {}
         if self._classes == 2 and None not in recall:
-            more = {"auc": self._auc(), "roc": self._roc()}
+            more = {"auc": self._auc(), "roc": self._roc(), "slope": round(self._line[1], 3)}
         return OwnRecords(
             records=float(self.table.sum()),
             noise=self.sigma * math.sqrt(self.table.size),

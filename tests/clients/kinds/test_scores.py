@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from kinds import HOSPITALS, RECORDS, ScoredSums
 
+from clients.account import PUBLIC, StudyCost
 from clients.hospital import Hospital
 from clients.kinds.sums import _FEATURES, ScoredSide
 from clients.local import local_site
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.rounds import ScoredTerms
 from pate_fed.learning.features.residuals import ScoreRows, packed_size
+from pate_fed.privacy.bounds.cost import epsilon_of
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.protocol.messages import Refusal
 
 
@@ -143,3 +146,15 @@ def test_terms_out_of_range_are_refused(kind: ScoredSums) -> None:
         replace(kind.terms, privacy=replace(kind.terms.privacy, unit="hospital"))
     ledger = kind.terms.ledger_terms(noise="as agreed", private=True)
     assert ledger.counts is not None and ledger.most_summed == asks.labels * (1 + asks.rounds)
+
+
+def test_a_hospital_s_account_takes_sums_and_counts_for_the_larger_of_both(kind: ScoredSums) -> None:
+    """As the study states it; two studies add up: a record may be counted in one, and summed in the other."""
+    cost = StudyCost.of(kind.terms)
+    ledger = kind.terms.ledger_terms(noise="as agreed", private=True)
+    stated = guaranteed_epsilon(ledger)
+    [found] = cost.bounds(cost.stated, PUBLIC)
+    assert stated is not None and epsilon_of(found, kind.terms.delta) == pytest.approx(stated, rel=1e-9)
+    sums = ledger.mechanisms[0].cost(ledger.most_summed or 0, 0, ledger.protection)
+    assert epsilon_of(sums, kind.terms.delta) == pytest.approx(stated, rel=1e-4)
+    assert epsilon_of(found + found, kind.terms.delta) > 1.3 * stated
