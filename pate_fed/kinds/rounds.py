@@ -344,6 +344,12 @@ class ScoreWords(RoundWords):
         return ((name, sums), ("counts", told), how, also)
 
     @property
+    def sees(self) -> Facts:
+        """The same of the counts as of sums."""
+        (who, told), *others = super().sees
+        return ((who, f"{told.removesuffix('.')}, of which the last is of the counts."), *others)
+
+    @property
     def caps(self) -> Facts:
         """So many times, and the counts."""
         (name, told), labels = super().caps

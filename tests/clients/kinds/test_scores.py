@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from clients.hospital import Hospital
 from clients.kinds.sums import _FEATURES, ScoredSide
 from clients.local import local_site
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.kinds.rounds import ScoredTerms
+from pate_fed.kinds.rounds import RoundTerms, ScoredTerms
 from pate_fed.learning.features.residuals import ScoreRows, packed_size
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
@@ -24,6 +25,8 @@ from pate_fed.protocol.messages import Refusal
 @pytest.fixture(scope="module")
 def kind(tmp_path_factory: pytest.TempPathFactory) -> ScoredSums:
     made = ScoredSums(tmp_path_factory.mktemp("scored"))
+    for number, settings in enumerate(made.settings):  # a key that is drawn may hold out nobody of so few
+        (settings.state_dir / "teachers.key").write_bytes(sha256(f"key {number}".encode()).digest())
     made.close()
     return made
 
@@ -144,6 +147,10 @@ def test_terms_out_of_range_are_refused(kind: ScoredSums) -> None:
             replace(asks, **bad)
     with pytest.raises(InputError, match="record or patient is meant"):
         replace(kind.terms, privacy=replace(kind.terms.privacy, unit="hospital"))
+    assert asks.signed == asks.longest and replace(asks, rounds=0).signed == asks.longest // 2
+    plain = {each.name: getattr(asks, each.name) for each in fields(RoundTerms) if each.name != "kind"}
+    whole = RoundTerms(**plain | {"rounds": 0})  # with the unit hospital its first question has signs, too
+    assert whole.signed == whole.longest
     ledger = kind.terms.ledger_terms(noise="as agreed", private=True)
     assert ledger.counts is not None and ledger.most_summed == asks.labels * (1 + asks.rounds)
 
