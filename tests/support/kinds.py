@@ -545,6 +545,11 @@ class ScoredStudy(RoundStudy):
 
     kind, questions = "scored", 2 + ROUNDS
 
+    def check(self, *, given: int = HOSPITALS, refused: int = 0) -> None:
+        """Figures of the counts are there, too, whichever process came to the end."""
+        super().check(given=given, refused=refused)
+        assert self.metrics()["own_records"]["noise"] > 0
+
 
 class ExactScoredStudy(ScoredStudy):
     """The same with noise at the coordinator."""

@@ -220,3 +220,25 @@ def test_counts_with_a_budget_s_filter_are_refused() -> None:
     for bad in ({"labels": 0}, {"squared_norm": 0}, {"sigma": 1.0}):
         with pytest.raises(InputError, match=next(iter(bad))):
             ScoreCounts(**{**SIZE, "sigma": 50.0, "labels": 5, **bad})
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ("cs", "counts held-out records, and is not the last"),
+        ("scc", "and is not the last"),
+        ("ssss", "more was"),
+    ],
+)
+def test_the_second_verifier_finds_what_a_lax_ledger_took(order: str, words: str, tmp_path: Path) -> None:
+    """Counts before sums or twice, and a sum in the place of the counts, were our own rules not kept."""
+    sums, counts = PAIRS[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LedgerTerms, "refuse_out_of_turn", lambda *_: None)
+        with Ledger.create(tmp_path / "ledger.sqlite", _terms(sums, counts)) as ledger:
+            for each in order:
+                _charge(ledger, sums if each == "s" else counts)
+    with pytest.raises(FoundError, match=words):
+        verify_independent.verify(tmp_path)
+    with pytest.raises(IntegrityError, match="row"):
+        Ledger.read(tmp_path)
