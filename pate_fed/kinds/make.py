@@ -325,6 +325,10 @@ def _check_models(study: Study, dataset: Dataset) -> None:
             f"data.table.ranges: stand for public inputs; --aggregator {CLASS_SUMS} with --student {RIDGE} "
             "is meant, as nothing else learns without any"
         )
+    if study.sums.scores and study.student.name != RIDGE:
+        raise InputError(
+            f"sums.scores: --student {RIDGE} is meant, as held-out records are counted by its weights"
+        )
     what = f"dataset {study.data.dataset!r}"
     students = (RIDGE,) * sums + (TABLE_STUDENTS if rows else STUDENTS)
     teachers = TABLE_TEACHERS if rows else TEACHERS

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 Floats = NDArray[np.float64]
 
@@ -123,6 +122,8 @@ class HeldOutCount:
         The likelihood is linear in the counts, so noise leaves it right on average, and two numbers are all
         that it can sway.
         """
+        from scipy.optimize import minimize  # late: reports need none of it
+
         ends = self._ends
         at = np.concatenate([[ends[0] - 1], (ends[1:] + ends[:-1]) / 2, [ends[-1] + 1]])
 

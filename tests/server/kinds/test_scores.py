@@ -12,6 +12,7 @@ import pytest
 
 from clients.site import Site
 from pate_fed import simulate
+from pate_fed.cli.main import main
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import Study, read_study, study_from_dict
 from pate_fed.errors import InputError
@@ -107,6 +108,9 @@ def test_without_public_inputs_figures_are_those_of_held_out_records(
     assert verify_independent.verify(tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "On hospitals&#39; own records" in page and "no part in the sums" in page
+    (tmp_path / "run" / "report.html").unlink()
+    assert main(["report", str(tmp_path / "run")]) == 0  # from the log alone
+    assert (tmp_path / "run" / "report.html").read_text(encoding="utf-8") == page
 
 
 def test_a_balanced_study_calls_the_rare_class_from_where_counts_say(tmp_path: Path) -> None:
@@ -150,6 +154,12 @@ def test_counts_are_the_default_where_nothing_else_tells_figures(tmp_path: Path)
             continue
         with pytest.raises(InputError, match=r"scores.*false is meant with the unit hospital"):
             study_from_dict(hospital).resolve()
+
+
+def test_another_student_than_the_one_that_is_counted_by_is_refused(tmp_path: Path) -> None:
+    values = {**_values(tmp_path, pool=True, scores=True), "student": {"name": "forest"}}
+    with pytest.raises(InputError, match="held-out records are counted by its weights"):
+        simulate(values, run_dir=tmp_path / "run", quiet=True)
 
 
 def test_a_study_says_what_is_left_out_before_it_begins(tmp_path: Path) -> None:
