@@ -10,7 +10,7 @@ from pathlib import Path
 from clients.kinds.base import HospitalSide
 from clients.kinds.labels import LabelSide
 from clients.kinds.own import OwnSide
-from clients.kinds.sums import RoundSide, SumSide
+from clients.kinds.sums import RoundSide, ScoredSide, SumSide
 from clients.kinds.votes import VoteSide
 from clients.log import HospitalLog
 from clients.site import Site
@@ -22,6 +22,7 @@ _SIDES: dict[str, type[HospitalSide]] = {
     "votes": VoteSide,
     "class-sums": SumSide,
     "sums-in-rounds": RoundSide,
+    "sums-and-scores": ScoredSide,
     "private-labels": LabelSide,
     "own": OwnSide,
 }

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from clients.kinds.base import HospitalSide
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.kinds.rounds import RoundTerms
+from pate_fed.kinds.rounds import RoundTerms, ScoredTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.words import Facts
 from pate_fed.learning.features.feature_map import DIRECTIONS
-from pate_fed.learning.features.residuals import packed_size
+from pate_fed.learning.features.residuals import ScoreRows, packed_size
 from pate_fed.protocol.messages import Question, Refusal
 
 if TYPE_CHECKING:
@@ -63,11 +63,14 @@ class SumSide(HospitalSide):
         if cut is not None:  # along directions nothing but the cut bounds an entry
             units = cut if self.asks.settings.name == DIRECTIONS else min(count, cut)
         if self._kept().largest_entry(units) * self._times > most:
-            raise InputError(
-                "so many records, with this noise, are more than sums in 32 bits have room for at one of "
-                f"{terms.num_clients} hospitals; a study with a smaller lattice (sums.lattice), or without "
-                "rounds, has more"
-            )
+            raise self._too_many()
+
+    def _too_many(self) -> InputError:
+        return InputError(
+            "so many records, with this noise, are more than sums in 32 bits have room for at one of "
+            f"{self.terms.num_clients} hospitals; a study with a smaller lattice (sums.lattice), or without "
+            "rounds, has more"
+        )
 
     def rehearse(self, inputs: NDArray[np.generic], *, of_pool: bool, sample: int) -> tuple[Ints, Facts]:
         """Make the feature map of these inputs; of the study's pool it is the one in the terms."""
@@ -104,13 +107,22 @@ class SumSide(HospitalSide):
         """
         return self._contributions()
 
+    def _summed(self) -> Ints:
+        """Which of this hospital's records are in its sums, as places among them."""
+        return np.arange(len(self.site.own_records()), dtype=np.int64)
+
+    def _patients(self, places: Ints) -> Ints | None:
+        patients = None if self.asks.settings.name == DIRECTIONS else self.site.own_patients()
+        return None if patients is None else patients[places]
+
     def _contributions(self, pull: Pull | None = None, kept: NDArray[np.generic] | None = None) -> Ints:
-        dataset, own = self.site.dataset, self.site.own_records()
+        dataset, summed = self.site.dataset, self._summed()
+        own = self.site.own_records()[summed]
         return self._kept().contributions(
             dataset.private_images[own],
             dataset.private_labels[own],
             num_classes=self.terms.num_classes,
-            groups=None if self.asks.settings.name == DIRECTIONS else self.site.own_patients(),
+            groups=self._patients(summed),
             most_units=self.asks.most_units,
             pull=pull,
             kept=kept,
@@ -200,7 +212,7 @@ class RoundSide(SumSide):
 
     def _features(self) -> NDArray[np.generic] | None:
         """The records' features as a process keeps them from round to round; None where they are too many."""
-        features, own = self._kept(), self.site.own_records()
+        features, own = self._kept(), self.site.own_records()[self._summed()]
         small = np.int16 if features.largest < 2**15 else np.int32
         size = len(own) * features.dimension * np.dtype(small).itemsize
         place = self._place
@@ -213,6 +225,61 @@ class RoundSide(SumSide):
         for start in range(0, len(own), _CHUNK):
             found[start : start + _CHUNK] = features.features(inputs[own[start : start + _CHUNK]])
         _FEATURES[place] = found
+        return found
+
+
+class ScoredSide(RoundSide):
+    """A hospital that keeps some records out of its sums, and counts them once by the weights that come."""
+
+    @property
+    def asks(self) -> ScoredTerms:
+        """The terms of sums in rounds and counts."""
+        return ScoredTerms.of(self.terms)
+
+    def _summed(self) -> Ints:
+        return np.flatnonzero(~self.site.held_out(self.asks.held_out))
+
+    def prepare(self) -> None:
+        """Find what is wrong with the records; counts of all of them must have room as well."""
+        super().prepare()
+        noise = (self.terms.sigma_party or self.asks.sigma or 0.0) * math.sqrt(self.terms.num_clients)
+        most = (_LARGEST - int(_SIGMAS * noise)) // self.terms.num_clients
+        if int(self.site.held_out(self.asks.held_out).sum()) * self.asks.count > most:
+            raise self._too_many()
+
+    def _asks_for_counts(self, question: Question) -> bool:
+        return np.array_equal(question.index, self.asks.places(self.terms))
+
+    def refusal(self, question: Question) -> Refusal | None:
+        """A question is every feature of one round, or every place of the counts."""
+        if not self._asks_for_counts(question):
+            return super().refusal(question)
+        asks = self.asks
+        size = ScoreRows.size(asks.dimension, self.terms.num_classes, asks.bins)
+        fits = not question.measured and len(question.given) == size
+        return None if fits else Refusal.MALFORMED
+
+    def answer(self, question: Question) -> Ints:
+        """Sums of one round; or counts of the records that are in none, int64 (rows, classes).
+
+        Each record, or with the unit patient each patient, has one count in all: so many parts of it, each
+        rounded down, as it has records in one place of the table.
+        """
+        if not self._asks_for_counts(question):
+            return super().answer(question)
+        asks, held_out = self.asks, np.flatnonzero(self.site.held_out(self.asks.held_out))
+        own, rows = self.site.own_records()[held_out], asks.score_rows(self.terms, question)
+        inputs, features = self.site.dataset.private_images, self._kept()
+        place = np.zeros(len(own), dtype=np.int64)
+        for start in range(0, len(own), _CHUNK):
+            place[start : start + _CHUNK] = rows(features.features(inputs[own[start : start + _CHUNK]]))
+        classes = self.terms.num_classes
+        place = place * classes + self.site.dataset.private_labels[own]
+        whose = self._patients(held_out)
+        whose = np.arange(len(own)) if whose is None else np.unique(whose, return_inverse=True)[1]
+        pairs, alike = np.unique(np.column_stack([whose, place]), axis=0, return_counts=True)
+        found = np.zeros((asks.rows(self.terms), classes), dtype=np.int64)
+        np.add.at(found.reshape(-1), pairs[:, 1], asks.count * alike // np.bincount(whose)[pairs[:, 0]])
         return found
 
 

@@ -106,8 +106,10 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         print(f"or try it on this file alone: pate-fed study new --csv {files[0]} --deal 4 --out try.toml")
     if arguments.range:
         print(
-            "no public inputs: the student knows columns in steps, is some points less accurate than with "
-            "them, and is measured by nobody but hospitals at home (docs/class-sums.md)"
+            "no public inputs: the student knows columns in steps and is some points less accurate than with "
+            "them. A fifth of each hospital's records is left out of the sums and counted once, with noise, "
+            "to tell how good it is, where they are enough; [sums] scores = false turns that off "
+            "(docs/class-sums.md)"
         )
     elif not pool.is_file():
         print(f"put the public inputs there: {pool}, the same columns, the label may be missing")

@@ -225,7 +225,10 @@ class Sums:
     quantiles. With `balanced` the ridge student counts each class alike, however many records it has. After
     the first question so many `rounds` follow, each with weights made of the answers so far; None: as many
     as pay for the records that are known of (`fixed_rounds`). With the unit hospital `most_records` is to how
-    many records' length a hospital's sum is cut.
+    many records' length a hospital's sum is cut. With `scores` each hospital keeps a share `held_out` of its
+    records, whole patients where these are named, out of all sums; they are counted once, with noise, to tell
+    how good the student is. None: where there are no public inputs, which could tell it, and records enough
+    (`fixed_scores`).
     """
 
     features: str | None = same_as(FeatureSettings, "name", None)
@@ -251,6 +254,13 @@ class Sums:
         low=1,
         high=10**6,
     )
+
+    scores: bool | None = setting(
+        None,
+        help="keep some records out of the sums and count them once, with noise, for figures on hospitals' "
+        "own records (default: where rows drawn from declared ranges stand for public inputs)",
+    )
+    held_out: float = setting(0.2, help="share of the records that scores are counted of", low=0.01, high=0.5)
 
     def __post_init__(self) -> None:
         check(self)
@@ -430,6 +440,19 @@ def known_records(study: Study) -> int | None:
         return study.parties.records
     whole = data.glyph.private if data.dataset == "glyph" else _RECORDS.get(data.dataset)
     return None if whole is None else whole // study.parties.num_clients
+
+
+_LEAST_SCORED = 50  # held-out records times ε: below, noise leaves no figure, and sums miss every record
+
+
+def fixed_scores(study: Study) -> bool:
+    """Whether held-out records are counted where a study does not say: where nothing else tells figures."""
+    if not study.data.drawn or study.privacy.unit == HOSPITAL_UNIT:
+        return False
+    records, epsilon = known_records(study), study.privacy.epsilon
+    if records is None or epsilon is None:
+        return True
+    return study.sums.held_out * records * study.parties.num_clients * epsilon >= _LEAST_SCORED
 
 
 def fixed_rounds(study: Study) -> tuple[int, str]:

@@ -19,6 +19,7 @@ from pate_fed.config.defaults import (
     Ensemble,
     Sums,
     fixed_rounds,
+    fixed_scores,
     fixed_way,
     known_records,
     with_defaults,
@@ -247,6 +248,14 @@ class Study:
         open_map = self.sums.features is None and self.sums.most_records is None and not self.data.drawn
         if self.privacy.unit == HOSPITAL_UNIT and known_records(self) and open_map:
             return replace(self, sums=replace(self.sums, features=DIRECTIONS))._with_rounds()
+        if self.sums.scores and self.privacy.unit == HOSPITAL_UNIT:
+            raise refusal(
+                self.sums,
+                "scores",
+                "false is meant with the unit hospital, which would be in the sums and in the counts",
+            )
+        if self.sums.scores is None:
+            return replace(self, sums=replace(self.sums, scores=fixed_scores(self)))._with_rounds()
         if self.sums.rounds is not None:
             return self
         rounds, why = fixed_rounds(self)

@@ -21,7 +21,14 @@ from pate_fed.errors import InputError
 from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster, least_share
 from pate_fed.kinds.labels import COUNTS_UNDER_MASKS, RANDRES, LabelTerms, clusters_digest
 from pate_fed.kinds.own import OwnTerms, own_terms, sigma_of
-from pate_fed.kinds.rounds import LENGTH, MOST_UNIT, WHOLE_LENGTH, RoundTerms
+from pate_fed.kinds.rounds import (
+    LENGTH,
+    MOST_UNIT,
+    WHOLE_LENGTH,
+    RoundTerms,
+    ScoredTerms,
+    signed_norm,
+)
 from pate_fed.kinds.sums import SumTerms, protection_by, sum_noise
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import VoteTerms, noise_share
@@ -108,6 +115,8 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
         most, steps = _whole_lengths(study, dataset, features)
     elif rounds:
         steps = {"first": class_length(LENGTH, privacy.adjacency), "length": LENGTH}
+    elif study.sums.scores:
+        steps = {"first": 1, "length": 1}
     if steps:
         shape = replace(
             shape,
@@ -115,6 +124,15 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
             questions=1 + (rounds or 0),
             class_norm=features.squared_norm * steps["first"] ** 2,
         )
+    scored: dict[str, Any] = {}
+    if study.sums.scores:
+        protection = protection_by(privacy, most)
+        shape = replace(shape, squared_norm=signed_norm(shape.squared_norm, rounds or 0))
+        count = shape.steps_of_count(protection)
+        given = sum_noise(shape, protection, privacy=privacy, sigma2=study.aggregation.sigma2, shares=None)
+        bins = _bins(study, dataset.num_classes, noise=given / count)
+        shape = replace(shape, counts=(dataset.num_classes * bins, count))
+        scored = {"held_out": study.sums.held_out, "bins": bins, "count": count}
     sigma = sum_noise(
         shape,
         protection_by(privacy, most),
@@ -132,8 +150,24 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
         "part": features.part if isinstance(features, OwnFeatures) else None,
         "labels": dataset.num_queries,
     }
-    sums = RoundTerms(**asked | steps, rounds=rounds or 0) if steps else SumTerms(**asked)
-    return sums, None if shares is None else sigma
+    share = None if shares is None else sigma
+    if scored:
+        return ScoredTerms(**asked | steps | scored, rounds=rounds or 0), share
+    return RoundTerms(**asked | steps, rounds=rounds or 0) if steps else SumTerms(**asked), share
+
+
+_BINS_OF_TWO, _BINS = 16, 4  # of each class that is said, at most
+_BINS_UNKNOWN = 4  # where nobody says how many records there are
+_NOISY = 0.05  # of all held-out records, that noise in their total may be
+
+
+def _bins(study: Study, classes: int, *, noise: float) -> int:
+    """In how many bins held-out records of each class are counted under noise of so many records on each."""
+    most, records = _BINS_OF_TWO if classes == 2 else _BINS, known_records(study)
+    if records is None:
+        return min(most, _BINS_UNKNOWN)
+    told = study.sums.held_out * records * study.parties.num_clients * _NOISY / (noise * classes)
+    return int(min(most, max(1, told**2)))
 
 
 _ROOM = 2**30  # of sums in 32 bits with signs; the rest is for noise
@@ -292,6 +326,10 @@ def _check_models(study: Study, dataset: Dataset) -> None:
         raise InputError(
             f"data.table.ranges: stand for public inputs; --aggregator {CLASS_SUMS} with --student {RIDGE} "
             "is meant, as nothing else learns without any"
+        )
+    if study.sums.scores and study.student.name != RIDGE:
+        raise InputError(
+            f"sums.scores: --student {RIDGE} is meant, as held-out records are counted by its weights"
         )
     what = f"dataset {study.data.dataset!r}"
     students = (RIDGE,) * sums + (TABLE_STUDENTS if rows else STUDENTS)

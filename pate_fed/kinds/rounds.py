@@ -8,13 +8,14 @@ hospital, whatever the weights are (docs/proofs/class-sums.md, theorem 5).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.format import counted
-from pate_fed.kinds.base import Check
+from pate_fed.kinds.base import Bounds, Check
 from pate_fed.kinds.sums import SumMechanism, SumTerms, SumWords
 from pate_fed.kinds.words import ALSO, Facts
 from pate_fed.learning.features.residuals import (
@@ -22,15 +23,19 @@ from pate_fed.learning.features.residuals import (
     MOST_LENGTHS,
     ClassPull,
     ResidualPull,
+    ScoreRows,
     WholePull,
     unpack_weights,
 )
 from pate_fed.privacy.mechanisms.class_sums import (
     MOST_SQUARED_NORM,
+    ScoreCounts,
+    SharedScoreCounts,
     SharedSumsInRounds,
     SumsInRounds,
 )
-from pate_fed.privacy.protection import HOSPITAL_UNIT
+from pate_fed.privacy.mechanisms.events import Mechanism
+from pate_fed.privacy.protection import HOSPITAL_UNIT, PATIENT_UNIT, RECORD_UNIT
 from pate_fed.structure import setting
 
 if TYPE_CHECKING:
@@ -40,8 +45,10 @@ if TYPE_CHECKING:
     from pate_fed.protocol.messages import Question
 
 SUMS_IN_ROUNDS = "sums-in-rounds"
+SUMS_AND_SCORES = "sums-and-scores"
 WHOLE_LENGTH = 4  # of what all of a hospital add: a round's steps are that fine
 MOST_UNIT = 2**12  # of a whole hospital's residuals: sums of doubles stay below 2^63
+MOST_CELLS = 10**6  # of a table of counts
 LENGTH, UNIT = 10, 20  # of a residual: half of 1 (docs/class-sums.md)
 
 
@@ -63,6 +70,7 @@ class RoundTerms(SumTerms):
 
     cuts_whole: ClassVar[bool] = True
     gives: ClassVar[bool] = True
+    least_rounds: ClassVar[int] = 1
     kind: str = setting(SUMS_IN_ROUNDS, choices=(SUMS_IN_ROUNDS,))
     rounds: int = setting(low=0, high=100)
     first: int = setting(unit="times", low=1, high=64)
@@ -73,7 +81,7 @@ class RoundTerms(SumTerms):
         """As of class sums, and sizes of which doubles hold every sum exactly."""
         yield from SumTerms.checks(self, terms)
         whole = terms.privacy.unit == HOSPITAL_UNIT
-        yield "asks.rounds", whole or self.rounds > 0, "one at least"
+        yield "asks.rounds", whole or self.rounds >= self.least_rounds, "one at least"
         yield "asks.unit", whole or self.unit <= 32, "at most 32 steps"
         yield "asks.first", not whole or self.first <= self.length, "no more than length"
         yield "asks.dimension", self.squared_norm * self.dimension <= MOST_LENGTHS, "a coarser lattice"
@@ -91,6 +99,11 @@ class RoundTerms(SumTerms):
         """Of residuals: features times as many steps."""
         return self.squared_norm * self.length**2
 
+    @property
+    def signed(self) -> int:
+        """The same of what has signs: with the unit hospital the first question has, too."""
+        return self.longest
+
     def release(self, terms: Terms) -> SumMechanism:
         """The mechanism of every round, as the ledger has it.
 
@@ -100,7 +113,7 @@ class RoundTerms(SumTerms):
         size = {
             "num_classes": terms.num_classes,
             "dimension": self.dimension,
-            "squared_norm": self.longest,
+            "squared_norm": self.signed,
             "class_norm": self.squared_norm * self.first**2,
             "labels": self.labels,
         }
@@ -137,6 +150,90 @@ class RoundTerms(SumTerms):
         return RoundWords(terms, self)
 
 
+def signed_norm(longest: int, rounds: int) -> int:
+    """The squared norm of what has signs, of scored sums: without further rounds nothing has."""
+    return longest if rounds else max(1, longest // 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredTerms(RoundTerms):
+    """Sums in rounds, 0 or more, of all records but the held-out ones; these are counted once after the last.
+
+    Each hospital holds out a share `held_out` of its records, whole patients where these are named, by a key
+    of its own. In the last question, which comes with the weights of all sums, each of them adds one count to
+    a table of (`num_classes` · `bins`, `num_classes`): by the class that the weights say of it, in `bins` by
+    how sure they are, and by its own class. A count has `count` steps; with the unit patient all of one's
+    records have one count together (docs/proofs/class-sums.md, theorem 7).
+
+    Raises:
+        InputError: a value of the wrong type or out of range.
+    """
+
+    cuts_whole: ClassVar[bool] = False
+    least_rounds: ClassVar[int] = 0
+    units: ClassVar[tuple[str, ...]] = (RECORD_UNIT, PATIENT_UNIT)
+    kind: str = setting(SUMS_AND_SCORES, choices=(SUMS_AND_SCORES,))
+    held_out: float = setting(low=0.01, high=0.5)
+    bins: int = setting(low=1, high=64)
+    count: int = setting(unit="steps", low=1, high=2**26)
+
+    @property
+    def questions(self) -> int:
+        """Sums, and the counts."""
+        return 1 + self.rounds + 1
+
+    def checks(self, terms: Terms) -> Iterator[Check]:
+        """As of sums in rounds, and a table of a size that noise leaves anything of."""
+        yield from RoundTerms.checks(self, terms)
+        yield "asks.bins", self.rows(terms) * terms.num_classes <= MOST_CELLS, "fewer"
+
+    def bounds(self, terms: Terms) -> Bounds:
+        """Sums or counts, whichever are more."""
+        return replace(RoundTerms.bounds(self, terms), rows=max(self.dimension, self.rows(terms)))
+
+    @property
+    def signed(self) -> int:
+        """Of residuals, if there are any: a first question of classes has no signs."""
+        return signed_norm(self.longest, self.rounds)
+
+    def rows(self, terms: Terms) -> int:
+        """Rows of the table of counts."""
+        return terms.num_classes * self.bins
+
+    def places(self, terms: Terms) -> NDArray[np.int64]:
+        """The places of the counts: those after all sums', int64 (rows,)."""
+        return np.arange(self.rows(terms), dtype=np.int64) + self.dimension * (1 + self.rounds)
+
+    def counts(self, terms: Terms) -> SumMechanism:
+        """The mechanism of the counts, with the same noise as all sums."""
+        size = {
+            "num_classes": terms.num_classes,
+            "dimension": self.rows(terms),
+            "squared_norm": self.count**2,
+            "labels": self.labels,
+        }
+        if self.sigma is None:
+            return SharedScoreCounts(**size, **terms.shares)
+        return ScoreCounts(**size, sigma=self.sigma)
+
+    def releases(self, terms: Terms) -> tuple[Mechanism, ...]:
+        """The sums', and the counts'."""
+        return self.release(terms), self.counts(terms)
+
+    def score_rows(self, terms: Terms, question: Question) -> ScoreRows:
+        """What records are counted by in the last question.
+
+        Raises:
+            IntegrityError: weights of another shape, or none.
+        """
+        shape = self.dimension, terms.num_classes
+        return ScoreRows.of_bytes(question.given, shape, bins=self.bins, squared_norm=self.squared_norm)
+
+    def words(self, terms: Terms) -> Words:
+        """What people read of it."""
+        return ScoreWords(terms, self)
+
+
 class RoundWords(SumWords):
     """Sums in rounds, and a student made of all of them."""
 
@@ -151,6 +248,8 @@ class RoundWords(SumWords):
     @property
     def leaves(self) -> Facts:
         """A table a round."""
+        if not self.sums.rounds and self.sums.most_units is None:
+            return super().leaves
         [(name, once), how, _] = super().leaves
         table = once.removeprefix("Once, one table")
         first = "The first time records count for their class. After that"
@@ -212,4 +311,74 @@ class RoundWords(SumWords):
             f"{counted(self.terms.num_clients, 'hospital')} took part. Each one added up features of its own "
             "records by class. The sums of all were put together, noise was added, and a model, the student, "
             f"was made of them. {counted(max(0, rounds - 1), 'more round')} told what that left unexplained."
+        )
+
+
+class ScoreWords(RoundWords):
+    """Sums in rounds, a student made of them, and what it is worth on held-out records."""
+
+    sums: ScoredTerms
+
+    def __init__(self, terms: Terms, sums: ScoredTerms) -> None:
+        super().__init__(terms, sums)
+        sums_alone = sums.questions - 1
+        self._times = counted(sums_alone, "time")
+        self.often = f"at most {counted(sums_alone, 'release')} of sums, and one of counts"
+        self.releases, self.times = f"each of at most {sums.questions} releases", f"at most {self._times}"
+
+    @property
+    def _who(self) -> str:
+        return "patients" if self.terms.table is not None and self.terms.table.patient else "records"
+
+    @property
+    def leaves(self) -> Facts:
+        """A table a round, and one of counts."""
+        [(name, sums), how, also] = super().leaves
+        one = "A patient has one count in all." if self.terms.names_patients else "A record has one count."
+        told = (
+            f"{self.sums.held_out:.0%} of your {self._who} are left out of these sums and counted once. Your "
+            "own program draws them by a key that never leaves. The table has "
+            f"{self.sums.rows(self.terms)} rows and {self.terms.num_classes} columns: how many of them have "
+            f"a class, by the class that the public model says and by how sure it is. {one}"
+        )
+        return ((name, sums), ("counts", told), how, also)
+
+    @property
+    def sees(self) -> Facts:
+        """The same of the counts as of sums."""
+        (who, told), *others = super().sees
+        return ((who, f"{told.removesuffix('.')}, of which the last is of the counts."), *others)
+
+    @property
+    def caps(self) -> Facts:
+        """So many times, and the counts."""
+        (name, told), labels = super().caps
+        once = "gives counts of the records left out once"
+        return ((name, told.replace(". All of them", f", and {once}. All of them", 1)), labels)
+
+    @property
+    def asked(self) -> str:
+        """All features, in rounds, and counts."""
+        return f"{super().asked}, and counts of {self.sums.held_out:.0%} of the {self._who} once"
+
+    def given(self, rows: int, *, left: bool) -> str:
+        """Some of the rounds, and perhaps the counts."""
+        sums = self.sums.dimension * (1 + self.sums.rounds)
+        if not left or rows <= sums:
+            return super().given(rows, left=left)
+        return f"{super().given(sums, left=True)}, and its counts"
+
+    def so_far(self, *, asked: int, answered: int) -> str:
+        """Rounds, of which the last is the counts'."""
+        return f"{super().so_far(asked=asked, answered=answered)}, the last of counts"
+
+    def done(self, inputs: str, *, asked: int, answered: int) -> str:
+        """Sums, noise, student, and how good it is."""
+        rounds = asked // self.terms.labels
+        if rounds < self.sums.questions:
+            return super().done(inputs, asked=asked, answered=answered)
+        told = super().done(inputs, asked=asked - self.terms.labels, answered=answered)
+        return (
+            f"{told} {self.sums.held_out:.0%} of the {self._who} were in none of these sums. They were "
+            "counted once, with noise, to tell how good the student is."
         )

@@ -24,7 +24,7 @@ from pate_fed.privacy.mechanisms.class_sums import (
     least_sigma,
 )
 from pate_fed.privacy.mechanisms.distributed import party_sigma
-from pate_fed.privacy.mechanisms.events import EXACT_SUMS, NOISY_SUMS
+from pate_fed.privacy.mechanisms.events import EXACT_SUMS, NOISY_SUMS, Mechanism
 from pate_fed.privacy.protection import FEATURE_MAP, Assumption, Shares
 from pate_fed.structure import check, refusal, same_as, setting, to_plain
 from pate_fed.structure.parts import PartIdentity
@@ -116,12 +116,12 @@ class SumTerms(KindTerms):
         Raises:
             InputError: it would pass the study's budget.
         """
-        mechanism, privacy = sum_mechanism(terms), terms.privacy
+        privacy = terms.privacy
         asked = self.labels * self.questions
         made = LedgerTerms(
             study_digest=terms.digest,
             delta=privacy.delta,
-            mechanisms=(mechanism,),
+            mechanisms=self.releases(terms),
             protection=protection_by(privacy, self.most_units),
             noise=noise,
             private=private,
@@ -171,6 +171,10 @@ class SumTerms(KindTerms):
     def parts(self) -> tuple[tuple[str, PartIdentity], ...]:
         """A feature map of the user's own."""
         return () if self.part is None else (("feature map", self.part),)
+
+    def releases(self, terms: Terms) -> tuple[Mechanism, ...]:
+        """All mechanisms of a study, as the ledger has them."""
+        return (self.release(terms),)
 
     def words(self, terms: Terms) -> Words:
         """What people read of it."""
@@ -230,7 +234,7 @@ def sum_noise(
         InputError: no noise serves this budget, or nothing says how much there should be.
     """
     if sigma2 is not None:
-        sigma = sigma2 * math.sqrt(shape.squared_norm)
+        sigma = sigma2 * math.sqrt(shape.length)
         if shares is None:
             return sigma
         return party_sigma(sigma, parties=shares.least_voters, colluders=shares.colluders)

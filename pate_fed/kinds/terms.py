@@ -15,7 +15,7 @@ from pate_fed.format import delta_text, epsilon_text
 from pate_fed.kinds.base import SHA256, Bounds, KindTerms
 from pate_fed.kinds.labels import LabelTerms
 from pate_fed.kinds.own import OwnTerms
-from pate_fed.kinds.rounds import RoundTerms
+from pate_fed.kinds.rounds import RoundTerms, ScoredTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.votes import VoteTerms
 from pate_fed.kinds.words import Words
@@ -29,6 +29,7 @@ KINDS: dict[str, type[KindTerms]] = {
     "votes": VoteTerms,
     "class-sums": SumTerms,
     "sums-in-rounds": RoundTerms,
+    "sums-and-scores": ScoredTerms,
     "private-labels": LabelTerms,
     "own": OwnTerms,
 }

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.format import FEW_TRIALS, accuracy_text, counted, interval_text, share_text, wilson_interval
+from pate_fed.report.own_records import OwnRecords
 
 _BINS = 10
 
@@ -193,7 +194,8 @@ class Accuracy:
     `labels_majority`, `majority` and `votes_majority` are the shares of the most frequent class among either,
     which whoever always says it gets right. `by_class` are, for each class, how many test inputs of it the
     student got right, and of how many; `tested` says which inputs these were. `calibration` and, of two
-    classes, `ranking` are of those that the published student itself was tested on.
+    classes, `ranking` are of those that the published student itself was tested on. `own_records` are of
+    noisy counts of hospitals' own.
     """
 
     teacher_mean: float | None = None
@@ -210,6 +212,7 @@ class Accuracy:
     tested: HowTested = field(default_factory=HowTested)
     calibration: Calibration | None = None
     ranking: Ranking | None = None
+    own_records: OwnRecords | None = None
 
     @classmethod
     def of_student(cls, found: Ints, truth: Ints, *, tested: HowTested | None = None) -> Accuracy:

@@ -396,6 +396,43 @@ def calibration_curve(result: RunResult) -> Figure | None:
     )
 
 
+def own_records(result: RunResult) -> Figure | None:
+    """How good the student is on hospitals' held-out records; None where these were not counted."""
+    own = result.outcome.accuracy.own_records
+    if own is None:
+        return None
+    names = [f"of {result.study.class_name(each)}, called so" for each in range(len(own.recall))]
+    figures = (("right", own.accuracy), *zip(names, own.recall, strict=True), ("balanced", own.balanced))
+    rows = [(name, "not told" if each is None else each.text) for name, each in figures]
+    tenths = [place / 5 for place in range(6)]
+    if own.roc:
+        first, second = (result.study.class_name(each) for each in (0, 1))
+        chart = Chart(tenths, tenths, x_label=f"{first} called {second}", y_label="found", y_text=_percent)
+        chart.path([(chart.x(x), chart.y(y)) for x, y in own.roc], "line c1")
+        rows.append(("area under the ROC curve", "not told" if own.auc is None else own.auc.text))
+    else:
+        chart = Chart(tenths, tenths, x_label="how sure it is", y_label="how often right", y_text=_percent)
+        for sure, right in own.calibration:
+            chart.line(chart.x(sure), chart.y(right.low), chart.x(sure), chart.y(right.high), "line thin c1")
+            chart.dot(chart.x(sure), chart.y(right.share), "dot c1", tip=right.text)
+    chart.line(chart.x(0), chart.y(0), chart.x(1), chart.y(1), "mark")
+    rows += [(f"right, where it is {sure:.0%} sure", right.text) for sure, right in own.calibration]
+    caption = (
+        f"Of about {max(0.0, own.records):,.0f} records of the hospitals, give or take {2 * own.noise:,.0f}, "
+        "which had no part in the sums. They were counted once, with noise. Intervals of 95 % are of chance "
+        "and of that noise. How hospitals differ is not told."
+    )
+    if own.at is not None:
+        caption += f" {second} is called from a chance of {own.at:.2g} on, which these same counts chose."
+    return Figure(
+        title="On hospitals' own records",
+        picture=chart.svg("The student on hospitals' own held-out records, by counts with noise."),
+        caption=caption,
+        header=("share", "with its interval"),
+        rows=tuple(rows),
+    )
+
+
 def _foretold(result: RunResult) -> dict[int, str]:
     """For each class the sum of the probabilities that the student gives it, and how many inputs have it."""
     found = result.outcome.accuracy.calibration

@@ -189,6 +189,13 @@ def _not_promised(result: RunResult) -> str:
 def _good(result: RunResult) -> str:
     accuracy, name = result.outcome.accuracy, result.study.class_name
     interval, count = accuracy.student_interval, accuracy.student_n
+    own = accuracy.own_records
+    if own is not None and own.accuracy is not None:
+        about = f"of about {own.records:,.0f} records of the hospitals that it had not learnt from"
+        return (
+            f"It was right in {own.accuracy.text} {about}. They were counted with noise, which the interval "
+            "includes. Whether that is enough to be used on patients, this report does not say."
+        )
     if interval is None or not count or accuracy.student is None:
         return "Nobody knows yet: no public input with a true label tested it."
     low, high = (share_text(end, count) for end in interval)
@@ -278,7 +285,8 @@ def _groups(result: RunResult, *, publishable: bool) -> list[tuple[str, list[lis
     matrix, curve = plots.confusion_matrix(result), figures.test_accuracy_curve(result)
     sure = figures.calibration_curve(result)
     privacy = ("Privacy over the run", [plots.epsilon_curve(result), agreement])
-    good = ("How good it is", [accuracy, figures.recall_bars(result), sure, matrix, curve])
+    own = figures.own_records(result)
+    good = ("How good it is", [accuracy, figures.recall_bars(result), own, sure, matrix, curve])
     learnt = ("How the student learnt", [*figures.learning_curves(result), _samples(result)])
     groups: list[tuple[str, Sequence[plots.Figure | None]]] = (
         [good, privacy] if publishable else [privacy, good, learnt]

@@ -38,6 +38,7 @@ def make_metrics(result: RunResult) -> dict[str, Any]:
         "queries_asked": result.queries_asked,
         "queries_answered": result.queries_answered,
         "accuracy": _accuracy(result),
+        **_own_records(result),
         "accuracy_do_not_publish": _accuracy_of_votes(outcome.accuracy),
         "privacy": _privacy(result),
         "seconds": _seconds(outcome.seconds),
@@ -109,6 +110,19 @@ def _accuracy(result: RunResult) -> dict[str, Any]:
         "recall": _recall(result),
         "tested": None if found.student_interval is None else asdict(found.tested),
     }
+
+
+def _own_records(result: RunResult) -> dict[str, Any]:
+    """Figures on hospitals' held-out records, of noisy counts, where a study asks for these."""
+    own = result.outcome.accuracy.own_records
+    if own is None:
+        return {}
+    found = asdict(own)
+    names = map(result.study.class_name, range(len(own.recall)))
+    found["recall"] = dict(zip(names, found["recall"], strict=True))
+    found["calibration"] = [{"sure": sure, **right} for sure, right in found["calibration"]]
+    found["operating_point"] = found.pop("at")
+    return {"own_records": found}
 
 
 def _ranking(found: Accuracy) -> dict[str, Any]:

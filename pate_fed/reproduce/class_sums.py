@@ -283,7 +283,7 @@ def _measured(
 ) -> SumsRun:
     data, _, epsilon, seed = task
     started = time.perf_counter()
-    size = {"num_classes": total.shape[1], "dimension": total.shape[0]}
+    size: dict[str, Any] = {"num_classes": total.shape[1], "dimension": total.shape[0]}
     shape = SumShape(**size, squared_norm=feature_map.squared_norm)
     sigma = least_sigma(epsilon, DELTAS[data], shape)
     mechanism = ClassSums(**size, squared_norm=feature_map.squared_norm, sigma=sigma)
@@ -305,8 +305,8 @@ def _in_rounds(
     started = time.perf_counter()
     data, _, epsilon, seed = task
     classes, first = int(parts.labels.max()) + 1, class_length(LENGTH, RECORD.adjacency) if rounds else 1
-    size = {"num_classes": classes, "dimension": features.dimension}
-    norms = {"squared_norm": features.squared_norm * (LENGTH**2 if rounds else 1)}
+    size: dict[str, Any] = {"num_classes": classes, "dimension": features.dimension}
+    norms: dict[str, Any] = {"squared_norm": features.squared_norm * (LENGTH**2 if rounds else 1)}
     if rounds:
         norms["class_norm"] = features.squared_norm * first**2
     sigma = least_sigma(epsilon, DELTAS[data], SumShape(**size, **norms, questions=1 + rounds))

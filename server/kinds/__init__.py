@@ -9,7 +9,7 @@ from __future__ import annotations
 from server.kinds.base import Course, Figures, RunContext, Setup, StudySetup
 from server.kinds.labels import LabelCourse
 from server.kinds.own import OwnCourse
-from server.kinds.sums import RoundCourse, SumCourse
+from server.kinds.sums import RoundCourse, ScoredCourse, SumCourse
 from server.kinds.votes import VoteCourse
 
 __all__ = ["COURSES", "Course", "Figures", "RunContext", "Setup", "StudySetup"]
@@ -18,6 +18,7 @@ COURSES: dict[str, type[Course]] = {
     "votes": VoteCourse,
     "class-sums": SumCourse,
     "sums-in-rounds": RoundCourse,
+    "sums-and-scores": ScoredCourse,
     "private-labels": LabelCourse,
     "own": OwnCourse,
 }

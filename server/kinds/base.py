@@ -185,6 +185,11 @@ class StudySetup(Setup):
         pool = self.dataset.public_images
         return None if self.terms.table is None else covered_by(np.asarray(pool, dtype=np.float64))
 
+    def lines(self, figures: Figures) -> tuple[str, ...]:
+        """Figures on hospitals' own records, where there are some."""
+        own = figures.accuracy.own_records
+        return () if own is None else (f"On hospitals' own records: {own.text}.",)
+
     @property
     def student_path(self) -> Path:
         """The student's file."""

@@ -9,6 +9,7 @@ are charged too: hospitals give them once. What a round is asked with follows fr
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,15 +21,16 @@ from pate_fed.config.defaults import known_records
 from pate_fed.config.registry import find_part
 from pate_fed.errors import BudgetError, IntegrityError
 from pate_fed.kinds.make import public_features
-from pate_fed.kinds.rounds import RoundTerms
-from pate_fed.kinds.sums import sum_mechanism
+from pate_fed.kinds.rounds import RoundTerms, ScoredTerms
+from pate_fed.kinds.sums import SumMechanism, sum_mechanism
 from pate_fed.learning import RIDGE
 from pate_fed.learning.features.build import drawn_alike
-from pate_fed.learning.features.residuals import pack_weights, unpack_weights
+from pate_fed.learning.features.residuals import ScoreRows, pack_weights, unpack_weights
 from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent
 from pate_fed.privacy.ledger.rows import Provenance
 from pate_fed.privacy.mechanisms.class_sums import ClassSums
 from pate_fed.protocol.messages import Question
+from pate_fed.report.own_records import HeldOutCount, even_edges
 from server.figures import measure
 from server.kinds.base import StudyCourse
 from server.release import Release
@@ -82,6 +84,10 @@ class SumCourse(StudyCourse):
             bar.advance()
         return self._as_charged(label)
 
+    def _mechanism_of(self, place: int) -> SumMechanism:
+        """That of the release on so-manieth row, from 0."""
+        return self._mechanism
+
     def void(self, question: Question) -> Release:
         """No label of any input."""
         return self._as_charged(self._no_label())
@@ -89,20 +95,21 @@ class SumCourse(StudyCourse):
     def _no_label(self) -> Ints:
         return np.full(self._terms.max_queries, -1, dtype=np.int64)
 
-    def _as_charged(self, label: Ints) -> Release:
+    def _as_charged(self, label: Ints, place: int = 0) -> Release:
         index = np.arange(len(label), dtype=np.int64)
-        return Release.of(self._ledger.terms, self._mechanism, index, label)
+        return Release.of(self._ledger.terms, self._mechanism_of(place), index, label)
 
-    def _with_noise(self, digest: str, totals: Totals) -> Totals:
+    def _with_noise(self, digest: str, totals: Totals, place: int = 0) -> Totals:
         """The sums with noise: as drawn by an earlier process, else drawn now and kept before any use."""
-        if not isinstance(self._mechanism, ClassSums):
-            return self._checked(totals)  # the hospitals' own noise is in them
+        mechanism = self._mechanism_of(place)
+        if not isinstance(mechanism, ClassSums):
+            return self._checked(totals, place)  # the hospitals' own noise is in them
         name = _noisy_name(digest)
         kept = self._state.totals(name)
         if kept is None:
-            kept = replace(totals, value=self._mechanism.noisy(totals.value, self._noise))
+            kept = replace(totals, value=mechanism.noisy(totals.value, self._noise))
             self._state.keep_totals(name, kept)
-        return self._checked(kept)
+        return self._checked(kept, place)
 
     def _released(self) -> Ints:
         """The noisy sums, int64 (dimension, classes), of this process or of the one that released them.
@@ -130,8 +137,8 @@ class SumCourse(StudyCourse):
         if self._noisy is not None:
             state.keep_totals(self._kept_name(), self._noisy)
 
-    def _checked(self, totals: Totals) -> Totals:
-        if totals.value.shape != (self._features.dimension, self._terms.num_classes):
+    def _checked(self, totals: Totals, place: int = 0) -> Totals:
+        if totals.value.shape != (self._mechanism_of(place).dimension, self._terms.num_classes):
             raise IntegrityError("the kept sums are of another study")
         return totals
 
@@ -226,9 +233,9 @@ class RoundCourse(SumCourse):
         """The noisy sums and, in the last round, a label of each public input by all of them."""
         place = self._asks.round_of(question)
         with self._progress.phase("fitting the sums", 1) as bar:
-            self._known[place] = self._with_noise(question.digest, totals)
-            last = place == self._asks.rounds
-            label = self._labels_by(self._after(place)) if last else self._no_label()
+            self._known[place] = self._with_noise(question.digest, totals, place)
+            last = place == self._asks.questions - 1
+            label = self._student_after(place).predict(self._pool) if last else self._no_label()
             bar.advance()
         return self._charged_in(place, label)
 
@@ -241,11 +248,11 @@ class RoundCourse(SumCourse):
             f"{SumCourse.lost}; what the rounds before released stands, and where hospitals are processes of "
             "their own the same command learns from it"
         )
-        return self._charged_in(place, self._labels_by(unpack_weights(self._given(place), self._shape)))
+        return self._charged_in(place, self._asked_with(place).predict(self._pool))
 
     def _charged_in(self, place: int, label: Ints) -> Release:
         """As it is charged: with the row whose sums its weights follow from last, and the weights' digest."""
-        found = self._as_charged(label)
+        found = self._as_charged(label, place)
         if not place:
             return found
         told = Provenance(
@@ -266,13 +273,17 @@ class RoundCourse(SumCourse):
             return b""
         kept, entries = self._state.weights(place + 1), self._ledger.entries()
         if kept is None and place == len(entries):
-            kept = pack_weights(self._after(place - 1))
+            kept = self._made(place)
             self._state.keep_weights(place + 1, kept)
         told = entries[place].provenance if place < len(entries) else None
         if kept is None or (told is not None and told.predictions != hashlib.sha256(kept).hexdigest()):
             path = self._state.predictions_path(place + 1)
             raise IntegrityError(f"{path}: not what the ledger names as the weights of this round")
         return kept
+
+    def _made(self, place: int) -> bytes:
+        """What a round is asked with, by the sums before it."""
+        return pack_weights(self._after(place - 1))
 
     def _after(self, place: int) -> Floats:
         """Weights float64 (dimension, classes) by all rounds up to this one.
@@ -293,7 +304,7 @@ class RoundCourse(SumCourse):
                 raise BudgetError(
                     f"hospitals were asked for their sums before, and there was no sum; {self.lost}"
                 )
-            self._known[place] = self._checked(kept)
+            self._known[place] = self._checked(kept, place)
         return self._known[place]
 
     def keep_for_learning(self, state: CoordinatorState) -> None:
@@ -305,9 +316,19 @@ class RoundCourse(SumCourse):
     def _model(self) -> SumsStudent:
         """The student of all rounds that were released; the last row may be of one that never came."""
         last = len(self._ledger.entries()) - 1
-        if last in self._known or self._state.totals(self._kept_name(last)) is not None:
-            return self._student_of(self._after(last))
-        return self._student_of(unpack_weights(self._given(last), self._shape))
+        return self._student_after(last) if self._came(last) else self._asked_with(last)
+
+    def _asked_with(self, place: int) -> SumsStudent:
+        """The student that hospitals were asked with, which stands where they gave nothing."""
+        return self._student_of(unpack_weights(self._given(place), self._shape))
+
+    def _came(self, place: int) -> bool:
+        """Whether there was a sum."""
+        return place in self._known or self._state.totals(self._kept_name(place)) is not None
+
+    def _student_after(self, place: int) -> SumsStudent:
+        """The student of all rounds up to this one, of which the next may have been asked."""
+        return self._student_of(self._after(place))
 
     def _student_of(self, weights: Floats) -> SumsStudent:
         balanced = self._study.sums.balanced
@@ -317,12 +338,88 @@ class RoundCourse(SumCourse):
         student.class_names = self._dataset.class_names
         return student
 
-    def _labels_by(self, weights: Floats) -> Ints:
-        return self._student_of(weights).predict(self._pool)
-
     @property
     def _shape(self) -> tuple[int, int]:
         return self._features.dimension, self._terms.num_classes
+
+
+class ScoredCourse(RoundCourse):
+    """The course of sums in rounds that counts held-out records once, by the weights of all sums.
+
+    The counts are the last row, which labels the public inputs. Where they never come the sums stand.
+    """
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._scores = ScoredTerms.of(self._terms)
+
+    @property
+    def _last(self) -> int:
+        return self._scores.questions - 1
+
+    def _mechanism_of(self, place: int) -> SumMechanism:
+        return self._scores.counts(self._terms) if place == self._last else self._mechanism
+
+    def next_question(self, number: int) -> Question | None:
+        """A round, or the counts."""
+        if self._ledger.answered or len(self._ledger.entries()) < self._last:
+            return super().next_question(number)
+        return self._question(number, self._scores.places(self._terms), given=self._given(self._last))
+
+    def task(self, question: Question) -> str:
+        """A round by its number, or the counts."""
+        if self._asks.round_of(question) == self._last:
+            return "counting held-out records under masks"
+        return super().task(question)
+
+    def _made(self, place: int) -> bytes:
+        return super()._made(place) if place < self._last else self._rows().to_bytes()
+
+    def _rows(self) -> ScoreRows:
+        """By what held-out records are counted: the student, and bins that inputs like them fill alike."""
+        student = super()._student_after(self._last - 1)
+        shares = student.predict_proba(self._alike(self._noisy_of(0).value)).astype(np.float64)
+        return ScoreRows(
+            weights=student.weights,
+            offset=student.offset,
+            edges=even_edges(shares, self._scores.bins),
+            squared_norm=self._scores.squared_norm,
+        )
+
+    def _student_after(self, place: int) -> SumsStudent:
+        student = super()._student_after(min(place, self._last - 1))
+        if place < self._last:
+            return student
+        found = self._counted()
+        if self._study.sums.balanced and found.shift is not None:
+            student.offset = student.offset + np.array([0.0, found.shift])
+        return student
+
+    def _asked_with(self, place: int) -> SumsStudent:
+        return (
+            super()._asked_with(place) if place < self._last else self._student_of(self._kept_rows().weights)
+        )
+
+    def _kept_rows(self) -> ScoreRows:
+        asks = self._scores
+        given = self._given(self._last)
+        return ScoreRows.of_bytes(given, self._shape, bins=asks.bins, squared_norm=asks.squared_norm)
+
+    def _counted(self) -> HeldOutCount:
+        """The counts as they were released."""
+        asks, terms = self._scores, self._terms
+        share = terms.sigma_party
+        sigma = self._mechanism.sigma if share is None else share * math.sqrt(terms.num_clients)
+        table = self._noisy_of(self._last).value
+        return HeldOutCount(table=table / asks.count, sigma=sigma / asks.count, edges=self._kept_rows().edges)
+
+    def measure(self) -> None:
+        """Accuracy of labels where true ones are known, and of the student on held-out records."""
+        super().measure()
+        last = len(self._ledger.entries()) - 1
+        if last == self._last and self._came(last):
+            own = self._counted().figures(at_threshold=self._study.sums.balanced)
+            self.figures.accuracy = replace(self.figures.accuracy, own_records=own)
 
 
 def _noisy_name(digest: str) -> str:

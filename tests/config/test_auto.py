@@ -151,6 +151,8 @@ def test_a_whole_hospitals_map_is_that_of_directions_where_records_are_known() -
     whole = {"aggregation": Aggregation(aggregator="class-sums"), "secrecy": TrustModel(secure_sum=True)}
     whole["privacy"] = Privacy(unit="hospital")
     assert _study(250, **whole).sums.features == "directions"
-    assert _study(250, **whole, sums=Sums(rounds=1)).sums == Sums(rounds=1, features="directions")
+    assert _study(250, **whole, sums=Sums(rounds=1)).sums == Sums(
+        rounds=1, features="directions", scores=False
+    )
     assert _study(250, **whole, sums=Sums(most_records=5)).sums.features is None
     assert _study(250, privacy=Privacy(unit="hospital")).aggregation.votes  # auto keeps to them

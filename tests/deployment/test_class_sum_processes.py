@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import signal
 import stat
 from pathlib import Path
@@ -71,7 +72,12 @@ def test_without_public_inputs_hospitals_get_a_student_all_the_same(rehearsal: A
     server = study.coordinator()
     assert server.wait() == 0, server.text + study.hospitals[0].text
     assert [party.wait(60) for party in study.hospitals] == [0] * 4
-    assert len(verify_run(study.folder / "run").chain.entries) == 4  # three rounds after the first question
+    entries = verify_run(study.folder / "run").chain.entries
+    assert len(entries) == 5  # the first question, three rounds, and counts of held-out records
+    assert entries[-1].event.mechanism.name == "score-counts-shares"
+    metrics = json.loads((study.folder / "run" / "metrics.json").read_text(encoding="utf-8"))
+    own = metrics["own_records"]["accuracy"]
+    assert own is None or own["low"] <= own["share"] <= own["high"]  # of some 70 records, under their noise
     assert not (study.folder / "run" / "labels.npz").exists()
     for name in HOSPITALS:
         asks = rehearsal.start(

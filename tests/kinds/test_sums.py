@@ -136,7 +136,8 @@ def test_votes_are_not_sums() -> None:
     with pytest.raises(IntegrityError):
         Terms.from_json(text.replace('"kind":"class-sums"', '"kind":"votes"'))
     with pytest.raises(
-        IntegrityError, match="votes, class-sums, sums-in-rounds, private-labels, own is meant"
+        IntegrityError,
+        match="votes, class-sums, sums-in-rounds, sums-and-scores, private-labels, own is meant",
     ):
         Terms.from_json(text.replace('"kind":"class-sums"', '"kind":"none"'))
     with pytest.raises(IntegrityError):

@@ -39,6 +39,7 @@ from pate_fed.flower.inline import run_inline
 from pate_fed.kinds.labels import clusters_file
 from pate_fed.kinds.make import PublicClusters, PublicPool, label_terms, make_terms, public_file
 from pate_fed.kinds.own import shares_of
+from pate_fed.kinds.rounds import ScoredTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import Ledger
 from pate_fed.privacy.ledger.report import verify_run
@@ -87,6 +88,10 @@ def table_study(folder: Path, *, asks: str, at_hospitals: bool, seed: int | None
         "rounds": {
             "aggregation": {"aggregator": "class-sums"},
             "sums": {"features": "bins", "cuts": {"x": [0.0, 1.0]}, "rounds": ROUNDS},
+        },
+        "scored": {
+            "aggregation": {"aggregator": "class-sums"},
+            "sums": {"features": "bins", "cuts": {"x": [0.0, 1.0]}, "rounds": ROUNDS, "scores": True},
         },
         "whole": {
             "aggregation": {"aggregator": "class-sums"},
@@ -327,6 +332,15 @@ class WholeSums(RoundSums):
     asks = "whole"
 
 
+class ScoredSums(RoundSums):
+    """Sums in rounds and counts of held-out records, of which `places` are the first sums."""
+
+    asks = "scored"
+
+    def places(self) -> Ints:
+        return np.arange(ScoredTerms.of(self.terms).dimension, dtype=np.int64)
+
+
 class Own(_Tables):
     """The example of a kind of one's own, with its own noise at the hospitals."""
 
@@ -375,7 +389,7 @@ class LabelCounts(HospitalKind):
 
 HOSPITAL_KINDS: tuple[type[HospitalKind], ...] = (
     *(Votes, NoisyVotes, ClassSums, ExactClassSums, LabelCounts),
-    *(RoundSums, ExactRoundSums, WholeSums, Own, ExactOwn),
+    *(RoundSums, ExactRoundSums, WholeSums, ScoredSums, Own, ExactOwn),
 )
 
 
@@ -526,6 +540,23 @@ class WholeStudy(RoundStudy):
     kind = "whole"
 
 
+class ScoredStudy(RoundStudy):
+    """Sums in three rounds, then counts of held-out records."""
+
+    kind, questions = "scored", 2 + ROUNDS
+
+    def check(self, *, given: int = HOSPITALS, refused: int = 0) -> None:
+        """Figures of the counts are there, too, whichever process came to the end."""
+        super().check(given=given, refused=refused)
+        assert self.metrics()["own_records"]["noise"] > 0
+
+
+class ExactScoredStudy(ScoredStudy):
+    """The same with noise at the coordinator."""
+
+    at_hospitals = False
+
+
 class OwnStudy(_TableStudy):
     """The example of a kind of one's own: two questions, with noise at the hospitals."""
 
@@ -581,4 +612,5 @@ def by_place(inputs: Ints, num_clusters: int, *, seed: int) -> Ints:
 STUDY_KINDS: tuple[type[StudyKind], ...] = (
     *(VoteStudy, NoisyVoteStudy, SumStudy, ExactSumStudy, CountStudy),
     *(RoundStudy, ExactRoundStudy, WholeStudy, OwnStudy, ExactOwnStudy),
+    *(ScoredStudy, ExactScoredStudy),
 )

@@ -331,6 +331,7 @@ def _sums() -> None:
         # What later rounds sum follows from weights of floats.
         "in rounds": {"sums__rounds": 2, "secrecy": HOSPITAL_NOISE, "certain": 2},
         "in rounds, patients": {"sums__rounds": 2, "data": patient_table, "certain": 2},
+        "and scores": {"sums__scores": True, "secrecy": HOSPITAL_NOISE, "certain": 1},
         "own map": {"data": images, "feature_map": quarters, "sums__cuts": {}, "secrecy": HOSPITAL_NOISE},
     }
     for name, way in ways.items():

@@ -27,6 +27,7 @@ _WHOLE = 2.0**40  # steps of a probability
 _MIXED = 2**20  # values that a feature is mixed by
 MOST_CLASSES = 2**12  # whose probabilities in whole numbers sum up exactly
 _BYTES = 4
+_SURE = 2**30  # steps of a chance that bins end at
 
 
 def pack_weights(weights: Floats) -> bytes:
@@ -126,6 +127,64 @@ class WholePull:
         residual = -shares / shares.sum(axis=1, keepdims=True)
         residual[np.arange(len(labels)), labels] += 1
         return np.asarray(self.unit * residual)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoreRows:
+    """The row in which a record is counted: by the class that public weights say, and by how sure they are.
+
+    `weights` float64 (dimension, classes) and `offset` float64 (classes,) give scores, whose softmax is each
+    class's chance; `edges` float64 (classes, bins - 1) are of the greatest chance, for each class that may be
+    said. `squared_norm` is that of the map. Whatever they are, a record has one row.
+    """
+
+    weights: Floats
+    offset: Floats
+    edges: Floats
+    squared_norm: int
+
+    @property
+    def bins(self) -> int:
+        """Rows of each class."""
+        return int(self.edges.shape[1]) + 1
+
+    def __call__(self, features: Ints) -> Ints:
+        """Int64 (n,), of each row of features int64 (n, dimension) by that row alone."""
+        exact = features.astype(np.float64) @ np.rint(self.weights * FINE)
+        scores = exact / (FINE * math.sqrt(self.squared_norm)) + self.offset
+        shares = np.rint(np.exp(scores - scores.max(axis=1, keepdims=True)) * _WHOLE)
+        said = scores.argmax(axis=1)
+        sure = shares.max(axis=1) / shares.sum(axis=1)
+        return np.asarray(said * self.bins + (sure[:, None] > self.edges[said]).sum(axis=1), dtype=np.int64)
+
+    def to_bytes(self) -> bytes:
+        """As hospitals get it: `pack_weights`, then offset and edges in 32 bits each."""
+        sure = np.rint(np.clip(self.edges, 0.0, 1.0) * _SURE).astype("<i4")
+        return pack_weights(self.weights) + pack_weights(self.offset) + sure.tobytes()
+
+    @classmethod
+    def size(cls, dimension: int, classes: int, bins: int) -> int:
+        """Bytes that it takes."""
+        return packed_size(dimension, classes) + _BYTES * classes * bins
+
+    @classmethod
+    def of_bytes(cls, content: bytes, shape: tuple[int, int], *, bins: int, squared_norm: int) -> ScoreRows:
+        """What `to_bytes` gave, of weights of this shape; every number is finite.
+
+        Raises:
+            IntegrityError: content of another length.
+        """
+        if len(content) != cls.size(*shape, bins):
+            raise IntegrityError(f"the scores take {len(content)} bytes: {cls.size(*shape, bins)} are meant")
+        first = packed_size(*shape)
+        second = first + packed_size(1, shape[1])
+        edges = np.frombuffer(content[second:], "<i4").reshape(shape[1], bins - 1)
+        return cls(
+            weights=unpack_weights(content[:first], shape),
+            offset=unpack_weights(content[first:second], (1, shape[1]))[0],
+            edges=edges.astype(np.float64) / _SURE,
+            squared_norm=squared_norm,
+        )
 
 
 def cut_rows(rows: Ints, length: int) -> Ints:

@@ -354,6 +354,37 @@ def _counted(one: Counts[T], other: Counts[T]) -> Counts[T]:
 NOTHING = Cost()
 
 
+def in_parallel(one: Cost, other: Cost) -> Cost:
+    """Cost of two groups of noisy sums, where what a unit adds at a hospital is in one of them alone.
+
+    Whoever is in the one before and in the other after moves each by at most √½ of what a unit in one group
+    moves that one, so the larger group's cost is that of both (docs/proofs/class-sums.md, theorem 7). How far
+    noise is from continuous adds up. Costs of anything else add up.
+    """
+    sums = [each.of == "sums" and each.scale > 0 for each, _ in (*one.outcomes, *other.outcomes)]
+    if not all(sums) or not all(cost == Cost(outcomes=cost.outcomes) != NOTHING for cost in (one, other)):
+        return one + other
+    squared = max(_squared_mu(one.outcomes), _squared_mu(other.outcomes))
+    distance = _distance(one.outcomes) + _distance(other.outcomes)
+    both = OutcomeCost(
+        of="sums",
+        kind=GAUSSIAN,
+        scale=math.sqrt(1 / squared) * (1 - 2**-50),
+        votes=1,
+        totals=max(one.as_totals.rho, other.as_totals.rho) + distance,
+        distance=distance,
+    )
+    return Cost(outcomes=((both, 1),))
+
+
+def _squared_mu(outcomes: Counts[OutcomeCost]) -> Fraction:
+    return sum((times / Fraction(outcome.scale) ** 2 for outcome, times in outcomes), Fraction(0))
+
+
+def _distance(outcomes: Counts[OutcomeCost]) -> Fraction:
+    return sum((outcome.distance * times for outcome, times in outcomes), Fraction(0))
+
+
 def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> float:
     """ε at δ of a cost, rounded up: the improved conversion at the best order.
 
@@ -416,10 +447,8 @@ def _gaussian_dp(outcomes: Counts[OutcomeCost], delta: float) -> float:
     """
     if any(outcome.of != "sums" or not outcome.scale for outcome, _ in outcomes):
         return math.inf
-    squared = sum((times / Fraction(outcome.scale) ** 2 for outcome, times in outcomes), Fraction(0))
-    distance = sum((outcome.distance * times for outcome, times in outcomes), Fraction(0))
-    near = math.nextafter(_float(distance), math.inf)
-    mu = math.sqrt(math.nextafter(_float(squared), math.inf)) * (1 + 2**-50)
+    near = math.nextafter(_float(_distance(outcomes)), math.inf)
+    mu = math.sqrt(math.nextafter(_float(_squared_mu(outcomes)), math.inf)) * (1 + 2**-50)
     least = delta * math.exp(-near) * (1 - 2**-50)
     if not (mu < math.inf and least > 0):
         return math.inf

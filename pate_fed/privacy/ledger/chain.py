@@ -106,6 +106,7 @@ class Chain:
             raise IntegrityError(
                 f"the batch {batch_digest[:12]}… was charged before; it is never released again"
             )
+        self.terms.refuse_out_of_turn((entry.event for entry in self.entries), event)
         self.terms.refuse_beyond_caps(asked=self.asked + event.asked, answered=self.answered + event.answered)
         self.terms.refuse_again([*(part.index for part in self.outputs), index])
         cost, budget = self.terms.plus(self.cost, event), self.terms.budget

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -21,10 +21,10 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, epsilon_text
 from pate_fed.privacy.accounting import BudgetFilter
 from pate_fed.privacy.bounds.control import CheckedQuery, capped_cost_epsilon, checked_epsilon
-from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
+from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of, in_parallel
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.label_dp import LABEL_MECHANISMS, LabelRelease, LabelResponse
-from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, InRounds
+from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, HeldOutCounts, InRounds
 from pate_fed.privacy.mechanisms.data_dependent import SanitiseSettings
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
@@ -80,8 +80,9 @@ class LedgerTerms:
     released too, once; it is paid here, before the first query, whether or not it is drawn in the end.
     `most_asked` and `most_answered` are the study's caps on queries and labels. Where all mechanisms respond
     label by label, no record is in two rows, δ may be 0, and rows compose in parallel. Every query is charged
-    by its outcome. `assumed` is code beside the records on whose word every ε rests. `by_patient` is of
-    earlier versions, whose unit record meant a patient in class sums where a table named these.
+    by its outcome. Counts of held-out records are the last row, and compose in parallel with all sums.
+    `assumed` is code beside the records on whose word every ε rests. `by_patient` is of earlier versions,
+    whose unit record meant a patient in class sums where a table named these.
     """
 
     study_digest: str
@@ -111,6 +112,8 @@ class LedgerTerms:
             check_delta(self.delta)
         if self.each_once and len({each.cost_asked(self.protection) for each in self.mechanisms}) > 1:
             raise InputError("mechanisms that respond label by label must have one ε")
+        if self.counts is not None and self.epsilon is not None:
+            raise InputError("counts of held-out records go with caps; a filter has no part in them")
         if self.epsilon is not None:
             BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
         for name in ("most_asked", "most_answered"):
@@ -178,7 +181,8 @@ class LedgerTerms:
             cut = "all records of one patient at one hospital together"
         else:
             cut = "each record by itself: k records of one patient are protected as by noise k times smaller"
-        return f"one {protection.unit} {verb} (its features in the sums by class, {cut})"
+        where = "the sums by class" + ("" if self.counts is None else " or, if held out, one count")
+        return f"one {protection.unit} {verb} (its features in {where}, {cut})"
 
     @property
     def sums(self) -> bool:
@@ -186,12 +190,25 @@ class LedgerTerms:
         return any(mechanism.name in CLASS_SUM_MECHANISMS for mechanism in self.mechanisms)
 
     @property
+    def counts(self) -> HeldOutCounts | None:
+        """The mechanism by which held-out records are counted, where there is one."""
+        return next((each for each in self.mechanisms if isinstance(each, HeldOutCounts)), None)
+
+    @property
+    def most_summed(self) -> int | None:
+        """The cap on queries without those of held-out records' counts."""
+        kept = 0 if self.counts is None else self.counts.labels
+        return None if self.most_asked is None else max(0, self.most_asked - kept)
+
+    @property
     def each_once(self) -> bool:
         """Whether every release responds label by label, so that no record may be in two of them."""
         return all(isinstance(mechanism, LabelResponse) for mechanism in self.mechanisms)
 
     def plus(self, cost: Cost, event: PrivacyEvent) -> Cost:
-        """The cost of all releases with one more: they add up, unless each is about other records' labels."""
+        """The cost of all releases with one more: they add up, unless it is about other records."""
+        if event.mechanism.held_out:
+            return in_parallel(cost, event.cost())
         return (self.reserved if self.each_once else cost) + event.cost()
 
     def refuse_again(self, places: Sequence[NDArray[np.int64]]) -> None:
@@ -225,11 +242,27 @@ class LedgerTerms:
         if not _keeps_to(event.coordinator, self.coordinator):
             raise IntegrityError("the coordinator saw other than what the ledger's terms say")
         counts = isinstance(event.mechanism, LabelRelease) and not self.each_once
-        whole = event.mechanism.labels if isinstance(event.mechanism, InRounds) else self.most_asked
+        rounds = isinstance(event.mechanism, InRounds | HeldOutCounts)
+        whole = event.mechanism.parameters()["labels"] if rounds else self.most_asked
         if counts and event.asked != whole:
             raise IntegrityError(
                 "counts and sums are released once, or once a round, about all public inputs"
             )
+
+    def refuse_out_of_turn(self, before: Iterable[PrivacyEvent], event: PrivacyEvent) -> None:
+        """Refuse what follows the counts of held-out records, and sums in the place of these.
+
+        Raises:
+            IntegrityError: it is such. Their cost is known as that of the last row alone.
+        """
+        if self.counts is None:
+            return
+        events = [*before, event]
+        if any(each.mechanism.held_out for each in events[:-1]):
+            raise IntegrityError("held-out records were counted: nothing is released after that")
+        asked = sum(each.asked for each in events)
+        if not event.mechanism.held_out and self.most_summed is not None and asked > self.most_summed:
+            raise IntegrityError(f"{asked} queries of sums: the ledger's terms allow {self.most_summed}")
 
     def refuse_beyond_caps(self, *, asked: int, answered: int) -> None:
         """Refuse totals of queries and labels beyond the caps.
@@ -343,8 +376,13 @@ def guaranteed_cost(terms: LedgerTerms) -> Cost | None:
     if terms.most_asked is None or terms.most_answered is None:
         return None
     # A set: see `_most`.
-    most = {_most(mechanism, terms, terms.most_asked, terms.most_answered) for mechanism in terms.mechanisms}
-    return sum(most, terms.reserved)
+    most = {
+        _most(mechanism, terms, terms.most_summed or 0, terms.most_answered)
+        for mechanism in terms.mechanisms
+        if not mechanism.held_out
+    }
+    found, counts = sum(most, terms.reserved), terms.counts
+    return found if counts is None else in_parallel(found, counts.cost_asked(terms.protection))
 
 
 def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -> Cost:
@@ -381,10 +419,12 @@ def guarantee_text(terms: LedgerTerms) -> str:
     if terms.each_once:
         return "the mechanism, by which each record's label is answered about once"
     if terms.sums:
-        first, most = terms.mechanisms[0], terms.most_asked
+        first, most = terms.mechanisms[0], terms.most_summed
         often = "once"
         if isinstance(first, InRounds) and most is not None:
             often = f"at most {counted(-(-most // first.labels), 'time')}"
+        if terms.counts is not None:
+            often += ", and counts of other records once"
         return f"the mechanism, by which sums over all hospitals are released {often}"
     caps = f"at most {terms.most_asked} queries and {terms.most_answered} labels"
     known = terms.most_asked is not None and terms.most_answered is not None

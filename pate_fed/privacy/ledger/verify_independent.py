@@ -389,6 +389,15 @@ def _variance(given: Given) -> tuple[float, float]:
 
 def _sums_epsilon(name: str, given: Given, protection: Given, delta: float, *, releases: int) -> float:
     """ε at δ of class sums, or of so many rounds of sums: each is nearly Gaussian, and μ² adds up."""
+    return _gaussians(*_mu_squared(name, given, protection, releases), delta)
+
+
+def _gaussians(squared: float, near: float, delta: float) -> float:
+    return gaussian_epsilon(math.sqrt(squared), delta * math.exp(-near)) + 2 * near
+
+
+def _mu_squared(name: str, given: Given, protection: Given, releases: int) -> tuple[float, float]:
+    """μ² of so many releases, and how far their noise is from continuous."""
     alone = protection["adjacency"] == "add-or-remove-one"
     squared: float = given["squared_norm"] * (1 if alone else 2)
     if name.startswith(SUMS[1]):  # entries have signs, but in the first round
@@ -397,20 +406,40 @@ def _sums_epsilon(name: str, given: Given, protection: Given, delta: float, *, r
     # as of a Gaussian of two less variance (docs/proofs/class-sums.md)
     variance, distance = _variance(given)
     near: float = releases * (distance + 3e-17) * given["dimension"] * given["num_classes"]
-    mu = math.sqrt(releases * squared / (variance - 2))
-    return gaussian_epsilon(mu, delta * math.exp(-near)) + 2 * near
+    return releases * squared / (variance - 2), near
 
 
 SUMS = ("class-sums", "sums-in-rounds")
+COUNTS = "score-counts"  # of held-out records, which are in no sum
+
+
+def _with_counts(terms: Given, charges: list[Charge]) -> float | None:
+    """ε of sums in rounds and counts of other records: the larger of both; None of anything else.
+
+    A unit whose record moves from the ones to the others moves each by at most √½ of what it may.
+    """
+    names = [name.startswith(COUNTS) for name, *_ in charges]
+    known = [count or name.startswith(SUMS[1]) for count, (name, *_) in zip(names, charges, strict=True)]
+    if (
+        not all(known)
+        or terms["sanitise"] is not None
+        or (len(names), sum(names)) not in ((1, 0), (1, 1), (2, 1))
+    ):
+        return None
+    found = []
+    for name, given, asked, _ in charges:
+        rounds = -(-asked // given["labels"])  # a row asks about each label
+        if name.startswith(COUNTS) and rounds > 1:
+            raise FoundError("held-out records were counted more than once")
+        found.append(_mu_squared(name, given, terms["protection"], rounds))
+    return _gaussians(max(squared for squared, _ in found), sum(near for _, near in found), terms["delta"])
 
 
 def own_epsilon(terms: Given, charges: list[Charge]) -> tuple[float, float]:
     """Our ε at the terms' δ: by Rényi DP, an upper bound; and what Gaussian DP of as much RDP would give."""
     protection, delta = terms["protection"], terms["delta"]
-    if len(charges) == 1 and charges[0][0].startswith(SUMS[1]) and terms["sanitise"] is None:
-        [(name, given, asked, _)] = charges
-        rounds = -(-asked // given["labels"])  # a row asks about each label
-        together = _sums_epsilon(name, given, protection, delta, releases=rounds)
+    together = _with_counts(terms, charges)
+    if together is not None:
         return together, together
     once = [_once(name, given, protection, delta) for name, given, *_ in charges]
     known = [each for each in once if each is not None]
@@ -446,9 +475,13 @@ def _caps(terms: Given) -> list[Charge]:
     kinds = {
         json.dumps([each["parameters"].get(name) for name in ("sigma", "sigma1", "sigma2", "epsilon")]): each
         for each in terms["mechanisms"]
+        if not each["name"].startswith(COUNTS)
     }
     counts = terms["most_asked"], terms["most_answered"]
-    return [(each["name"], each["parameters"], *counts) for each in kinds.values()]
+    held_out = [each for each in terms["mechanisms"] if each["name"].startswith(COUNTS)]
+    kept = sum(each["parameters"]["labels"] for each in held_out)
+    charges = [(each["name"], each["parameters"], counts[0] - kept, counts[1]) for each in kinds.values()]
+    return charges + [(each["name"], each["parameters"], kept, counts[1]) for each in held_out]
 
 
 def verify(run_dir: Path, public_key: str | None = None) -> list[str]:
@@ -462,10 +495,16 @@ def verify(run_dir: Path, public_key: str | None = None) -> list[str]:
         given = json.loads(row["protection"]), row["noise"], bool(row["private"])
         if given != fixed or (row["mechanism"], json.loads(row["parameters"])) not in allowed:
             raise FoundError(f"row {row['seq']} is not what the terms allow")
+        if row["mechanism"].startswith(COUNTS) and row is not rows[-1]:
+            raise FoundError(f"row {row['seq']} counts held-out records, and is not the last")
     asked, answered = (sum(row[name] for row in rows[1:]) for name in ("asked", "answered"))
     bound = gauss = math.inf if terms["epsilon"] is None else terms["epsilon"]
     if None not in (terms["most_asked"], terms["most_answered"]):
-        if asked > terms["most_asked"] or answered > terms["most_answered"]:
+        sums, most = (
+            sum(each[2] for each in some if not each[0].startswith(COUNTS))
+            for some in (_charges(rows[1:]), _caps(terms))
+        )
+        if asked > terms["most_asked"] or answered > terms["most_answered"] or sums > most:
             raise FoundError("more was asked or answered than the terms allow")
         bound, gauss = (min(bound, each) for each in own_epsilon(terms, _caps(terms)))
     for row in rows[1:]:

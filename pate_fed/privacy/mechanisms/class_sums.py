@@ -17,14 +17,18 @@ within a factor e^±τ of continuous Gaussian noise of variance σ² - 2, rounde
 In rounds there are more questions, each chosen by the answers before: sums of features by class, and then of
 features by residuals, which have signs. Each costs the same, and together they are one Gaussian (theorem 5).
 
+Held-out records are in none of these sums. They are counted once, by class and by what public weights say of
+them: non-negative sums as above, which compose with the others in parallel (theorem 7).
+
 INTERFACE for a federation:
     ClassSums(num_classes=, dimension=, squared_norm=, sigma=)             noise at one place, σ in steps
     SharedClassSums(..., sigma_party=, survivors=, colluders=)             noise in shares at the hospitals
     SumsInRounds(..., class_norm=, labels=), SharedSumsInRounds(...)       one of them a round
+    ScoreCounts(..., labels=), SharedScoreCounts(...)                      held-out records, after the rounds
     squared_sensitivity(squared_norm, protection) -> int                   in steps
     least_sigma(epsilon, delta, shape, protection) -> float                the least σ, else least_share(...)
 The first two are charged once, with `asked` = `answered` = the number of labels that are made of the sums;
-those in rounds with `asked` = that number in every round, so that caps on it are caps on rounds.
+those in rounds with `asked` = that number in every round, so that caps on it are caps on rounds; counts too.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
-from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of, noisy_sums
+from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of, in_parallel, noisy_sums
 from pate_fed.privacy.checks import SCALE_LIMITS, check_count, check_delta, check_epsilon, check_scale
 from pate_fed.privacy.label_dp import LabelRelease
 from pate_fed.privacy.mechanisms.events import hospital_noise, sum_distance
@@ -82,6 +86,7 @@ class SumShape:
     """What hospitals add up: a matrix (`dimension`, `num_classes`), and a contribution's `squared_norm`.
 
     With a `class_norm`, that of the first of the `questions`, they are asked in rounds and may have signs.
+    `counts` are rows of counts of held-out records, and the steps of a count, where these follow.
     """
 
     num_classes: int
@@ -89,6 +94,7 @@ class SumShape:
     squared_norm: int
     questions: int = 1
     class_norm: int | None = None
+    counts: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         _check_shape(self.num_classes, self.dimension, self.squared_norm)
@@ -97,12 +103,29 @@ class SumShape:
     def cost(self, protection: Protection, **noise: Any) -> Cost:
         """What all questions cost with noise of `sigma`, or of shares as `SharedClassSums` has them."""
         given = {**asdict(self), **noise}
-        questions, class_norm = given.pop("questions"), given.pop("class_norm")
+        questions, class_norm, counts = (given.pop(name) for name in ("questions", "class_norm", "counts"))
         if class_norm is None:
             kind: type[LabelRelease] = SharedClassSums if "survivors" in noise else ClassSums
             return kind(**given).cost_asked(protection)
         kind = SharedSumsInRounds if "survivors" in noise else SumsInRounds
-        return kind(**given, class_norm=class_norm, labels=1).cost(questions, 0, protection)
+        found = kind(**given, class_norm=class_norm, labels=1).cost(questions, 0, protection)
+        if counts is None:
+            return found
+        kind = SharedScoreCounts if "survivors" in noise else ScoreCounts
+        rows, steps = counts
+        more = kind(**given | {"dimension": rows, "squared_norm": steps**2}, labels=1)
+        return in_parallel(found, more.cost_asked(protection))
+
+    @property
+    def length(self) -> int:
+        """A record's squared length: that of its residual where there is one, else of its class."""
+        return self.squared_norm if self.questions > 1 else max(self.squared_norm, self.class_norm or 0)
+
+    def steps_of_count(self, protection: Protection) -> int:
+        """How large a count may be, in steps, so that under equal noise it costs what all questions do."""
+        first = squared_sensitivity(self.class_norm or 0, protection)
+        most = max(first, signed_sensitivity(self.squared_norm, protection))
+        return math.isqrt(self.questions * most // squared_sensitivity(1, protection))
 
 
 def _check_shape(num_classes: int, dimension: int, squared_norm: int) -> None:
@@ -258,8 +281,49 @@ class SharedSumsInRounds(InRounds, SharedClassSums):
     labels: int
 
 
+class HeldOutCounts(LabelRelease):
+    """Counts of held-out records, once in a study: charged as one question, in parallel to all sums.
+
+    What a unit adds at a hospital has no signs and is at most √`squared_norm` long: one count of so many
+    steps, or parts of one. A row asks about `labels` public inputs, as in rounds of sums.
+    """
+
+    __slots__ = ()
+    answers_all: ClassVar[bool] = False
+    held_out: ClassVar[bool] = True
+    labels: int
+
+    def __post_init__(self) -> None:
+        check_count("labels", self.labels, least=1)
+        super().__post_init__()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreCounts(HeldOutCounts, ClassSums):
+    """`dimension` rows of counts by class, with noise in one place."""
+
+    name: ClassVar[str] = "score-counts"
+    labels: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedScoreCounts(HeldOutCounts, SharedClassSums):
+    """The same with noise in shares of hospitals."""
+
+    name: ClassVar[str] = "score-counts-shares"
+    labels: int
+
+
 CLASS_SUM_MECHANISMS: dict[str, type[LabelRelease]] = {
-    kind.name: kind for kind in (ClassSums, SharedClassSums, SumsInRounds, SharedSumsInRounds)
+    kind.name: kind
+    for kind in (
+        ClassSums,
+        SharedClassSums,
+        SumsInRounds,
+        SharedSumsInRounds,
+        ScoreCounts,
+        SharedScoreCounts,
+    )
 }
 
 

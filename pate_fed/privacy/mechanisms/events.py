@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 class Mechanism:
     """Base of the mechanisms: parameters, fixed before the first vote, and what a release costs.
 
-    `name` is the mechanism's in a study and in the ledger; `answers_all` says that every query is answered.
+    `name` is the mechanism's in a study and in the ledger; `answers_all` says that every query is answered,
+    `held_out` that it is of records that no other release of the study has a part of.
     """
 
     name: ClassVar[str]
+    held_out: ClassVar[bool] = False
     answers_all: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # fields of the mechanisms, each in the order of its own parameters
