@@ -143,9 +143,6 @@ def _whole_lengths(study: Study, dataset: Dataset, features: DirectionFeatures) 
     """To how many records' length a hospital's whole sum is cut, and how often records count in a round.
 
     What a round tells is shorter than the first sum, so it counts more often under the same cut.
-
-    Raises:
-        InputError: nobody says how many records a hospital has.
     """
     records = known_records(study)
     if records is None:
