@@ -120,11 +120,8 @@ class PartyPool:
         """The processes that are ready."""
         return [place.process for place in self._places if place.ready is None]
 
-    def _group(self, message: Message) -> int:
-        return self._numbers[message.metadata.dst_node_id] // self._together
-
     def _assign(self, message: Message) -> None:
-        group = self._group(message)
+        group = self._numbers[message.metadata.dst_node_id] // self._together
         if group not in self._homes:
             self._homeless.setdefault(group, deque()).append(message)
             return
@@ -147,7 +144,7 @@ class PartyPool:
                 place.waiting.extend(self._homeless.pop(group))
             while place.waiting and len(place.asked) < _AHEAD:
                 message = place.waiting.popleft()
-                if _is_late(message):
+                if time.time() > message.metadata.created_at + message.metadata.ttl:
                     self._fail(message, code=ErrorCode.MESSAGE_UNAVAILABLE)
                     continue
                 place.asked[self._processes.ask(place.process, message)] = message
@@ -224,10 +221,6 @@ class PartyPool:
         reply = Message(Error(code=code, reason="the party's node is lost"), reply_to=message)
         stamp(reply)
         self._replies[message.metadata.message_id] = reply, 0.0
-
-
-def _is_late(message: Message) -> bool:
-    return time.time() > message.metadata.created_at + message.metadata.ttl
 
 
 def free_places(device: str, wanted: float | None, *, most: int) -> tuple[list[str], float]:

@@ -31,7 +31,7 @@ from pate_fed.learning.teachers.own import try_own
 from pate_fed.privacy.mechanisms.class_sums import SumShape, class_length
 from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
 from pate_fed.privacy.protection import HOSPITAL_UNIT, LABEL, LEAST_PARTIES
-from pate_fed.structure.parts import PartIdentity, load_part, part_identity
+from pate_fed.structure.parts import load_part, part_identity
 
 if TYPE_CHECKING:
     from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings
@@ -84,7 +84,7 @@ def _votes_of(study: Study, dataset: Dataset) -> tuple[VoteTerms, float | None]:
         labels=min(study.queries.labels or most, most),
         max_queries=most,
         encoder=None if encoder is None else encoder.digest,
-        teacher_part=_teacher_part(study),
+        teacher_part=part_identity(study.teacher.name, "teacher") if study.teacher.own else None,
         claim=None if mechanism is None else mechanism.claim,
     )
     return votes, noise_share(study.aggregation, secrecy, least) if secrecy.at_hospitals else None
@@ -192,10 +192,6 @@ def public_file(study: Study, dataset: Dataset) -> bytes:
         return public_features(study, dataset).to_bytes()
     encoder = public_encoder(study, dataset)
     return b"" if encoder is None else encoder.to_bytes()
-
-
-def _teacher_part(study: Study) -> PartIdentity | None:
-    return part_identity(study.teacher.name, "teacher") if study.teacher.own else None
 
 
 def study_mechanism(study: Study, *, num_classes: int) -> OwnMechanism | None:

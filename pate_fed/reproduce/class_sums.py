@@ -60,7 +60,7 @@ EPSILONS = (0.3, 1.0, 3.0)
 POOL = 9000
 BREAST_PRIVATE = 420
 DELTAS = {"fashion-mnist": 1e-5, "adult": 1e-5, "breast cancer": 1e-4}
-ALONE, CENTRAL, ADASSP = "one hospital alone", "central, no privacy", "AdaSSP"
+ALONE, CENTRAL = "one hospital alone", "central, no privacy"
 NO_POOL = "no pool"
 _ADULT_RANGES = ((17, 90), (0, 1_500_000), (1, 16), (0, 100_000), (0, 5_000), (1, 99))
 _NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
@@ -106,17 +106,13 @@ def reproduce_sums_of_images(plan: Reproduction, log: Log) -> list[str]:
 
 
 def reproduce_sums_of_tables(plan: Reproduction, log: Log) -> list[str]:
-    """Adult and breast cancer; beside them other maps, AdaSSP, one hospital alone, and all together."""
+    """Adult and breast cancer; beside them one hospital alone, and all together."""
     adult, breast = _adult(plan), _breast_cancer()
     tasks: list[tuple[str, str, float, int]] = []
     for data in (breast.name, adult.name):
         for seed in range(plan.seeds):
             tasks += [(data, method, 0.0, seed) for method in (CENTRAL, ALONE)]
-            tasks += [
-                (data, method, e, seed)
-                for e in EPSILONS
-                for method in (LINEAR, KERNEL, BINS, ADASSP, NO_POOL)
-            ]
+            tasks += [(data, method, e, seed) for e in EPSILONS for method in (LINEAR, NO_POOL)]
     return _reproduce("class-sums-tables", plan, log, tasks, [adult, breast], _Tables(adult, breast))
 
 
@@ -167,8 +163,6 @@ class _Tables:
         parts = self._parts(data, np.random.default_rng(seed))
         if method in (CENTRAL, ALONE):
             return _without_privacy(task, parts)
-        if method == ADASSP:
-            return _adassp(task, parts)
         if method == NO_POOL:
             return _without_pool(task, parts)
         feature_map = build_feature_map(FeatureSettings(name=method, columns=parts.columns), parts.pool)
@@ -304,27 +298,6 @@ def _without_privacy(task: tuple[str, str, float, int], parts: SplitRecords) -> 
         float(np.mean([getattr(row, name) for row in rows])) for name in ("accuracy", "balanced", "auc")
     )
     return SumsRun(*task, accuracy=accuracy, balanced=balanced, auc=auc, sigma=0.0, seconds=0.0)
-
-
-def _adassp(task: tuple[str, str, float, int], parts: SplitRecords) -> SumsRun:
-    """Wang 2018 (arXiv 1803.02596), with the Gram matrix's own noise at half of the squared budget.
-
-    φφᵀ has length 1 too, and ⟨φφᵀ, φ'φ'ᵀ⟩ = ⟨φ, φ'⟩² >= 0, so its sensitivity is the sums' own.
-    """
-    data, _, epsilon, seed = task
-    feature_map, total = _exact(parts, build_feature_map(FeatureSettings(columns=parts.columns), parts.pool))
-    unit, width = float(np.sqrt(feature_map.squared_norm)), feature_map.dimension
-    shape = SumShape(num_classes=2, dimension=width, squared_norm=feature_map.squared_norm)
-    sigma = np.sqrt(2) * least_sigma(epsilon, DELTAS[data], shape) / unit  # half of μ² for each of two
-    rng = np.random.default_rng(seed)
-    features = feature_map.scaled(parts.inputs).astype(np.float64)
-    noise = np.triu(rng.normal(0, sigma, (width, width)))
-    gram = features.T @ features + noise + np.triu(noise, 1).T
-    sums = total / unit + rng.normal(0, sigma, total.shape)
-    ridge = sigma * np.sqrt(width * np.log(2 * width**2 / 0.05))
-    values, vectors = np.linalg.eigh(gram)
-    weights = vectors @ ((vectors.T @ sums) / (np.maximum(values, 0) + ridge)[:, None])
-    return _row(task, feature_map.scaled(parts.test[0]) @ weights, parts, sigma=sigma)
 
 
 def _lines(name: str, rows: list[SumsRun]) -> Iterator[str]:

@@ -145,17 +145,16 @@ def train_and_test(
     settings: StudentSettings,
     *,
     seed: int,
-    tested: slice | None = None,
 ) -> tuple[Student, dict[str, Any]]:
-    """A study's own student of the public images before `tested`, and how often it is right in `tested`.
+    """A study's own student of the queries' images, and how often it is right in the other public ones.
 
     The second is what a `StudentRow` has, by name. `index` (m,) are the labelled images, `label` (m,) their
-    labels. None stands for the images that are not for queries.
+    labels.
     """
     from pate_fed.learning.students.train import train_student
     from pate_fed.learning.students.trainer import LabelledPool
 
-    tested = slice(dataset.num_queries, None) if tested is None else tested
+    tested = slice(dataset.num_queries, None)
     pool = LabelledPool(
         images=dataset.public_images[: tested.start],
         labelled_index=index,
