@@ -309,12 +309,7 @@ class SummingHospital(BaseHospital, ABC):
         return SumReply(party=self._party, step=packed, statement=stated)
 
     def _enrol(self, terms: Terms, request: bytes) -> bytes:
-        """The packed enrolment under the agreed terms; empty where nothing is masked.
-
-        Raises:
-            RefusedError: a request that does not go with the terms, or that this hospital refuses.
-            IntegrityError: damaged bytes or state.
-        """
+        """The packed enrolment under the agreed terms; empty where nothing is masked."""
         if not terms.secure_sum:
             if request:
                 raise RefusedError(SumRefusal.STUDY)

@@ -33,11 +33,7 @@ class _SiteFile:
 
     @classmethod
     def read(cls: type[S], path: Path) -> S:
-        """From the site file that the launcher wrote.
-
-        Raises:
-            InputError: it cannot be read, or is none.
-        """
+        """From the site file that the launcher wrote."""
         return read_json(cls, path, what=cls.what)
 
     def write(self, path: Path) -> None:
@@ -133,27 +129,17 @@ def default_state_dir(hospital: str, terms: Terms, authority: str | None) -> Pat
     """The state directory of a hospital in a study, in its user's state home.
 
     A study has one by its terms and its authority: two that differ in either never meet. Where a hospital
-    answers once for all studies of a kind, whatever the terms are, there is one for all of those. Release
-    0.1.0 left the authority out; such a folder is gone on with where it is this authority's.
+    answers once for all studies of a kind, whatever the terms are, there is one for all of those.
 
     Raises:
-        InputError: nothing says where this user's state lies, or whose a folder of release 0.1.0 is.
+        InputError: nothing says where this user's state lies.
     """
     home = state_home()
     if terms.asks.once_for_all:
         return home / "private-labels" / hospital
     name = _UNFIT.sub("-", terms.study)[:_NAME_LENGTH].strip("-.") or "study"
     both = hashlib.sha256(f"{terms.digest}/{authority}".encode()).hexdigest()
-    found, before = (home / f"{name}-{each[:_DIGEST_LENGTH]}" / hospital for each in (both, terms.digest))
-    if found.exists() or not before.exists():
-        return found
-    whose = _authority_of(before)
-    if whose is None:
-        raise InputError(
-            f"{before}: holds what a hospital answered, and not in whose study; if it is this one, give it "
-            "as --state-dir, else move it away"
-        )
-    return before if whose == authority else found
+    return home / f"{name}-{both[:_DIGEST_LENGTH]}" / hospital
 
 
 def _authority_of(folder: Path) -> str | None:

@@ -150,11 +150,7 @@ class BaseStudy:
         return Figures()
 
     def _fail(self, error: BaseException) -> None:
-        """Keep the first error: an interrupt as the user's stop, a fault of the user's code as a sentence.
-
-        Raises:
-            SystemExit: Flower or Ray end this process.
-        """
+        """Keep the first error: an interrupt as the user's stop, a fault of the user's code as a sentence."""
         error = explain_disk_error(error, self._run_dir)
         if isinstance(error, KeyboardInterrupt):
             self._stop.set()
@@ -168,11 +164,7 @@ class BaseStudy:
         self._error = self._error or error
 
     def _hold_run_dir(self) -> None:
-        """Have the run directory alone until the end is told, or go on with no run that ended meanwhile.
-
-        Raises:
-            InputError: another process has it, or finished it.
-        """
+        """Have the run directory alone until the end is told, or go on with no run that ended meanwhile."""
         self._alone.enter_context(hold(self._run_dir, what="--run-dir", leave=False))
         if read_status(self._run_dir) == "success":
             self._alone.close()
@@ -267,11 +259,7 @@ class BaseStudy:
             (self._run_dir / SEAL).unlink(missing_ok=True)
 
     def _keep_end(self) -> None:
-        """Keep what hospitals that are away are told by another process; before the metrics of a success.
-
-        Raises:
-            InputError: it cannot be written.
-        """
+        """Keep what hospitals that are away are told by another process; before the metrics of a success."""
 
     def _add_metrics(self, metrics: dict[str, Any], result: RunResult) -> None:
         """Put more of the kind's own into `metrics.json`."""

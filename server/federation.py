@@ -226,11 +226,7 @@ class Federation:
         self._names.add(reply.party)
 
     def _check_sender(self, node: int, reply: JoinReply) -> None:
-        """Refuse whoever is none of the study's hospitals.
-
-        Raises:
-            IntegrityError: an unprintable name, another's, one too many, other terms or teachers.
-        """
+        """Refuse whoever is none of the study's hospitals."""
         terms, present = self._terms, self._names
         owner = reply.party if self._keys is None else self._keys.names.get(node, "nobody")
         if not PARTY_NAME.fullmatch(reply.party):
@@ -379,11 +375,7 @@ class Federation:
         return reasons
 
     def _hear_statement(self, answer: Answer) -> None:
-        """Keep how far a hospital is by its own word, before its answer counts.
-
-        Raises:
-            IntegrityError: it is behind what it said before, or not its own word.
-        """
+        """Keep how far a hospital is by its own word, before its answer counts."""
         reply, party = answer.reply, self.participants.get(answer.node)
         if party is None or not isinstance(reply, AnswerReply | SumReply):
             return

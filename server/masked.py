@@ -273,9 +273,6 @@ class MaskedRounds:
         """Take the replies that another process got to a step; who sent them.
 
         Of a step that is not closed whoever sent a damaged one is asked again, and gives the same.
-
-        Raises:
-            DamagedReplyError: one of a closed step is damaged.
         """
         came = set[str]()
         for path in self._state.sum_replies(step, attempt=batch.opening.attempt):

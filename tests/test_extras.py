@@ -83,7 +83,6 @@ STUDY = (
 LACKING = {
     "flower-simulation --num-clients 20": ("torch", "images"),
     "flower-simulation --config simulated.toml --backend ray": ("ray", "simulation"),
-    "data glyph --preview sheet.png": ("matplotlib", "images"),
     "label-dp --epsilon 1": ("torch", "images"),
     "reproduce class-sums-tables": ("torch", "images"),
 }

@@ -94,11 +94,7 @@ def _folder_of(context: Context) -> Path:
 
 
 def _coordinate(given: Study | Mapping[str, Any] | str | Path | None, grid: Grid, context: Context) -> None:
-    """Run the study that the app and its run config give, on the nodes of the grid.
-
-    Raises:
-        PateFedError: it did not come to its end.
-    """
+    """Run the study that the app and its run config give, on the nodes of the grid."""
     from pate_fed.flower import rest_idle_threads
     from pate_fed.flower.compat import token_mode
     from pate_fed.flower.engine import count_nodes
@@ -141,11 +137,7 @@ def _coordinate(given: Study | Mapping[str, Any] | str | Path | None, grid: Grid
 def _study(
     given: Study | Mapping[str, Any] | str | Path | None, run_config: Mapping[str, Any], *, num_nodes: int
 ) -> tuple[Study, str]:
-    """The resolved study of the run, and its run directory, "" where none is named.
-
-    Raises:
-        InputError: settings that are wrong, or a study of more or fewer parties than SuperNodes.
-    """
+    """The resolved study of the run, and its run directory, "" where none is named."""
     from pate_fed.flower.engine import nested_settings
 
     settings = nested_settings(run_config)

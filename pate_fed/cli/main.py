@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from pate_fed.cli.data import add_data_command
 from pate_fed.cli.demo import add_demo_command
 from pate_fed.cli.doctor.command import add_doctor_command
 from pate_fed.cli.hospital import add_hospital_command
@@ -114,7 +113,6 @@ def _typed(argv: Sequence[str] | None) -> str:
 
 _COMMANDS: dict[str, Callable[[argparse._SubParsersAction[Any]], None]] = {
     "plan": add_plan_command,
-    "data": add_data_command,
     "study": add_study_command,
     "hospital": add_hospital_command,
     "doctor": add_doctor_command,

@@ -388,23 +388,21 @@ def _load_torchscript(path: Path, content: bytes) -> Predictor:
             if not is_whole(content):
                 raise ValueError("checksum")
             model = torch.jit.load(io.BytesIO(content), map_location="cpu")  # type: ignore[no-untyped-call]
-        except (RuntimeError, ValueError) as error:
+            shape, names = tuple(model.image_shape), tuple(model.class_names)
+        except (RuntimeError, ValueError, AttributeError) as error:
             raise IntegrityError(f"{path}: not a TorchScript file, or damaged") from error
-    # Files of before have neither.
-    shape, names = tuple(getattr(model, "image_shape", ())), tuple(getattr(model, "class_names", ()))
 
     def predict_proba(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
         try:
             with torch.inference_mode():
                 return np.asarray(model(torch.from_numpy(np.array(images))).numpy(), dtype=np.float32)
         except (RuntimeError, torch.jit.Error) as error:
-            wanted = f", which takes {shape}" if shape else ""
             raise InputError(
-                f"{source}: images {images.shape[1:]} do not fit the student of {path}{wanted}"
+                f"{source}: images {images.shape[1:]} do not fit the student of {path}, which takes {shape}"
             ) from error
 
     return Predictor(
-        lambda file: read_image_file(file, shape[2] if shape else None),
+        lambda file: read_image_file(file, shape[2]),
         predict_proba,
         lambda *asked: true_labels(*asked, names=names),
         names,

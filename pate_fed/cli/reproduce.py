@@ -12,10 +12,7 @@ from pate_fed.cli.parser import Parser, RawHelpFormatter, add_command, add_optio
 _REPRODUCTIONS = {
     "pate++-fashion-mnist": "an hour or more",
     "pate++-mnist-votes": "minutes the first student, an hour all",
-    "fashion-mnist-frontier": "many hours; the first student's in the first",
-    "fashion-mnist-wide": "a minute or two",
     "interactive-gnmax": "20 minutes the first student, an hour the second",
-    "default-student": "a quarter of an hour",
     "scalable-glyph": "a quarter to half an hour",
     "pate-2017-mnist": "hours the GAN, some minutes the other students",
     "pate-2017-questions": "an hour or more",
@@ -24,7 +21,6 @@ _REPRODUCTIONS = {
     "label-dp-fashion-mnist": "an hour with --seeds 1, three with 5",
     "class-sums-fashion-mnist": "some minutes",
     "class-sums-tables": "a minute or two",
-    "class-sums-rounds": "a quarter of an hour with --seeds 3",
 }
 
 
@@ -63,14 +59,14 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
         again,
         "--totals FILE",
         "ready totals (.npz or .npy) in place of teachers; of pate++-fashion-mnist, pate++-mnist-votes, "
-        "fashion-mnist-wide, interactive-gnmax, pate-2017-questions",
+        "interactive-gnmax, pate-2017-questions",
     )
     add_option(again, "--device NAME", "cpu, cuda or auto", default="cpu")
     add_option(
         again,
         "--workers N",
-        "students trained side by side, of pate++-fashion-mnist, pate++-mnist-votes, fashion-mnist-frontier, "
-        "default-student, pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
+        "students trained side by side, of pate++-fashion-mnist, pate++-mnist-votes, pate-2017-mnist "
+        "(default one a core, at most 8; on a GPU 1)",
     )
     again.set_defaults(run=_reproduce)
 

@@ -305,11 +305,7 @@ def _slug(chosen: Sequence[tuple[str, Any]]) -> str:
 
 
 def _is_done(folder: Path, study: Study) -> bool:
-    """Whether the very study has run to its end there.
-
-    Raises:
-        InputError: the folder holds another study.
-    """
+    """Whether the very study has run to its end there."""
     from pate_fed.runtime.run_dir import read_status
 
     held = folder / "study.toml"

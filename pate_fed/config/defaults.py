@@ -357,11 +357,7 @@ def _telling(study: Study) -> tuple[str, str] | None:
 
 
 def _chosen(study: Study) -> tuple[str, str]:
-    """The way that suits the numbers, and why.
-
-    Raises:
-        InputError: none does.
-    """
+    """The way that suits the numbers, and why."""
     ensemble = study.ensemble()
     teachers = counted(ensemble.num_teachers, "teacher")
     if keeps_in_proportion(ensemble):

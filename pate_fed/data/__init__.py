@@ -12,7 +12,6 @@ Begin with `dataset.py`, what a study learns from, and `schema.py`: what a table
 from pate_fed.data.dataset import (
     DATASETS,
     Dataset,
-    contact_sheet,
     first_equal,
     load_dataset,
     pool_digest,
@@ -36,7 +35,6 @@ __all__ = [
     "as_dataset",
     "check_dataset",
     "check_parts",
-    "contact_sheet",
     "dataset_from_files",
     "first_equal",
     "from_partitions",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.source import DatasetSource, GlyphSettings, build_once, cache_root, read_manifest
-from pate_fed.errors import InputError, naming_refusal
+from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
 DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
@@ -240,59 +240,3 @@ def first_equal(dataset: Dataset) -> NDArray[np.int64]:
         first[place] = seen.setdefault(sha256(np.ascontiguousarray(image).tobytes()).digest(), place)
     first.setflags(write=False)
     return first
-
-
-_SHOWN = 12  # images of a class
-_BESIDE = 3, 2  # images' widths that a class's name and its number of images have
-_MOST_ROWS, _MOST_SIDE, _GAP, _HEAD = 40, 32, 2, 44  # classes below each other; pixels of the canvas
-_SCALE, _DPI = 2, 100
-_FAMILY = ["DejaVu Sans", "STIXGeneral"]  # they have every symbol of Glyph, and matplotlib brings them
-
-
-def contact_sheet(dataset: Dataset, path: Path) -> None:
-    """Write a PNG: for every class a row of private images with its label, its name, and how many there are.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    labels, names = np.asarray(dataset.private_labels), dataset.class_names
-    step = -(-max(dataset.private_images.shape[1:3]) // _MOST_SIDE)
-    high, wide = (len(range(0, side, step)) + _GAP for side in dataset.private_images.shape[1:3])
-    columns = -(-len(names) // _MOST_ROWS)
-    rows, width = -(-len(names) // columns), (_BESIDE[0] + _SHOWN + _BESIDE[1]) * wide
-    canvas = np.full((_HEAD + rows * high, columns * width, 3), 255, dtype=np.uint8)
-    pool = f"public pool SHA-256 {dataset.pool_digest}"
-    heads = (f"{dataset.name}  ·  {_facts(dataset)}", dataset.details, pool)
-    texts = [(float(wide), 8.0 + 12 * line, text, "left") for line, text in enumerate(heads)]
-    for label, name in enumerate(names):
-        column, row = divmod(label, rows)
-        left, top = column * width + _BESIDE[0] * wide, _HEAD + row * high
-        for place, index in enumerate(np.flatnonzero(labels == label)[:_SHOWN]):
-            spot = canvas[top : top + high - _GAP, left + place * wide :]
-            spot[:, : wide - _GAP] = dataset.private_images[index, ::step, ::step]
-        texts.append((left - 8, top + high / 2, name, "right"))
-        texts.append((left + _SHOWN * wide + 4, top + high / 2, f"{(labels == label).sum():,}", "left"))
-    with matplotlib.rc_context({"font.family": _FAMILY, "text.parse_math": False, "text.usetex": False}):
-        down, across = (_SCALE * side / _DPI for side in canvas.shape[:2])
-        figure = Figure(figsize=(across, down), dpi=_DPI, facecolor="white")
-        FigureCanvasAgg(figure)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.imshow(canvas, extent=(0, canvas.shape[1], canvas.shape[0], 0), interpolation="nearest")
-        axes.axis("off")
-        for x, y, text, side in texts:
-            axes.text(x, y, text, fontsize=9, va="center", ha=side)
-        with naming_refusal(f"--preview {path}: the picture cannot be written"):
-            figure.savefig(path, format="png", dpi=_DPI, metadata={"Software": None})
-
-
-def _facts(dataset: Dataset) -> str:
-    height, width, channels = dataset.public_images.shape[1:]
-    return (
-        f"{dataset.num_classes} classes  ·  {len(dataset.private_labels):,} private images  ·  "
-        f"{len(dataset.public_labels):,} public, {dataset.num_queries:,} of them to ask about  ·  "
-        f"{height}×{width} {'grey' if channels == 1 else 'colour'}"
-    )

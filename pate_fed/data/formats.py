@@ -234,8 +234,8 @@ def _missing(name: str, known: KnownFormat, root: Path, *, given: bool) -> str:
     return (
         f"{known.title} with {where}: its files {', '.join(files)} are looked for in "
         f"{', '.join(map(str, places))}{lacking}; give the folder with --data-dir"
-        f"{f' ({known.archive} unpacked)' if known.archive else ''}, or fetch them with pate-fed data {name} "
-        "--download"
+        f"{f' ({known.archive} unpacked)' if known.archive else ''}, or fetch them with "
+        f"flower-simulation --dataset {name} --download --dry-run"
     )
 
 

@@ -242,11 +242,7 @@ def _identifies(name: str, count: Counter[str], *, files: int) -> bool:
 
 
 def _words(count: Counter[str], places: Mapping[str, str] | None = None) -> set[str] | None:
-    """The words for a missing value among a column's numbers; None where it holds texts.
-
-    Raises:
-        InputError: another text is among numbers, and `places` are given.
-    """
+    """The words for a missing value among a column's numbers; None where it holds texts."""
     texts = {text for text in count if text not in MISSING and number_in(text) is None}
     words = {text for text in texts if is_missing_word(text)}
     numbers = sum(times for text, times in count.items() if number_in(text) is not None)

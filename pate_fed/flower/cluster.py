@@ -112,13 +112,7 @@ def run_on_cluster(
 
 @contextmanager
 def _joined(cluster: ClusterSettings) -> Iterator[None]:
-    """Be in a cluster: its token is the user's own, which Ray finds where it always does.
-
-    Raises:
-        InputError: no cluster is there, it does not let this user in, or it lets anyone in and nobody said
-            that its network is closed.
-        PateFedError: Ray was imported before, in another mode.
-    """
+    """Be in a cluster: its token is the user's own, which Ray finds where it always does."""
     mode_before = os.environ[_MODE]
     if cluster.insecure:
         os.environ[_MODE] = "disabled"  # read once, when Ray is imported
@@ -170,11 +164,7 @@ def check_token(address: str, cluster: ClusterSettings) -> None:
 
 
 def _join(address: str) -> None:
-    """Make this process a driver of the cluster.
-
-    Raises:
-        PateFedError: it does not become one, as where no node of the cluster is on this machine.
-    """
+    """Make this process a driver of the cluster."""
     import ray
 
     from pate_fed.flower.compat import isolated_job, unheard_errors

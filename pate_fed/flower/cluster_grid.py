@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import ray
 from flwr.app import Context, Error, Message
@@ -37,33 +37,6 @@ _MOST_STARTS = 3  # of a process in a row, on a node that lives
 
 class LostError(Exception):
     """A process that played parties is gone, or its node is."""
-
-
-class Processes(Protocol):
-    """Processes on nodes of a cluster. What is asked of one it does in turn."""
-
-    def start(self, node: str) -> tuple[Any, Any]:
-        """A new process on a node, and the reference to its being ready."""
-
-    def ask(self, process: Any, message: Message) -> Any:
-        """Have a process answer a message; the reference to its reply."""
-
-    def wait(self, references: Sequence[Any], timeout_s: float) -> list[Any]:
-        """Those that have come, once there is one or the time is over."""
-
-    def result(self, reference: Any) -> Any:
-        """What a reference stands for.
-
-        Raises:
-            LostError: its process is gone.
-            PateFedError: the process says that it cannot play parties.
-        """
-
-    def stop(self, process: Any) -> None:
-        """End a process that may not have died: it must not go on beside the one in its place."""
-
-    def lives(self, node: str) -> bool:
-        """Whether a node is still in the cluster."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +64,7 @@ class PartyPool:
 
     def __init__(
         self,
-        processes: Processes,
+        processes: RayProcesses,
         nodes: Sequence[str],
         *,
         numbers: Mapping[int, int],
@@ -147,11 +120,8 @@ class PartyPool:
         """The processes that are ready."""
         return [place.process for place in self._places if place.ready is None]
 
-    def _group(self, message: Message) -> int:
-        return self._numbers[message.metadata.dst_node_id] // self._together
-
     def _assign(self, message: Message) -> None:
-        group = self._group(message)
+        group = self._numbers[message.metadata.dst_node_id] // self._together
         if group not in self._homes:
             self._homeless.setdefault(group, deque()).append(message)
             return
@@ -174,7 +144,7 @@ class PartyPool:
                 place.waiting.extend(self._homeless.pop(group))
             while place.waiting and len(place.asked) < _AHEAD:
                 message = place.waiting.popleft()
-                if _is_late(message):
+                if time.time() > message.metadata.created_at + message.metadata.ttl:
                     self._fail(message, code=ErrorCode.MESSAGE_UNAVAILABLE)
                     continue
                 place.asked[self._processes.ask(place.process, message)] = message
@@ -253,10 +223,6 @@ class PartyPool:
         self._replies[message.metadata.message_id] = reply, 0.0
 
 
-def _is_late(message: Message) -> bool:
-    return time.time() > message.metadata.created_at + message.metadata.ttl
-
-
 def free_places(device: str, wanted: float | None, *, most: int) -> tuple[list[str], float]:
     """Nodes that play parties, each as often as it has a core and its share of a GPU, and that share.
 
@@ -285,7 +251,7 @@ def free_places(device: str, wanted: float | None, *, most: int) -> tuple[list[s
 
 
 class RayProcesses:
-    """`Processes` of a pool: actors of this Ray job, which end with it.
+    """Processes of a pool: actors of this Ray job, which end with it. What is asked of one it does in turn.
 
     `data` are put into Ray's object store once, and each node's processes share one copy.
     """
@@ -334,7 +300,7 @@ class RayProcesses:
             raise LostError(_told(error)) from error
 
     def stop(self, process: Any) -> None:
-        """End a process that may not have died."""
+        """End a process that may not have died: it must not go on beside the one in its place."""
         ray.kill(process)
 
     def lives(self, node: str) -> bool:

@@ -128,11 +128,7 @@ def take_back_sigterm() -> None:
 
 
 def _start_ray(actors: int, folder: Path) -> None:
-    """Start Ray on this machine alone; its workers look for modules where this process does.
-
-    Raises:
-        PateFedError: it does not start, as on a machine that is too busy.
-    """
+    """Start Ray on this machine alone; its workers look for modules where this process does."""
     import ray
 
     known = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]

@@ -151,11 +151,7 @@ def _check_installed(wanted: dict[str, str], node: str) -> None:
 
 
 def _check_shared(folder: Path, probe: str, node: str) -> None:
-    """Hold that a folder is the driver's own, and that a lock of its is seen here: journals rest on it.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Hold that a folder is the driver's own, and that a lock of its is seen here: journals rest on it."""
     what = f"--shared-dir {folder.parent}: on node {node[:8]} of the cluster"
     with naming_refusal(f"{what} it is another folder, or cannot be written"):
         handle = os.open(folder / PROBE_FILE, os.O_RDWR)

@@ -71,9 +71,6 @@ def _read_array(array: Array) -> NDArray[np.int64]:
     What it says of itself is compared with the bytes that came before anything is loaded: NumPy's own reader
     takes the memory that a header asks for, runs other readers by the name of `stype`, and raises whatever it
     meets first.
-
-    Raises:
-        IntegrityError: not int64 in C order, of at most two axes and as many bytes as the header says.
     """
     try:
         if array.stype != SType.NUMPY:

@@ -315,9 +315,6 @@ class StudyGrid(HttpGrid):
         """Pull the parts of a reply that are there; False while one of them is on its way.
 
         Each is pulled once: an upload that never ends must not be fetched again with every look at it.
-
-        Raises:
-            ValueError: one is gone: its upload was given up.
         """
         for part in iterate_object_tree(announced.tree):
             if part.object_id in announced.parts:

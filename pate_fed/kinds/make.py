@@ -38,7 +38,7 @@ from pate_fed.learning.teachers.own import try_own
 from pate_fed.privacy.mechanisms.class_sums import SumShape, class_length
 from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
 from pate_fed.privacy.protection import HOSPITAL_UNIT, LABEL, LEAST_PARTIES
-from pate_fed.structure.parts import PartIdentity, load_part, part_identity
+from pate_fed.structure.parts import load_part, part_identity
 
 if TYPE_CHECKING:
     from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings
@@ -91,7 +91,7 @@ def _votes_of(study: Study, dataset: Dataset) -> tuple[VoteTerms, float | None]:
         labels=min(study.queries.labels or most, most),
         max_queries=most,
         encoder=None if encoder is None else encoder.digest,
-        teacher_part=_teacher_part(study),
+        teacher_part=part_identity(study.teacher.name, "teacher") if study.teacher.own else None,
         claim=None if mechanism is None else mechanism.claim,
     )
     return votes, noise_share(study.aggregation, secrecy, least) if secrecy.at_hospitals else None
@@ -177,9 +177,6 @@ def _whole_lengths(study: Study, dataset: Dataset, features: DirectionFeatures) 
     """To how many records' length a hospital's whole sum is cut, and how often records count in a round.
 
     What a round tells is shorter than the first sum, so it counts more often under the same cut.
-
-    Raises:
-        InputError: nobody says how many records a hospital has.
     """
     records = known_records(study)
     if records is None:
@@ -229,10 +226,6 @@ def public_file(study: Study, dataset: Dataset) -> bytes:
         return public_features(study, dataset).to_bytes()
     encoder = public_encoder(study, dataset)
     return b"" if encoder is None else encoder.to_bytes()
-
-
-def _teacher_part(study: Study) -> PartIdentity | None:
-    return part_identity(study.teacher.name, "teacher") if study.teacher.own else None
 
 
 def study_mechanism(study: Study, *, num_classes: int) -> OwnMechanism | None:

@@ -22,7 +22,7 @@ STUDENTS: tuple[str, ...] = (
 TABLE_TEACHERS: tuple[str, ...] = ("random-forest", "gradient-boosting")
 TABLE_STUDENTS: tuple[str, ...] = ("forest",)
 RIDGE = "ridge"  # the student of class sums, in closed form: it learns from no labels
-NETWORKS: tuple[str, ...] = ("encoder", "small-cnn", "deep-cnn", "dense", "nin-cnn", "nin-cnn-wide")
+NETWORKS: tuple[str, ...] = ("encoder", "small-cnn", "deep-cnn", "dense")
 NETWORK_STUDENTS = ("supervised", "gan", "co-teaching", "pate+", "pate++", "vat")  # of discriminators
 UNNAMED = "small-cnn"  # what networks on pixels are that nobody names
 MOST = 100_000  # epochs, trees or records in a batch: more is a slip of the hand, or an attack on a hospital
@@ -84,8 +84,7 @@ class StudentSettings:
     `learning_rate` holds for the first half of the run, then falls linearly to a tenth. Predictions use
     weights averaged with `ema_decay` a step (0: the last ones).
     `network` is "encoder", a hidden layer on the study's public encoder; "small-cnn" or "deep-cnn" as
-    teachers have them; or of the improved GAN: "dense" is its one for MNIST, "nin-cnn" and "nin-cnn-wide"
-    those for SVHN and CIFAR-10, with a generator of deconvolutions. None is "small-cnn" for "supervised" and
+    teachers have them; or "dense", the improved GAN's for MNIST. None is "small-cnn" for "supervised" and
     "vat", and "encoder" for others: with deformed copies of the images, and a generator of features.
     A batch has at least two images, which the generator's norms need, and never more than there are.
     `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the noise

@@ -217,7 +217,7 @@ def read_model(path: Path, kind: str) -> dict[str, Any]:
         raise IntegrityError(f"{path}: not a {kind} that pate_fed wrote, or damaged") from error
     if not isinstance(content, dict) or content.get("kind") != kind or content.get("version") != 1:
         raise IntegrityError(f"{path}: not a {kind} that this version of pate_fed can read")
-    return _with_current_names(content)  # type: ignore[no-any-return]
+    return content
 
 
 @contextmanager
@@ -249,16 +249,6 @@ def building_network(
             yield content, (rows, columns, channels), content["num_classes"]
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
         raise IntegrityError(f"{where}: the {kind}'s settings and weights do not fit together") from error
-
-
-def _with_current_names(content: Any) -> Any:
-    """The same with today's names of weights: earlier versions' files call preprocessing `front`."""
-    if isinstance(content, dict):
-        return {
-            "preprocess." + key[6:] if str(key).startswith("front.") else key: _with_current_names(value)
-            for key, value in content.items()
-        }
-    return [_with_current_names(value) for value in content] if isinstance(content, list) else content
 
 
 # PyTorch's optimisers without the import of its compiler, which each would load at its first use.

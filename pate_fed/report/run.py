@@ -190,18 +190,7 @@ class Run:
 
 
 def _own_student(run: Run, part: Any) -> Student | FittedStudent:
-    """The student of a run whose code is `part`: its name, or the object, class or function itself.
-
-    A run's files are data, and may be anybody's: no code is taken from them, none is found by what they name.
-    A network gets the weights that were kept. An estimator has no file that is safe to read: it learns again
-    from the released labels and the public inputs, with the run's seed, and is held against what the first
-    one said.
-
-    Raises:
-        InputError: the run's student is another, the code cannot be loaded or learns something else, or the
-            public inputs are not there any more.
-        IntegrityError: the code's source is not the one that ran, or a file is damaged.
-    """
+    """As `Run.student_from`; an estimator has no file that is safe to read, so it learns again."""
     from pate_fed.learning.students.own import PREDICTIONS
     from pate_fed.learning.teachers.own import is_network, make_own
 

@@ -222,7 +222,7 @@ def flow_of(result: RunResult) -> list[Station]:
         Station(
             icon="server",
             name=middle.against.who,
-            holds=f"sees {_lower(middle.against.sees)}",
+            holds=f"sees {middle.against.sees[:1].lower()}{middle.against.sees[1:]}",
             sends=home.released,
             bound=middle.bound,
             kind=middle.kind,
@@ -235,10 +235,6 @@ def flow_of(result: RunResult) -> list[Station]:
             kind=public.kind,
         ),
     ]
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 @dataclass(frozen=True, slots=True)

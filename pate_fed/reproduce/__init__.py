@@ -11,14 +11,8 @@ from dataclasses import replace
 
 from pate_fed.errors import InputError, naming_refusal
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
-from pate_fed.reproduce.class_sums import (
-    reproduce_sums_in_rounds,
-    reproduce_sums_of_images,
-    reproduce_sums_of_tables,
-)
-from pate_fed.reproduce.default_student import reproduce_default_student
+from pate_fed.reproduce.class_sums import reproduce_sums_of_images, reproduce_sums_of_tables
 from pate_fed.reproduce.driver import Log, Reproduction
-from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
 from pate_fed.reproduce.interactive import reproduce_interactive
 from pate_fed.reproduce.label_dp import reproduce_label_dp
@@ -26,7 +20,6 @@ from pate_fed.reproduce.mnist import reproduce_mnist
 from pate_fed.reproduce.mnist2017 import reproduce_mnist_2017
 from pate_fed.reproduce.questions import reproduce_questions
 from pate_fed.reproduce.tables import reproduce_tables
-from pate_fed.reproduce.wide_kernels import reproduce_wide
 from pate_fed.runtime.workers import cores
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "reproduce", "usual_workers"]
@@ -36,10 +29,7 @@ Maker = Callable[[Reproduction, Log], list[str]]
 _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "pate++-fashion-mnist": (reproduce_tables, "--paper --seeds --tables --totals --workers".split()),
     "pate++-mnist-votes": (reproduce_mnist, "--seeds --totals --workers".split()),
-    "fashion-mnist-frontier": (reproduce_frontier, "--seeds --workers".split()),
-    "fashion-mnist-wide": (reproduce_wide, "--seeds --totals".split()),
     "interactive-gnmax": (reproduce_interactive, "--seeds --totals".split()),
-    "default-student": (reproduce_default_student, "--seeds --workers".split()),
     "scalable-glyph": (reproduce_glyph, []),
     "pate-2017-mnist": (reproduce_mnist_2017, "--paper --seeds --workers".split()),
     "pate-2017-questions": (reproduce_questions, "--seeds --totals".split()),
@@ -48,7 +38,6 @@ _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "label-dp-fashion-mnist": (reproduce_label_dp, "--paper --seeds".split()),
     "class-sums-fashion-mnist": (reproduce_sums_of_images, ["--seeds"]),
     "class-sums-tables": (reproduce_sums_of_tables, ["--seeds"]),
-    "class-sums-rounds": (reproduce_sums_in_rounds, ["--seeds"]),
 }
 REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 

@@ -35,7 +35,7 @@ from pate_fed.privacy import (
     data_dependent_epsilon_do_not_publish,
     epsilon_of,
 )
-from pate_fed.reproduce.columns import Cell, write_rows
+from pate_fed.reproduce.columns import Cell
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.votes import inputs_of, kept_totals
 
@@ -80,15 +80,13 @@ def _reproduce(
     path = plan.out_dir / f"totals-{dataset.name}.npz"
     totals = kept_totals(dataset, path, partial(_votes, dataset), count=TEACHERS, log=log)
 
-    def figures(rows: list[CensusRun]) -> list[tuple[str, str, str]]:
-        ours = _figures(totals, dataset.public_labels[-tested:], rows)
-        return [(what, f"{value:.2f}", theirs) for (what, value), theirs in zip(ours, published, strict=True)]
-
     def lines(rows: list[CensusRun]) -> Iterator[str]:
         forests = f"{TEACHERS} forests of {TREES} trees"
         yield f"{name}: {forests}, {LABELS} labels, mean of {plan.seeds} draws of noise"
-        for what, ours, theirs in (("", "ours", "published"), *figures(rows)):
-            yield f"{what:46} {ours:>8} {theirs:>10}"
+        yield f"{'':46} {'ours':>8} {'published':>10}"
+        ours = _figures(totals, dataset.public_labels[-tested:], rows)
+        for (what, value), theirs in zip(ours, published, strict=True):
+            yield f"{what:46} {value:>8.2f} {theirs:>10}"
 
     table = Table(
         path=plan.out_dir / f"{name}-runs.csv",
@@ -98,11 +96,7 @@ def _reproduce(
         inputs=inputs_of(plan, [dataset], {"totals": totals}),
         lines=lines,
     )
-
-    def show(rows: list[CensusRun]) -> None:
-        write_rows(plan.out_dir / f"{name}.csv", ("figure", "ours", "published"), figures(rows))
-
-    return run_tables(plan, [table], text=plan.out_dir / f"{name}.txt", log=log, show=show)
+    return run_tables(plan, [table], text=plan.out_dir / f"{name}.txt", log=log)
 
 
 def _votes(dataset: Dataset, parts: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:

@@ -4,14 +4,12 @@ Each hospital adds up its clipped contributions; noise that keeps ε is added to
 fitted in closed form to that and the public pool. One record is replaced; ε is exact, and all of it.
 
 Fashion-MNIST: the 60,000 at four hospitals, the first 9,000 test images as the pool, tested on the last
-1,000. The map was chosen by the rows "choice": sums of the first 50,000, tested on the last 10,000 of the
-private part. Adult: adult.data at four hospitals, the first half of adult.test as the pool, tested on the
-other half. Breast cancer (Wolberg, Street and Mangasarian, 1995; shipped with scikit-learn): 420 records at
-four hospitals and 149 as the pool, which are the test too: no label of theirs is used. What is fixed about
-tables was chosen on scikit-learn's digits and on parts of Adult of 420 records. "no pool" has no public
-inputs: bins of declared ranges (breast cancer's: 0 to the greatest, rounded up to one digit), and three
-rounds. In rounds all public inputs are the pool and the test; what is fixed about them was chosen as the map
-was.
+1,000. The map was chosen on sums of the first 50,000, tested on the last 10,000 of the private part. Adult:
+adult.data at four hospitals, the first half of adult.test as the pool, tested on the other half. Breast
+cancer (Wolberg, Street and Mangasarian, 1995; shipped with scikit-learn): 420 records at four hospitals and
+149 as the pool, which are the test too: no label of theirs is used. What is fixed about tables was chosen on
+scikit-learn's digits and on parts of Adult of 420 records. "no pool" has no public inputs: bins of declared
+ranges (breast cancer's: 0 to the greatest, rounded up to one digit), and three rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -33,10 +31,8 @@ from pate_fed.kinds.rounds import LENGTH, UNIT
 from pate_fed.learning.features.build import build_feature_map, drawn_alike
 from pate_fed.learning.features.feature_map import (
     BINS,
-    HOG,
     KERNEL,
     LINEAR,
-    RANDOM,
     FeatureMap,
     FeatureSettings,
     Pull,
@@ -60,14 +56,11 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 HOSPITALS = 4
-ROUNDS = (0, 3, 10)  # after the first question
 EPSILONS = (0.3, 1.0, 3.0)
-POOL, CHOICE = 9000, 50_000
-SCATTERING = "scattering"
-IMAGE_MAPS = (KERNEL, HOG, RANDOM, SCATTERING)
+POOL = 9000
 BREAST_PRIVATE = 420
-DELTAS = {"fashion-mnist": 1e-5, "choice": 1e-5, "adult": 1e-5, "breast cancer": 1e-4}
-ALONE, CENTRAL, ADASSP = "one hospital alone", "central, no privacy", "AdaSSP"
+DELTAS = {"fashion-mnist": 1e-5, "adult": 1e-5, "breast cancer": 1e-4}
+ALONE, CENTRAL = "one hospital alone", "central, no privacy"
 NO_POOL = "no pool"
 _ADULT_RANGES = ((17, 90), (0, 1_500_000), (1, 16), (0, 100_000), (0, 5_000), (1, 99))
 _NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
@@ -106,39 +99,21 @@ class SplitRecords:
 
 
 def reproduce_sums_of_images(plan: Reproduction, log: Log) -> list[str]:
-    """Fashion-MNIST; and the maps beside each other on a part of the private records."""
+    """Fashion-MNIST."""
     dataset = plan.load("fashion-mnist")
-    tasks = [("choice", name, epsilon, 0) for name in IMAGE_MAPS for epsilon in EPSILONS]
-    tasks += [("fashion-mnist", KERNEL, e, seed) for e in EPSILONS for seed in range(plan.seeds)]
+    tasks = [("fashion-mnist", KERNEL, e, seed) for e in EPSILONS for seed in range(plan.seeds)]
     return _reproduce("class-sums-fashion-mnist", plan, log, tasks, [dataset], _Images(dataset))
 
 
 def reproduce_sums_of_tables(plan: Reproduction, log: Log) -> list[str]:
-    """Adult and breast cancer; beside them other maps, AdaSSP, one hospital alone, and all together."""
+    """Adult and breast cancer; beside them one hospital alone, and all together."""
     adult, breast = _adult(plan), _breast_cancer()
     tasks: list[tuple[str, str, float, int]] = []
     for data in (breast.name, adult.name):
         for seed in range(plan.seeds):
             tasks += [(data, method, 0.0, seed) for method in (CENTRAL, ALONE)]
-            tasks += [
-                (data, method, e, seed)
-                for e in EPSILONS
-                for method in (LINEAR, KERNEL, BINS, ADASSP, NO_POOL)
-            ]
+            tasks += [(data, method, e, seed) for e in EPSILONS for method in (LINEAR, NO_POOL)]
     return _reproduce("class-sums-tables", plan, log, tasks, [adult, breast], _Tables(adult, breast))
-
-
-def reproduce_sums_in_rounds(plan: Reproduction, log: Log) -> list[str]:
-    """Fashion-MNIST and Adult with no round after the first question, and with several."""
-    adult, images = _adult(plan), plan.load("fashion-mnist")
-    tasks = [
-        (data, f"{rounds} rounds", epsilon, seed)
-        for data in (images.name, adult.name)
-        for epsilon in EPSILONS
-        for rounds in ROUNDS
-        for seed in range(plan.seeds)
-    ]
-    return _reproduce("class-sums-rounds", plan, log, tasks, [images, adult], _Rounds(images, adult))
 
 
 def _reproduce(
@@ -160,53 +135,21 @@ class _Images:
 
     def __init__(self, dataset: Dataset) -> None:
         self._data = dataset
-        self._kept: dict[tuple[str, str], tuple[SplitRecords, FeatureMap, Ints]] = {}
+        self._kept: tuple[SplitRecords, FeatureMap, Ints] | None = None
 
     def __call__(self, task: tuple[str, str, float, int]) -> SumsRun:
-        data, name, *_ = task
-        if (data, name) not in self._kept:
-            parts = self._parts(data)
-            self._kept = {(data, name): (parts, *_exact(parts, _map_of_images(name, parts.pool)))}
-        return _measured(task, *self._kept[data, name])
+        if self._kept is None:
+            parts = self._parts()
+            self._kept = parts, *_exact(parts, build_feature_map(FeatureSettings(), parts.pool))
+        return _measured(task, *self._kept)
 
-    def _parts(self, data: str) -> SplitRecords:
+    def _parts(self) -> SplitRecords:
         whole = self._data
-        count = CHOICE if data == "choice" else len(whole.private_labels)
-        test = (
-            (whole.private_images[CHOICE:], whole.private_labels[CHOICE:])
-            if data == "choice"
-            else (whole.public_images[POOL:], whole.public_labels[POOL:])
+        test = whole.public_images[POOL:], whole.public_labels[POOL:]
+        owners = np.random.default_rng(0).integers(0, HOSPITALS, len(whole.private_labels))
+        return SplitRecords(
+            whole.private_images, whole.private_labels, owners, whole.public_images[:POOL], test
         )
-        owners = np.random.default_rng(0).integers(0, HOSPITALS, count)
-        inputs, labels = whole.private_images[:count], whole.private_labels[:count]
-        return SplitRecords(inputs, labels, owners, whole.public_images[:POOL], test)
-
-
-class _Rounds:
-    """The rows of sums in rounds; the pool is all public inputs, and of no label of theirs is made use."""
-
-    def __init__(self, images: Dataset, adult: Dataset) -> None:
-        self._adult, self._given = adult, {images.name: images, adult.name: adult}
-        self._kept: dict[str, tuple[SplitRecords, FeatureMap, NDArray[Any]]] = {}
-
-    def __call__(self, task: tuple[str, str, float, int]) -> SumsRun:
-        data, method, *_ = task
-        if data not in self._kept:
-            parts = self._parts(data)
-            name = LINEAR if parts.columns else KERNEL
-            features = build_feature_map(FeatureSettings(name=name, columns=parts.columns), parts.pool)
-            rows = range(0, len(parts.inputs), 1000)
-            kept = [features.features(parts.inputs[row : row + 1000]).astype(np.int16) for row in rows]
-            self._kept = {data: (parts, features, np.concatenate(kept))}
-        return _in_rounds(task, int(method.split()[0]), *self._kept[data])
-
-    def _parts(self, data: str) -> SplitRecords:
-        whole = self._given[data]
-        private, public = (whole.private_images, whole.private_labels), whole.public_images
-        if data != self._adult.name:
-            return SplitRecords(*private, private[1], public, (public, whole.public_labels))
-        parts = _Tables(self._adult, self._adult)._parts(data, np.random.default_rng(0))
-        return replace(parts, pool=public)
 
 
 class _Tables:
@@ -220,14 +163,8 @@ class _Tables:
         parts = self._parts(data, np.random.default_rng(seed))
         if method in (CENTRAL, ALONE):
             return _without_privacy(task, parts)
-        if method == ADASSP:
-            return _adassp(task, parts)
         if method == NO_POOL:
-            knots = _declared(parts, FeatureSettings().bins)
-            lattice = LATTICE_WITHOUT_POOL
-            settings = FeatureSettings(name=BINS, lattice=lattice, columns=parts.columns, cuts=knots)
-            features = build_feature_map(settings, parts.pool)  # of which it takes nothing
-            return _in_rounds(task, ROUNDS_WITHOUT_POOL, parts, features, features.features(parts.inputs))
+            return _without_pool(task, parts)
         feature_map = build_feature_map(FeatureSettings(name=method, columns=parts.columns), parts.pool)
         return _measured(task, parts, *_exact(parts, feature_map))
 
@@ -255,15 +192,6 @@ def _declared(parts: SplitRecords, knots: int) -> tuple[tuple[float, ...], ...]:
         digit = 10.0 ** np.floor(np.log10(greatest))
         ends = iter((0.0, float(end)) for end in np.ceil(greatest / digit) * digit)
     return tuple(tuple(np.linspace(*next(ends), knots).tolist()) if w == 1 else () for w in parts.columns)
-
-
-def _map_of_images(name: str, pool: NDArray[np.uint8]) -> FeatureMap:
-    """A study's map, or scattering, which stands here for the comparison alone."""
-    if name != SCATTERING:
-        return build_feature_map(FeatureSettings(name=name), pool)
-    from pate_fed.reproduce.scattering import ScatteringFeatures
-
-    return ScatteringFeatures(pool)
 
 
 def _exact(parts: SplitRecords, feature_map: FeatureMap) -> tuple[FeatureMap, Ints]:
@@ -294,37 +222,41 @@ def _measured(
     return _row(task, student.predict_proba(parts.test[0]), parts, sigma=sigma / unit, seconds=spent)
 
 
-def _in_rounds(
-    task: tuple[str, str, float, int],
-    rounds: int,
-    parts: SplitRecords,
-    features: FeatureMap,
-    kept: NDArray[Any],
-) -> SumsRun:
-    """One student of one question and so many rounds after it, as a study asks them."""
+def _without_pool(task: tuple[str, str, float, int], parts: SplitRecords) -> SumsRun:
+    """One student of bins of declared ranges, of one question and rounds after it, as a study asks them."""
     started = time.perf_counter()
     data, _, epsilon, seed = task
-    classes, first = int(parts.labels.max()) + 1, class_length(LENGTH, RECORD.adjacency) if rounds else 1
-    size: dict[str, Any] = {"num_classes": classes, "dimension": features.dimension}
-    norms: dict[str, Any] = {"squared_norm": features.squared_norm * (LENGTH**2 if rounds else 1)}
-    if rounds:
-        norms["class_norm"] = features.squared_norm * first**2
-    sigma = least_sigma(epsilon, DELTAS[data], SumShape(**size, **norms, questions=1 + rounds))
+    settings = FeatureSettings(
+        name=BINS,
+        lattice=LATTICE_WITHOUT_POOL,
+        columns=parts.columns,
+        cuts=_declared(parts, FeatureSettings().bins),
+    )
+    features = build_feature_map(settings, parts.pool)  # of which it takes nothing
+    kept = features.features(parts.inputs)
+    classes, first = int(parts.labels.max()) + 1, class_length(LENGTH, RECORD.adjacency)
+    shape = SumShape(
+        num_classes=classes,
+        dimension=features.dimension,
+        squared_norm=features.squared_norm * LENGTH**2,
+        class_norm=features.squared_norm * first**2,
+        questions=1 + ROUNDS_WITHOUT_POOL,
+    )
+    sigma = least_sigma(epsilon, DELTAS[data], shape)
     noise, weights = SeededNoise(seed), np.zeros((features.dimension, classes))
     fit: RoundsFit | None = None
     pull: Pull = ClassPull(num_classes=classes, length=first)
-    for number in range(1 + rounds):
+    for number in range(1 + ROUNDS_WITHOUT_POOL):
         total = features.contributions(parts.inputs, parts.labels, num_classes=classes, pull=pull, kept=kept)
         noisy = total + noise.discrete_gaussian(total.shape, sigma=sigma)
         if fit is None:
-            alike = drawn_alike(features, noisy) if task[1] == NO_POOL else parts.pool
-            fit = RoundsFit(features, alike, sigma=sigma, length=first, unit=UNIT)
+            fit = RoundsFit(features, drawn_alike(features, noisy), sigma=sigma, length=first, unit=UNIT)
         weights = fit.go_on(weights, noisy, number) if number else fit.begin(noisy)
         given = unpack_weights(pack_weights(weights), (features.dimension, classes))
         pull = ResidualPull(weights=given, squared_norm=features.squared_norm, length=LENGTH, unit=UNIT)
     assert fit is not None
     scores = fit.student(weights).predict_proba(parts.test[0])
-    unit = math.sqrt(norms["squared_norm"])
+    unit = math.sqrt(shape.squared_norm)
     return _row(task, scores, parts, sigma=sigma / unit, seconds=time.perf_counter() - started)
 
 
@@ -366,27 +298,6 @@ def _without_privacy(task: tuple[str, str, float, int], parts: SplitRecords) -> 
         float(np.mean([getattr(row, name) for row in rows])) for name in ("accuracy", "balanced", "auc")
     )
     return SumsRun(*task, accuracy=accuracy, balanced=balanced, auc=auc, sigma=0.0, seconds=0.0)
-
-
-def _adassp(task: tuple[str, str, float, int], parts: SplitRecords) -> SumsRun:
-    """Wang 2018 (arXiv 1803.02596), with the Gram matrix's own noise at half of the squared budget.
-
-    φφᵀ has length 1 too, and ⟨φφᵀ, φ'φ'ᵀ⟩ = ⟨φ, φ'⟩² >= 0, so its sensitivity is the sums' own.
-    """
-    data, _, epsilon, seed = task
-    feature_map, total = _exact(parts, build_feature_map(FeatureSettings(columns=parts.columns), parts.pool))
-    unit, width = float(np.sqrt(feature_map.squared_norm)), feature_map.dimension
-    shape = SumShape(num_classes=2, dimension=width, squared_norm=feature_map.squared_norm)
-    sigma = np.sqrt(2) * least_sigma(epsilon, DELTAS[data], shape) / unit  # half of μ² for each of two
-    rng = np.random.default_rng(seed)
-    features = feature_map.scaled(parts.inputs).astype(np.float64)
-    noise = np.triu(rng.normal(0, sigma, (width, width)))
-    gram = features.T @ features + noise + np.triu(noise, 1).T
-    sums = total / unit + rng.normal(0, sigma, total.shape)
-    ridge = sigma * np.sqrt(width * np.log(2 * width**2 / 0.05))
-    values, vectors = np.linalg.eigh(gram)
-    weights = vectors @ ((vectors.T @ sums) / (np.maximum(values, 0) + ridge)[:, None])
-    return _row(task, feature_map.scaled(parts.test[0]) @ weights, parts, sigma=sigma)
 
 
 def _lines(name: str, rows: list[SumsRun]) -> Iterator[str]:

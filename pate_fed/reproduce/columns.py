@@ -98,14 +98,6 @@ def _inputs(path: Path) -> Mapping[str, str]:
         ) from error
 
 
-def write_rows(path: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A whole table."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(names)
-        writer.writerows(rows)
-
-
 EPSILON = "ε"
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from pate_fed.data import Dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, ConfidentGNMax, GNMax, LNMax, PrivacyEvent, SeededNoise, epsilon_of
-from pate_fed.reproduce.columns import Cell
 from pate_fed.reproduce.driver import Reproduction
 
 if TYPE_CHECKING:
@@ -53,25 +51,6 @@ def draw_panels(
         if each.get_legend_handles_labels()[0] and each.get_legend() is None and not figure.legends:
             each.legend(fontsize=8)
     figure.savefig(path, dpi=120)
-
-
-def plot_curves(
-    axes: Any,
-    cells: Iterable[Cell[Any]],
-    curve: Callable[[Cell[Any]], str],
-    x: Callable[[Cell[Any]], float],
-    *,
-    styles: Mapping[str, Mapping[str, Any]],
-) -> None:
-    """A line for each `curve` through its cells' accuracies in %, with their standard deviation as bars."""
-    curves: dict[str, list[Cell[Any]]] = {}
-    for cell in cells:
-        curves.setdefault(curve(cell), []).append(cell)
-    base: dict[str, Any] = {"marker": "o", "markersize": 4, "capsize": 2, "linewidth": 0.9}
-    for name, found in curves.items():
-        means, spreads = zip(*(cell.percent() for cell in found), strict=True)
-        style = base | {"label": name} | dict(styles[name])
-        axes.errorbar([x(cell) for cell in found], means, yerr=np.nan_to_num(spreads), **style)
 
 
 Ints = NDArray[np.int64]
@@ -115,32 +94,27 @@ def least_noise(
     delta: float,
     above: float = 1.0,
     most: float = 10_000.0,
-    by_outcome: bool = False,
 ) -> float:
     """The least noise in (`above`, `most`], to a tenth of a vote, at which queries cost at most `epsilon`.
 
     `mechanism` gives the one with that noise, which answers every query; its cost falls as the noise grows.
-    Queries are charged as their noisy totals, as the papers do; `by_outcome` as a study's ledger does
-    (`docs/proofs/outcomes.md`), which takes seconds.
+    Queries are charged as their noisy totals, as the papers do.
 
     Raises:
         InputError: even `most` votes cost more.
     """
 
-    def fits(tenths: int, outcomes: bool = False) -> bool:
+    def fits(tenths: int) -> bool:
         spent = mechanism(tenths / 10).cost_asked(RECORD) * queries
-        return epsilon_of(spent if outcomes else spent.as_totals, delta) <= epsilon
+        return epsilon_of(spent.as_totals, delta) <= epsilon
 
     low, high = round(10 * above), round(10 * most)
     if not fits(high):
         raise InputError(f"{queries} queries cost more than ε {epsilon:g} with noise of {most:g} votes")
-    high = least(fits, low, high)
-    if by_outcome:  # an outcome reveals 2/π of the totals at the least
-        high = least(partial(fits, outcomes=True), max(low, high // 2), high)
-    return high / 10
+    return least(fits, low, high) / 10
 
 
-def affordable_sigma2(labels: int, *, epsilon: float, delta: float, by_outcome: bool = False) -> float:
+def affordable_sigma2(labels: int, *, epsilon: float, delta: float) -> float:
     """The least σ2 (to 0.1 votes) at which so many labels, of a mechanism that answers every query, cost ε.
 
     Raises:
@@ -151,7 +125,6 @@ def affordable_sigma2(labels: int, *, epsilon: float, delta: float, by_outcome: 
         queries=labels,
         epsilon=epsilon,
         delta=delta,
-        by_outcome=by_outcome,
     )
 
 
@@ -172,17 +145,16 @@ def train_and_test(
     settings: StudentSettings,
     *,
     seed: int,
-    tested: slice | None = None,
 ) -> tuple[Student, dict[str, Any]]:
-    """A study's own student of the public images before `tested`, and how often it is right in `tested`.
+    """A study's own student of the queries' images, and how often it is right in the other public ones.
 
     The second is what a `StudentRow` has, by name. `index` (m,) are the labelled images, `label` (m,) their
-    labels. None stands for the images that are not for queries.
+    labels.
     """
     from pate_fed.learning.students.train import train_student
     from pate_fed.learning.students.trainer import LabelledPool
 
-    tested = slice(dataset.num_queries, None) if tested is None else tested
+    tested = slice(dataset.num_queries, None)
     pool = LabelledPool(
         images=dataset.public_images[: tested.start],
         labelled_index=index,

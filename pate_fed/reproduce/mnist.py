@@ -21,7 +21,7 @@ from pate_fed.data import Dataset
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, data_dependent_epsilon_do_not_publish, epsilon_of
-from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table, write_rows
+from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, inputs_of, read_totals
@@ -48,7 +48,7 @@ class MnistRun(StudentRow):
 
 
 def reproduce_mnist(plan: Reproduction, log: Log) -> list[str]:
-    """Train the students and write mnist-votes.txt and .csv."""
+    """Train the students and write mnist-votes.txt."""
     dataset = plan.load("mnist")
     if plan.totals is None:
         totals = authors_totals(plan, dataset)
@@ -63,7 +63,7 @@ def reproduce_mnist(plan: Reproduction, log: Log) -> list[str]:
         lines=_lines,
     )
     text = plan.out_dir / "mnist-votes.txt"
-    return run_tables(plan, [table], text=text, log=log, show=partial(_show, plan))
+    return run_tables(plan, [table], text=text, log=log)
 
 
 def _tasks(seeds: int) -> Iterator[tuple[str, int, int]]:
@@ -117,9 +117,3 @@ def _lines(rows: list[MnistRun]) -> Iterator[str]:
                 "(do not publish; P18: 1.97 for 286)"
             )
     yield "not private: seeded noise, on public votes"
-
-
-def _show(plan: Reproduction, rows: list[MnistRun]) -> None:
-    cells = _cells(rows)
-    summary = [[*cell.task, *(round(value, 2) for value in cell.percent()), len(cell.rows)] for cell in cells]
-    write_rows(plan.out_dir / "mnist-votes.csv", ["student", "labels", "mean", "sd", "seeds"], summary)

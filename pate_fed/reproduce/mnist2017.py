@@ -29,7 +29,7 @@ from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, LNMax, SeededNoise, epsilon_of
 from pate_fed.privacy.bounds.gnmax import lnmax_log_moments, moments_epsilon
-from pate_fed.reproduce.columns import EPSILON, Column, cells_of, student_table, write_rows
+from pate_fed.reproduce.columns import EPSILON, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import COLOURS, StudentRow, draw_panels, release_labels, train_and_test
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, ensemble_totals, inputs_of
@@ -65,7 +65,7 @@ class MnistStudent(StudentRow):
 
 
 def reproduce_mnist_2017(plan: Reproduction, log: Log) -> list[str]:
-    """Train the students and write pate-2017-mnist-*.txt, .csv and .png."""
+    """Train the students and write pate-2017-mnist-*.txt and .png."""
     dataset = plan.load("mnist")
     theirs = authors_totals(plan, dataset)
     ours = {count: ensemble_totals(plan, dataset, count, log) for count in ENSEMBLES}
@@ -100,14 +100,10 @@ def gaps(totals: Ints) -> NDArray[np.float64]:
 
 
 def _ensembles(plan: Reproduction, ensembles: dict[str, Ints], truth: Ints) -> Iterator[str]:
-    """Figures 2 and 3: their numbers as lines and CSV, and both as one picture."""
+    """Figures 2 and 3: their numbers as lines, and both as one picture."""
     curves = {
         name: [100 * noisy_accuracy(each, truth, g) for g in GAMMAS] for name, each in ensembles.items()
     }
-    rows = [
-        (name, g, f"{y:.2f}") for name, curve in curves.items() for g, y in zip(GAMMAS, curve, strict=True)
-    ]
-    write_rows(plan.out_dir / f"{NAME}-gamma.csv", ("teachers", "gamma", "accuracy %"), rows)
     yield "Figure 2: noisy labels that are right, %, by γ"
     yield f"{'teachers':<20} " + " ".join(f"{gamma:>6g}" for gamma in GAMMAS)
     for name, curve in curves.items():

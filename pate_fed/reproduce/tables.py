@@ -36,7 +36,7 @@ from pate_fed.data import Dataset
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
-from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table, write_rows
+from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import (
     ReleasedLabels,
@@ -114,7 +114,7 @@ def proposition2_sigma(*, answered: int, epsilon: float, delta: float) -> float:
 
 
 def reproduce_tables(plan: Reproduction, log: Log) -> list[str]:
-    """Fill tables-quick.txt and .csv, runs-quick.csv and totals-quick.npz, or -paper's."""
+    """Fill tables-quick.txt, runs-quick.csv and totals-quick.npz, or -paper's."""
     dataset = plan.load("fashion-mnist")
     tasks = list(_tasks(plan))
     totals = {
@@ -129,7 +129,7 @@ def reproduce_tables(plan: Reproduction, log: Log) -> list[str]:
         lines=_lines,
     )
     text = plan.file("tables", "txt")
-    return run_tables(plan, [table], text=text, log=log, show=partial(_show, plan))
+    return run_tables(plan, [table], text=text, log=log)
 
 
 def _tasks(plan: Reproduction) -> Iterator[tuple[float, str, float | None, float | None, int]]:
@@ -160,7 +160,7 @@ def _teacher(plan: Reproduction, student: str) -> str:
 
 
 def _totals(plan: Reproduction, dataset: Dataset, teacher: str, log: Log) -> NDArray[np.int64]:
-    light = plan.out_dir / f"totals-{LIGHT}.npz"  # the frontier's, too
+    light = plan.out_dir / f"totals-{LIGHT}.npz"
     path = plan.totals or (light if teacher == LIGHT else plan.file("totals", "npz"))
     return teachers_totals(plan, dataset, path, teacher=teacher, log=log)
 
@@ -239,15 +239,3 @@ def _lines(rows: list[StudentRun]) -> Iterator[str]:
 
 def _cleanses(cell: Cell[StudentRun]) -> bool:
     return all(row.removed is not None for row in cell.rows)
-
-
-def _show(plan: Reproduction, rows: list[StudentRun]) -> None:
-    cells = _cells(rows)
-    names = ["epsilon", "student", "beta", "tau", "paper", "mean", "sd", "single", "seeds"]
-    summary = [
-        [*cell.task, PAPER.get(cell.task)]
-        + [f"{value:.2f}" for value in (*cell.percent(), cell.percent("accuracy_single")[0])]
-        + [len(cell.rows)]
-        for cell in cells
-    ]
-    write_rows(plan.file("tables", "csv"), names, summary)

@@ -128,7 +128,8 @@ def any_console(*, study: bool) -> Callable[[Callable[P, int]], Callable[P, int]
                 out.flush()
                 if out.error is None:
                     return code
-                print(f"{'error' if out.raises else 'warning'}: {_unwritten(out.error)}", file=sys.stderr)
+                kind = "error" if out.raises else "warning"
+                print(f"{kind}: standard output cannot be written ({out.error.strerror})", file=sys.stderr)
                 return code or (_CUT_SHORT if out.raises else 0)
             finally:
                 for stream in (out, err):
@@ -144,10 +145,6 @@ def only_tell() -> None:
     """From here on what the command prints tells of a study, and is not all of its work."""
     if isinstance(sys.stdout, _Stream):
         sys.stdout.raises = False
-
-
-def _unwritten(error: OSError) -> str:
-    return f"standard output cannot be written ({error.strerror})"
 
 
 class _Stream:

@@ -258,11 +258,7 @@ def _offered(group: str, installations: tuple[tuple[str, int], ...]) -> Mapping[
 
 
 def _import(module: str, what: str) -> ModuleType:
-    """The module, from what is installed, else from the folder of `search_folder`.
-
-    Raises:
-        InputError: it is not there, one of ours, or fails.
-    """
+    """The module, from what is installed, else from the folder of `search_folder`."""
     top = module.partition(".")[0]
     if top in _OWN:
         raise InputError(f"{what}: what is built in has a name of its own; a module of yours is meant")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from student_labels import labels_of, totals_of
 
 from pate_fed.data import load_dataset
 from pate_fed.reproduce import Reproduction
-from pate_fed.reproduce.default_student import labels_of, totals_of
 
 pytestmark = pytest.mark.benchmark
 

@@ -36,8 +36,8 @@ def test_an_interrupted_command_says_so(run: Any, monkeypatch: pytest.MonkeyPatc
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pate_fed.data.load_dataset", interrupted)
-    assert run("data", "glyph")[::2] == (130, "interrupted\n")
+    monkeypatch.setattr("pate_fed.config.template.study_schema", interrupted)
+    assert run("study", "schema")[::2] == (130, "interrupted\n")
 
 
 def test_on_a_terminal_lines_end_between_words(

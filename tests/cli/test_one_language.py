@@ -23,7 +23,7 @@ STUDY = "study init new --config s.toml --address a:1"
         (LABELS, "--run-dir", "--out", "there"),
         (STUDY, "--num-clients", "--num-hospitals", "7"),
         ("doctor --config s.toml", "--num-clients", "--num-hospitals", "7"),
-        ("reproduce default-student", "--run-dir", "--out", "there"),
+        ("reproduce scalable-glyph", "--run-dir", "--out", "there"),
         ("", "--num-clients", "--num-hospitals", "7"),
     ],
 )

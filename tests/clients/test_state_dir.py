@@ -54,20 +54,6 @@ def test_two_authorities_studies_never_meet(home: Path, tmp_path: Path) -> None:
         find_state_dir(str(ours), "north", TERMS, THEIRS)
 
 
-def test_state_of_release_0_1_0_is_found_or_named(home: Path) -> None:
-    """There it went by the terms alone, so that two authorities' studies with the same terms met."""
-    before = home / f"Lungs-2026-{TERMS.digest[:12]}" / "north"
-    before.mkdir(parents=True)
-    with pytest.raises(InputError, match=f"{before}: holds what a hospital answered, and not in whose study"):
-        find_state_dir(None, "north", TERMS, OURS)
-    _settings(before, OURS)
-    assert find_state_dir(None, "north", TERMS, OURS) == before
-    theirs = find_state_dir(None, "north", TERMS, THEIRS)
-    assert theirs.parent != before.parent
-    theirs.mkdir(parents=True)
-    assert find_state_dir(None, "north", TERMS, THEIRS) == theirs
-
-
 def _settings(folder: Path, authority: str) -> None:
     LocalSettings(hospital="north", data="north.csv", state_dir=folder, authority=authority).write(
         folder / LOCAL_SITE

@@ -36,7 +36,7 @@ def test_bad_teacher_settings(change: dict[str, object], words: tuple[str, ...])
     ("change", "words"),
     [
         ({"name": "coteaching"}, ("name", "co-teaching")),
-        ({"network": "resnet"}, ("network", "encoder, small-cnn, deep-cnn, dense, nin-cnn")),
+        ({"network": "resnet"}, ("network", "encoder, small-cnn, deep-cnn, dense")),
         ({"noise_rate": 1.0}, ("noise_rate", "below 1")),
         ({"noise_rate": "high"}, ("noise_rate", "'high'")),
         ({"ema_decay": 1.0}, ("ema_decay", "below 1")),

@@ -20,6 +20,7 @@ from published import (
     randomized_response_epsilon,
     threshold_rdp,
 )
+from threshold_smooth import threshold_local_sensitivity
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import confident_mu, gaussian_dp_epsilon, to_epsilon
@@ -35,7 +36,7 @@ from pate_fed.privacy.bounds.gnmax import (
     log_answered,
     moments_epsilon,
 )
-from pate_fed.privacy.bounds.smooth import gnmax_sensitivity, smooth_sensitivity, threshold_local_sensitivity
+from pate_fed.privacy.bounds.smooth import gnmax_sensitivity, smooth_sensitivity
 from pate_fed.privacy.mechanisms.data_dependent import SanitiseSettings, check_sanitisable
 
 Case = dict[str, Any]

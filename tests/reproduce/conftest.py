@@ -13,14 +13,12 @@ from pate_fed.data import Dataset
 from pate_fed.reproduce import (
     Reproduction,
     driver,
-    frontier,
     interactive,
     mnist,
     mnist2017,
     questions,
     tables,
     votes,
-    wide_kernels,
 )
 
 MakeData = Callable[..., Dataset]
@@ -78,8 +76,6 @@ def small(tmp_path: Path, loaded: dict[str, Dataset], monkeypatch: pytest.Monkey
     """One seed, few labels and quick students; `data_dir` has the authors' votes, a.npy and b.npy."""
     changes: dict[object, dict[str, object]] = {
         votes: {"TEACHERS": 5},
-        frontier: {"TEACHERS": ("encoder-head",), "LABELS": {4.05: 20}, "SLOW_STUDENTS": ()},
-        wide_kernels: {"EPSILON": 50.0, "LABELS": 40, "TEACHERS": 5, "QUESTIONS": ("random",)},
         mnist: {"LABELS": (20,), "SLOW_STUDENTS": ()},
         mnist2017: {"ENSEMBLES": (4, 250), "GAMMAS": (0.05,), "LABELS": (20,), "STUDENTS": ("encoder-head",)},
         questions: {"LABELS": (20,), "STRATEGIES": ("random",), "EPOCHS": 1, "SAMPLES": (30,), "TEACHERS": 5},

@@ -44,7 +44,6 @@ def test_figures_stand_beside_the_published(
     assert float(lines[2].split()[-2]) > 70
     assert "2.66" in lines[6]
     assert {path.name for path in plan.out_dir.iterdir()} == {
-        "pate-2017-adult.csv",
         "pate-2017-adult.json",
         "pate-2017-adult.txt",
         "pate-2017-adult-runs.csv",

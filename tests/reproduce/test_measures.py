@@ -49,17 +49,6 @@ def test_the_noise_costs_what_it_says_and_no_tenth_less(epsilon: float) -> None:
     assert cost(sigma) <= epsilon < cost(sigma - 0.1)
 
 
-def test_charged_by_outcome_the_same_price_wants_less_noise() -> None:
-    def cost(sigma: float) -> float:
-        mechanism = GNMax(num_teachers=250, num_classes=10, sigma=sigma)
-        return epsilon_of(mechanism.cost_asked(RECORD) * 20, 1e-5)
-
-    priced = partial(measures.affordable_sigma2, 20, epsilon=4.0, delta=1e-5)
-    sigma = priced(by_outcome=True)
-    assert cost(sigma) <= 4.0 < cost(sigma - 0.1)
-    assert sigma < 0.85 * priced()
-
-
 def test_the_least_noise_is_the_least() -> None:
     def least(epsilon: float, **bounds: float) -> float:
         return measures.least_noise(

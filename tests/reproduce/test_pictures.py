@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.reproduce.columns import cells_of
-from pate_fed.reproduce.measures import draw_panels, plot_curves
+from pate_fed.reproduce.measures import draw_panels
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,11 @@ def test_panels_have_curves_and_a_legend(tmp_path: Path) -> None:
 
     def draw(panels: list[Any]) -> None:
         drawn.extend(panels)
-        style = {"gan": {}, "vat": {"color": "#123456"}}
-        plot_curves(panels[0], cells, lambda c: c.task[0], lambda c: c.task[1], styles=style)
-        plot_curves(panels[1], [], lambda c: c.task[0], lambda c: c.task[1], styles={})
+        for name, colour in (("gan", "#654321"), ("vat", "#123456")):
+            mine = [cell for cell in cells if cell.task[0] == name]
+            panels[0].plot(
+                [c.task[1] for c in mine], [c.percent()[0] for c in mine], color=colour, label=name
+            )
 
     draw_panels(tmp_path / "a.png", [("one", "x", "y"), ("two", "x", "")], draw)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -18,19 +18,14 @@ from pate_fed.reproduce import Reproduction, reproduce, usual_workers
 ROWS = {
     "pate++-fashion-mnist": "runs-quick",
     "pate++-mnist-votes": "mnist-votes-runs",
-    "fashion-mnist-frontier": "frontier-runs",
-    "fashion-mnist-wide": "wide-runs",
     "interactive-gnmax": "interactive-gnmax-runs",
     "pate-2017-mnist": "pate-2017-mnist-runs-quick",
     "pate-2017-questions": "pate-2017-questions-asked",
 }
-TAKES_TOTALS = [name for name in ROWS if name not in ("fashion-mnist-frontier", "pate-2017-mnist")]
+TAKES_TOTALS = [name for name in ROWS if name != "pate-2017-mnist"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name == "fashion-mnist-wide" else []) for name in ROWS],
-)
+@pytest.mark.parametrize("name", ROWS)
 def test_rows_are_only_shown_to_calls_with_their_inputs(
     name: str,
     small: Reproduction,
@@ -128,7 +123,7 @@ def test_help_says_how_long_each_takes_and_who_takes_an_option(capsys: pytest.Ca
     said = capsys.readouterr().out
     lines = {line.split()[0]: line for line in said.splitlines() if line.startswith("  ") and line.split()}
     assert all(len(lines[name].split()) > 1 for name in reproduction.REPRODUCTIONS)
-    assert "hours" in lines["fashion-mnist-frontier"] and "hour" in lines["pate++-fashion-mnist"]
+    assert "hours" in lines["pate-2017-mnist"] and "hour" in lines["pate++-fashion-mnist"]
     whole = "".join(said.split())
     for option in ("--paper", "--totals", "--tables"):
         takers = [name for name in reproduction.REPRODUCTIONS if name in OPTIONS[option]]

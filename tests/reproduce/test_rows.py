@@ -58,8 +58,3 @@ def test_inputs_bind_rows_and_nothing_else(tmp_path: Path) -> None:
     beside.unlink()
     with pytest.raises(InputError, match=r"x-inputs\.json"):
         columns.bind_rows(path, {"images": "c" * 64})
-
-
-def test_a_whole_table_is_written(tmp_path: Path) -> None:
-    columns.write_rows(tmp_path / "t.csv", ("a", "b"), [(1, "x"), (None, 2.5)])
-    assert (tmp_path / "t.csv").read_text(encoding="utf-8").splitlines() == ["a,b", "1,x", ",2.5"]

@@ -1,7 +1,7 @@
 """Clusters of public inputs, found without a label, and the networks that are trained on them without one.
 
-Any other clusterer fits in as one function. The light ones are k-means, on the encoder's self-supervised
-features or on principal components of pixels. `Scan` is the paper's. With many small clusters a majority says
+Any other clusterer fits in as one function. The light one is k-means on the encoder's self-supervised
+features. `Scan` is the paper's. With many small clusters a majority says
 more, but each majority is less sure: `noise_clusters` says how many NoiseCluster can name.
 """
 
@@ -33,14 +33,12 @@ from pate_fed.learning.students.fixmatch import ImageViews
 from pate_fed.learning.tensors import seeded, to_tensor
 from pate_fed.privacy.label_dp import equation5_sigma
 
-# Networks that learn from private labels: a light one on public features, and the paper's three on images.
+# Networks that learn from private labels: a light one on public features, and those on images.
 #
-# LDP, section 5.1 and appendix A: ResNet-18 (He et al. 2016) and VGG-16 (Simonyan and Zisserman 2015), both
-# torchvision's with a stem for small images, and WRN-28-4 (Zagoruyko and Komodakis 2016), which it lacks.
+# LDP, section 5.1: ResNet-18 (He et al. 2016), torchvision's with a stem for small images.
 
 
-NETWORKS = ("light", "small-cnn", "deep-cnn", "resnet-18", "vgg-16", "wrn-28-4")
-_SMALL_SIDE = 32  # below, VGG's fifth pooling would leave nothing
+NETWORKS = ("light", "small-cnn", "deep-cnn", "resnet-18")
 _SURE = 40.0  # logit of the one class of a centre: its probability is 1 in float32
 
 
@@ -60,12 +58,7 @@ def build_network(name: str, shape: Shape, num_classes: int, encoder: Encoder | 
         return build_classifier(name, shape, num_classes)
     if min(shape[:2]) < 16:
         raise InputError(f"network {name} on images of {shape[0]}×{shape[1]}: at least 16×16 is meant")
-    front: Preprocessing = Standardisation(shape[2])
-    if name == "resnet-18":
-        return _resnet(front, shape[2], num_classes)
-    if name == "vgg-16":
-        return _vgg(front, shape, num_classes)
-    return Classifier(front, [_WideResNet(shape[2])], nn.Linear(_WideResNet.FEATURES, num_classes))
+    return _resnet(Standardisation(shape[2]), shape[2], num_classes)
 
 
 def nearest_centre(
@@ -108,62 +101,10 @@ def _resnet(front: Preprocessing, channels: int, num_classes: int) -> Classifier
     return Classifier(front, [body], nn.Linear(512, num_classes))  # (n, 512)
 
 
-def _vgg(front: Preprocessing, shape: Shape, num_classes: int) -> Classifier:
-    """With batch norm, one mean over what is left of the image, and one dense layer."""
-    with naming_mismatch():
-        from torchvision.models import vgg16_bn
-
-    layers = list(vgg16_bn(weights=None).features.children())
-    layers[0] = nn.Conv2d(shape[2], 64, 3, padding=1)
-    if min(shape[:2]) < _SMALL_SIDE:
-        layers = layers[:-1]
-    trunk = [*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5)]  # (n, 512)
-    return Classifier(front, trunk, nn.Linear(512, num_classes))
-
-
-class _Block(nn.Module):
-    """Norm, ReLU and 3×3 convolution twice, plus the input or a 1×1 convolution of it."""
-
-    def __init__(self, before: int, after: int, stride: int) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.BatchNorm2d(before), nn.BatchNorm2d(after)
-        self.first = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
-        self.second = nn.Conv2d(after, after, 3, padding=1, bias=False)
-        same = before == after and stride == 1
-        self.short = nn.Identity() if same else nn.Conv2d(before, after, 1, stride, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, before, H, W) to (n, after, H/stride, W/stride)."""
-        ready = F.relu(self.norm1(x))
-        shortcut = x if isinstance(self.short, nn.Identity) else self.short(ready)
-        shown: Tensor = self.second(F.relu(self.norm2(self.first(ready)))) + shortcut
-        return shown
-
-
-class _WideResNet(nn.Module):
-    """28 layers, 4 times as wide: three groups of four blocks."""
-
-    FEATURES = 256
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        widths = (16, 64, 128, 256)
-        self.stem = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
-        blocks = []
-        for before, after, stride in zip(widths, widths[1:], (1, 2, 2), strict=False):
-            blocks += [_Block(before, after, stride), *(_Block(after, after, 1) for _ in range(3))]
-        self.blocks, self.norm = nn.Sequential(*blocks), nn.BatchNorm2d(self.FEATURES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) to (n, 256)."""
-        return F.relu(self.norm(self.blocks(self.stem(x)))).mean(dim=(2, 3))
-
-
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 MOST = 1200  # more small clusters cost time, and smoothing joins them again
-COMPONENTS = 50
 _LARGE = 7.0  # records a cluster in units of σ, so that a majority stands out
 
 
@@ -190,16 +131,6 @@ class Clusterer(Protocol):
 def encoder_clusters(inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
     """K-means on the features of the encoder that was fitted to these inputs."""
     return _kmeans(inputs.features, num_clusters, seed)
-
-
-def pixel_clusters(inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
-    """K-means on the principal components of the pixels."""
-    from sklearn.decomposition import PCA
-
-    pixels = inputs.images.reshape(len(inputs.images), -1).astype(np.float32) / 255
-    most = min(COMPONENTS, *pixels.shape)
-    found = PCA(most, svd_solver="randomized", random_state=seed).fit_transform(pixels)
-    return _kmeans(found.astype(np.float32), num_clusters, seed)
 
 
 def fine_clusters(records: int, num_classes: int) -> int:

@@ -25,7 +25,6 @@ from pate_fed.kinds.label_dp.clusters import (
     fine_clusters,
     nearest_centre,
     noise_clusters,
-    pixel_clusters,
 )
 from pate_fed.kinds.label_dp.learners import (
     LearnSettings,
@@ -51,7 +50,6 @@ Facts = dict[str, float | int | None]
 
 CLUSTERERS: dict[str, Clusterer] = {
     "light": encoder_clusters,
-    "pca": pixel_clusters,
     "scan": Scan(),
 }
 ROWS = "noisy rows"  # ALIBI's, of which the labels are made
@@ -124,11 +122,7 @@ class _Run:
 
     @property
     def here(self) -> LabelsInOnePlace:
-        """The source, where all labels are in one place.
-
-        Raises:
-            InputError: they are not.
-        """
+        """The source, where all labels are in one place."""
         if not isinstance(self.source, LabelsInOnePlace):
             raise InputError("the labels are at hospitals: a method that asks them is meant")
         return self.source

@@ -16,15 +16,13 @@ from pate_fed.learning.features.directions import base_settings, directions_from
 from pate_fed.learning.features.feature_map import (
     BINS,
     DIRECTIONS,
-    HOG,
     KERNEL,
     LINEAR,
-    RANDOM,
     Embedding,
     FeatureMap,
     FeatureSettings,
 )
-from pate_fed.learning.features.kernel import CONSTANT, AnchorFeatures, RandomFeatures
+from pate_fed.learning.features.kernel import CONSTANT, AnchorFeatures
 from pate_fed.structure import from_plain, to_plain
 
 # A table's rows as public numbers: knots of numbers, values of categories, missing as a value of its own.
@@ -398,17 +396,12 @@ def build_feature_map(settings: FeatureSettings, public: NDArray[Any]) -> Featur
             assert isinstance(kernel, AnchorFeatures)
             return LinearAndKernel(settings, _fit_spread(settings.columns, rows), kernel)
         return _on_embedding(settings, fit_table_embedding(settings, rows), rows)
-    from pate_fed.learning.features.images import fit_hog, fit_image_embedding  # late: tables need no torch
+    from pate_fed.learning.features.images import fit_image_embedding  # late: tables need no torch
 
-    if settings.name == HOG:
-        return fit_hog(settings, public)
     return _on_embedding(settings, fit_image_embedding(public), public)
 
 
 def _on_embedding(settings: FeatureSettings, embedding: Embedding, public: NDArray[Any]) -> FeatureMap:
-    if settings.name == RANDOM:
-        drawn = np.random.default_rng(settings.seed).standard_normal((settings.most_anchors, embedding.width))
-        return RandomFeatures(settings, embedding, drawn.astype(np.float16))
     count = min(len(public) // 2, settings.most_anchors)
     chosen = np.linspace(0, len(public) - 1, count).astype(np.int64)
     return AnchorFeatures(settings, embedding, embedding.encode(public[chosen]).astype(np.float16))
@@ -433,7 +426,6 @@ def _from_json(data: bytes) -> FeatureMap:
         settings = from_plain(FeatureSettings, content["settings"], where="features")
         if settings.columns and not settings.own:
             return BinFeatures.from_bytes(data)
-        shape = None if settings.own else content["shape"]
     except (ValueError, KeyError, TypeError, RecursionError, InputError) as error:
         raise IntegrityError(_DAMAGED) from error
     if settings.own:
@@ -441,9 +433,7 @@ def _from_json(data: bytes) -> FeatureMap:
             f"feature map {settings.name!r}: is code of the user's own, and a file may not name any; the run "
             "that `simulate` gave has the student itself"
         )
-    from pate_fed.learning.features.images import hog_from_plain
-
-    return hog_from_plain(settings, shape)
+    raise IntegrityError(_DAMAGED)
 
 
 def _from_arrays(data: bytes, *, nested: bool = False) -> FeatureMap:
@@ -477,5 +467,4 @@ def _from_arrays(data: bytes, *, nested: bool = False) -> FeatureMap:
         if not fits or not (np.isfinite(spread).all() and (spread[:, 1] > 0).all() and spread[-1, 0] >= 1):
             raise IntegrityError("the message: the features' parts do not fit together")
         return LinearAndKernel(settings, spread, AnchorFeatures(_kernel_part(settings), embedding, points))
-    kind = RandomFeatures if settings.name == RANDOM else AnchorFeatures
-    return kind(settings, embedding, points)
+    return AnchorFeatures(settings, embedding, points)

@@ -29,9 +29,8 @@ from pate_fed.structure import PART_NAME, check, setting
 # Settings of a feature map: frozen, plain, part of a study's terms. No torch here.
 
 
-KERNEL, LINEAR, BINS, HOG, RANDOM = "kernel", "linear-and-kernel", "bins", "hog", "random-features"
-DIRECTIONS = "directions"
-FEATURE_MAPS: tuple[str, ...] = (KERNEL, LINEAR, BINS, HOG, RANDOM, DIRECTIONS)
+KERNEL, LINEAR, BINS, DIRECTIONS = "kernel", "linear-and-kernel", "bins", "directions"
+FEATURE_MAPS: tuple[str, ...] = (KERNEL, LINEAR, BINS, DIRECTIONS)
 # Measured beside each other on inputs that no table reports (docs/class-sums.md).
 IMAGE_DIMENSION, TABLE_DIMENSION = 2000, 300
 IMAGE_WHITENING, TABLE_WHITENING = 0.6, 0.75
@@ -44,10 +43,9 @@ class FeatureSettings:
 
     "kernel" is a Gaussian kernel at `dimension` anchors of the public pool, at most half of it, turned by
     their kernel matrix to the power of -`whitening`; None takes 2,000 and 0.6 for images, 300 and 0.75 for
-    tables. "linear-and-kernel", a study's default for tables, has a row's own numbers beside it. The others
-    are there to be compared: "bins" has knots of each number of a table, "hog" histograms of oriented
-    gradients, "random-features" Choromanski's of the kernel, drawn from `seed`. "directions" are the default
-    map's in the pool, as many as `dimension`, for the sum of a whole hospital (`directions`).
+    tables. "linear-and-kernel", a study's default for tables, has a row's own numbers beside it. "bins" has
+    knots of each number of a table. "directions" are the default map's in the pool, as many as `dimension`,
+    for the sum of a whole hospital (`directions`).
 
     `columns` are what a row has for each column of a table: 1 for a number, else one for each value of a
     category; none for images. `cuts` are declared knots by column; where a number has none, they are
@@ -75,8 +73,6 @@ class FeatureSettings:
             raise InputError(f"columns: {self.name} is for tables; one number for each column is meant")
         if self.name == LINEAR and self.lattice < 32:
             raise InputError(f"lattice={self.lattice}: at least 32 is meant, a part of which is the kernel's")
-        if self.name in (HOG, RANDOM) and self.columns:
-            raise InputError(f"name={self.name!r}: is for images, and columns are a table's")
         if self.cuts and len(self.cuts) != len(self.columns):
             raise InputError(f"cuts: {len(self.cuts)} for {len(self.columns)} columns")
         for own in self.cuts:
@@ -90,7 +86,7 @@ class FeatureSettings:
 
     @property
     def most_anchors(self) -> int:
-        """Anchors, or random features, where the pool has enough."""
+        """Anchors where the pool has enough."""
         if self.dimension is not None:
             return self.dimension
         if self.name == DIRECTIONS:

@@ -1,17 +1,15 @@
-"""Images as public numbers: on the pool's encoder, or as histograms of oriented gradients."""
+"""Images as public numbers: on the pool's encoder."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pate_fed.errors import IntegrityError
-from pate_fed.learning.features.feature_map import Embedding, FeatureMap, FeatureSettings
-from pate_fed.learning.features.kernel import WholeMatrix, rounded_down, row_product
+from pate_fed.learning.features.feature_map import Embedding
+from pate_fed.learning.features.kernel import WholeMatrix, row_product
 from pate_fed.learning.networks.classifiers import Shape
 from pate_fed.learning.networks.encoder import (
     AT_ONCE,
@@ -22,9 +20,6 @@ from pate_fed.learning.networks.encoder import (
     reduction,
 )
 from pate_fed.learning.tensors import check_images, image_shape, to_tensor
-from pate_fed.structure import to_plain
-
-Ints = NDArray[np.int64]
 
 
 def _measured(preprocess: HistogramFeatures, images: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -91,56 +86,3 @@ def fit_image_embedding(pool: NDArray[np.uint8]) -> ImageEmbedding:
         InputError: the images are none.
     """
     return ImageEmbedding(fit_encoder(pool))
-
-
-class HogFeatures(FeatureMap):
-    """Histograms of oriented gradients, which are never negative, scaled to length 1. It takes no pool."""
-
-    def __init__(self, settings: FeatureSettings, shape: Shape) -> None:
-        self.settings, self._shape = settings, shape
-        self._measure = HistogramFeatures(shape, None)
-
-    @property
-    def dimension(self) -> int:
-        """Features of one image."""
-        return 1 + len(self._measure.mean)
-
-    @property
-    def image_shape(self) -> Shape:
-        """As of the pool."""
-        return self._shape
-
-    def to_bytes(self) -> bytes:
-        """Settings and shape as JSON."""
-        content = {"settings": to_plain(self.settings), "shape": list(self._shape)}
-        return json.dumps(content, sort_keys=True).encode()
-
-    def steps(self, inputs: NDArray[Any]) -> Ints:
-        """Images uint8 (n, H, W, C) to int64 (n, dimension)."""
-        check_images(inputs, self._shape)
-        return rounded_down(_measured(self._measure, inputs), self.settings.lattice)
-
-
-def fit_hog(settings: FeatureSettings, pool: NDArray[np.uint8]) -> HogFeatures:
-    """The map of images of the pool's shape.
-
-    Raises:
-        InputError: the images are none.
-    """
-    check_images(pool)
-    return HogFeatures(settings, image_shape(pool))
-
-
-def hog_from_plain(settings: FeatureSettings, shape: Any) -> HogFeatures:
-    """Read the parts of what `HogFeatures.to_bytes` gave.
-
-    Raises:
-        IntegrityError: no shape of images.
-    """
-    try:
-        height, width, channels = (int(side) for side in shape)
-    except (TypeError, ValueError) as error:
-        raise IntegrityError("the message: not a feature map that pate_fed wrote, or damaged") from error
-    if not 8 <= min(height, width) <= max(height, width) <= 4096 or channels not in (1, 3):
-        raise IntegrityError(f"the message: features of images {(height, width, channels)}")
-    return HogFeatures(settings, (height, width, channels))

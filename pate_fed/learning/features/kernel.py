@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.learning.features.feature_map import RANDOM, Embedding, FeatureMap, FeatureSettings
+from pate_fed.learning.features.feature_map import Embedding, FeatureMap, FeatureSettings
 from pate_fed.structure import to_plain
 
 Ints = NDArray[np.int64]
@@ -107,11 +107,15 @@ def rounded_down(found: NDArray[Any], lattice: int) -> Ints:
     return steps
 
 
-class _OnEmbedding(FeatureMap):
-    """A map of embedded inputs with an array of its own, float16 (features, width)."""
+class AnchorFeatures(FeatureMap):
+    """The kernel at anchors of the public pool, turned by a power of their kernel matrix.
+
+    `points` are the anchors, embedded: float16 (features, width).
+    """
 
     def __init__(self, settings: FeatureSettings, embedding: Embedding, points: NDArray[np.float16]) -> None:
         self.settings, self.embedding, self.points = settings, embedding, points
+        self._root = WholeMatrix.of(_root(points, settings.power))
 
     @property
     def dimension(self) -> int:
@@ -144,14 +148,6 @@ class _OnEmbedding(FeatureMap):
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return self.embedding.to_arrays() | {"points": self.points}
 
-
-class AnchorFeatures(_OnEmbedding):
-    """The kernel at anchors of the public pool, turned by a power of their kernel matrix."""
-
-    def __init__(self, settings: FeatureSettings, embedding: Embedding, points: NDArray[np.float16]) -> None:
-        super().__init__(settings, embedding, points)
-        self._root = WholeMatrix.of(_root(points, settings.power))
-
     def steps(self, inputs: NDArray[Any]) -> Ints:
         """Inputs that the embedding takes, to int64 (n, dimension)."""
         near = row_kernel(self.embedding.encode(inputs), self.points)
@@ -176,18 +172,3 @@ def _root(points: NDArray[np.float16], power: float) -> Floats:
         _ROOTS.clear()
         _ROOTS[key] = root.astype(np.float32)
     return _ROOTS[key]
-
-
-class RandomFeatures(_OnEmbedding):
-    """Positive random features exp(√2⟨w, z⟩ - |z|²), w ~ N(0, 1) (Choromanski et al. 2021, Lemma 1).
-
-    Their inner products are exp(-|a - b|²) in the mean; here each input's are scaled to length 1.
-    """
-
-    def steps(self, inputs: NDArray[Any]) -> Ints:
-        """Inputs that the embedding takes, to int64 (n, dimension)."""
-        assert self.settings.name == RANDOM
-        drawn = WholeMatrix.of(self.points.T)
-        exponent = np.sqrt(2) * row_product(self.embedding.encode(inputs), drawn, most=2.0**_FAR)
-        found = np.exp(exponent - exponent.max(axis=1, keepdims=True))  # the scale is taken out below
-        return rounded_down(found, self.settings.lattice)

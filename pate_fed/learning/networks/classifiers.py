@@ -5,9 +5,8 @@ of at least 8 works.
 
 Sources: PATE++ (arXiv 2211.01628), section IV: seven convolutional layers, two dense ones and an output.
 Salimans et al., "Improved techniques for training GANs" (NIPS 2016): weight normalisation, Gaussian noise,
-features to be matched near the top, K logits and no K+1-th; "dense", "nin-cnn" and "nin-cnn-wide" are its
-discriminators for MNIST, SVHN and CIFAR-10, scaled by data at the start (Salimans and Kingma, "Weight
-normalization", NIPS 2016).
+features to be matched near the top, K logits and no K+1-th; "dense" is its discriminator for MNIST, scaled by
+data at the start (Salimans and Kingma, "Weight normalization", NIPS 2016).
 Dalal and Triggs, "Histograms of oriented gradients" (CVPR 2005): gradient energy by orientation, normalised
 over a neighbourhood.
 """
@@ -110,19 +109,15 @@ class Standardisation(Preprocessing):
         return (measured - self.mean) / self.std
 
 
-class PixelRange(Preprocessing):
-    """Pixels as they are, from `low` to 1 in place of from 0 to 1."""
-
-    def __init__(self, low: float) -> None:
-        super().__init__()
-        self.low = low
+class Pixels(Preprocessing):
+    """Pixels as they are."""
 
     def fit(self, x: Tensor) -> None:
         """Nothing to know."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) in [0, 1] to the same in [low, 1]."""
-        return self.low + (1 - self.low) * x
+        """(n, C, H, W) in [0, 1], the same."""
+        return x
 
 
 class OrientedGradients(Standardisation):
@@ -187,24 +182,13 @@ class Classifier(nn.Module):
 class ScaledByData(Classifier):
     """A classifier whose layers all answer some inputs with mean 0 and deviation 1 before it is trained.
 
-    `output_std` is the logits' deviation. Weights have a trained direction; a scale only where `normed`
-    left it free.
+    Weights have a trained direction; a scale only where `normed` left it free.
     """
-
-    def __init__(
-        self, preprocess: Preprocessing, trunk: Layers, output: nn.Module, *, output_std: float = 1.0
-    ) -> None:
-        super().__init__(preprocess, trunk, output)
-        self.output_std = output_std
 
     def initialise_from_data(self, preprocessed: Tensor) -> None:
         """Data-dependent initialisation (Salimans and Kingma) from the first 500 inputs, noise included."""
-        layers = [each for each in self.modules() if isinstance(each, nn.Linear | nn.Conv2d)]
-        stds = [1.0] * (len(layers) - 1) + [self.output_std]
-        hooks = [
-            layer.register_forward_hook(partial(_standardise, std))
-            for layer, std in zip(layers, stds, strict=True)
-        ]
+        layers = [each for each in self.modules() if isinstance(each, nn.Linear)]
+        hooks = [layer.register_forward_hook(_standardise) for layer in layers]
         self.train()
         with torch.no_grad():
             self.logits(preprocessed[:INITIALISED_FROM])
@@ -212,17 +196,15 @@ class ScaledByData(Classifier):
             hook.remove()
 
 
-def _standardise(std: float, layer: nn.Module, _: object, answer: Tensor) -> Tensor:
-    """Give `layer`, whose bias is 0, the scale and bias at which each of its units has mean 0 and `std`."""
-    over = [axis for axis in range(answer.ndim) if axis != 1]
-    mean, spread = answer.mean(dim=over), answer.std(dim=over, correction=0)  # (units,)
+def _standardise(layer: nn.Module, _: object, answer: Tensor) -> Tensor:
+    """Give `layer`, whose bias is 0, the scale and bias at which each unit has mean 0 and deviation 1."""
+    mean, spread = answer.mean(dim=0), answer.std(dim=0, correction=0)  # (units,)
     # A unit that answers all alike, as to one blank image, keeps its scale.
-    scale = torch.where(spread > 1e-4, std / spread, 1.0)
+    scale = torch.where(spread > 1e-4, 1.0 / spread, 1.0)
     norm = _scale(layer)
     norm.mul_(scale.view_as(norm))
     layer.bias.copy_(-mean * scale)  # type: ignore[operator]
-    shape = [1, -1] + [1] * (answer.ndim - 2)
-    return (answer - mean.view(shape)) * scale.view(shape)
+    return (answer - mean) * scale
 
 
 def build_classifier(name: str, image_shape: Shape, num_classes: int) -> Classifier:
@@ -241,10 +223,10 @@ def build_discriminator(
 ) -> Classifier:
     """The network `name` as a discriminator: noise, dropout and normalised weights.
 
-    None is the network's own: the improved GAN's three have its recipe's, the others 0.5 each.
+    None is the network's own: the improved GAN's has its recipe's, the others 0.5 each.
     """
-    if name in _RECIPES:
-        return _RECIPES[name](image_shape, num_classes, dropout, input_noise)
+    if name == "dense":
+        return _dense(image_shape, num_classes, dropout, input_noise)
 
     # Noise on the input as in the recipe; above it dropout, which held off wrong labels better (measured).
     share = 0.5 if dropout is None else dropout
@@ -346,54 +328,17 @@ def _dense(shape: Shape, num_classes: int, dropout: float | None, input_noise: f
     trunk: Layers = [GaussianNoise(0.3 if input_noise is None else input_noise), nn.Flatten()]  # (n, H·W·C)
     for place, width in enumerate((1000, 500, 250, 250, 250)):
         trunk += [GaussianNoise(0.5), Dropout(dropout or 0.0)] if place else []
-        trunk += [_directed(nn.Linear(size, width), std=0.1), nn.ReLU()]  # (n, width)
+        trunk += [_directed(nn.Linear(size, width)), nn.ReLU()]  # (n, width)
         size = width
     # Features are matched below the last noise.
-    output = nn.Sequential(
-        GaussianNoise(0.5), _directed(nn.Linear(size, num_classes), std=0.1, scaled=True)
-    )  # (n, K)
-    return ScaledByData(PixelRange(0.0), trunk, output)
+    output = nn.Sequential(GaussianNoise(0.5), _directed(nn.Linear(size, num_classes), scaled=True))  # (n, K)
+    return ScaledByData(Pixels(), trunk, output)
 
 
-def _nin(
-    shape: Shape, num_classes: int, dropout: float | None, input_noise: float | None, *, width: int
-) -> Classifier:
-    """The improved GAN's for SVHN (width 64) and CIFAR-10 (96): nine convolutions, the last two 1×1.
-
-    32×32×3 → 16×16×64 → 8×8×128 → 6×6×128 → 128 by the mean over places → K.
-    """
-    rows, columns, before = shape
-    trunk: Layers = [GaussianNoise(input_noise or 0.0), Dropout(0.2)]
-    for after in (width, 2 * width):
-        for stride in (1, 1, 2):
-            trunk += [_directed(nn.Conv2d(before, after, 3, stride, padding=1), std=0.05), nn.LeakyReLU(0.2)]
-            before = after
-        trunk.append(Dropout(0.5 if dropout is None else dropout))  # (n, after, ⌈H/2⌉, ⌈W/2⌉), then a quarter
-    # Without a border, unless nothing would be left: (n, 2·width, ⌈H/4⌉ - 2, ⌈W/4⌉ - 2).
-    border = 0 if min(rows, columns) > 8 else 1
-    for size, padding in ((3, border), (1, 0), (1, 0)):
-        trunk += [_directed(nn.Conv2d(before, before, size, padding=padding), std=0.05), nn.LeakyReLU(0.2)]
-    trunk.append(_MeanOverPlaces())  # (n, 2·width)
-    output = _directed(nn.Linear(before, num_classes), std=0.05, scaled=True)
-    return ScaledByData(PixelRange(-1.0), trunk, output, output_std=0.1)
-
-
-class _MeanOverPlaces(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.mean(dim=(2, 3))  # (n, C, H, W) to (n, C)
-
-
-_RECIPES: dict[str, Callable[[Shape, int, float | None, float | None], Classifier]] = {
-    "dense": _dense,
-    "nin-cnn": partial(_nin, width=64),
-    "nin-cnn-wide": partial(_nin, width=96),
-}
-
-
-def _directed(layer: nn.Linear | nn.Conv2d, *, std: float, scaled: bool = False) -> nn.Module:
+def _directed(layer: nn.Linear, *, scaled: bool = False) -> nn.Module:
     """Normalised weights, their direction drawn and trained; their scale is trained only if `scaled`."""
-    nn.init.normal_(layer.weight, std=std)
-    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    nn.init.normal_(layer.weight, std=0.1)
+    nn.init.zeros_(layer.bias)
     normed: nn.Module = weight_norm(layer)
     _scale(normed).requires_grad_(scaled)
     return normed

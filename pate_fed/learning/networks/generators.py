@@ -1,7 +1,7 @@
 """The generators, each with the discriminators it belongs to.
 
 Sources: PATE++ (arXiv 2211.01628), section IV: a generator of three dense layers. Salimans et al., "Improved
-techniques for training GANs" (NIPS 2016): three dense layers for MNIST, deconvolutions for SVHN and CIFAR-10.
+techniques for training GANs" (NIPS 2016): three dense layers for MNIST.
 Discriminators on the public encoder have a generator of its features: no step goes through histograms.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +19,6 @@ from pate_fed.learning.networks.classifiers import Preprocessing, Shape
 from pate_fed.learning.networks.encoder import reduction
 
 RIDGE = 1e-3  # of a feature's mean square
-
-Layer = TypeVar("Layer", nn.Linear, nn.ConvTranspose2d)
 
 
 class Generator(nn.Module, ABC):
@@ -107,62 +104,8 @@ class FeatureGenerator(Generator):
         return self.layers(self._latent(count))  # type: ignore[no-any-return]
 
 
-class DeconvGenerator(Generator):
-    """A dense layer to 512 maps at an eighth of the size, then three 5×5 deconvolutions that double it each.
-
-    32×32×3: 100 → 4×4×512 → 8×8×256 → 16×16×128 → 32×32×3. Odd sizes are met by rounding up at each halving.
-    """
-
-    def __init__(self, image_shape: Shape) -> None:
-        super().__init__()
-        sizes = [image_shape[:2]]  # from the image down to an eighth of it
-        for _ in range(3):
-            sizes.insert(0, ((sizes[0][0] + 1) // 2, (sizes[0][1] + 1) // 2))
-        self.start = (512, *sizes[0])
-        self.dense = _drawn(nn.Linear(self.LATENT, 512 * sizes[0][0] * sizes[0][1], bias=False))
-        widths = (512, 256, 128, image_shape[2])
-        self.steps = nn.ModuleList()
-        for place, size in enumerate(sizes[1:]):
-            # A stride of 2 gives 2s - 1 of s places, and one more where the size asked for is even.
-            extra = tuple(1 - each % 2 for each in size)
-            self.steps.append(
-                _drawn(
-                    nn.ConvTranspose2d(
-                        widths[place],
-                        widths[place + 1],
-                        5,
-                        stride=2,
-                        padding=2,
-                        output_padding=extra,  # type: ignore[arg-type]
-                        bias=place == 2,
-                    )
-                )
-            )
-        self.steps[2] = weight_norm(self.steps[2], dim=1)
-        self.norms = nn.ModuleList(
-            [nn.BatchNorm1d(self.dense.out_features), nn.BatchNorm2d(256), nn.BatchNorm2d(128)]
-        )
-
-    def forward(self, z: Tensor) -> Tensor:
-        """(n, 100) to (n, C, H, W)."""
-        h = F.relu(self.norms[0](self.dense(z))).view(-1, *self.start)  # (n, 512, ⌈H/8⌉, ⌈W/8⌉)
-        h = F.relu(self.norms[1](self.steps[0](h)))  # (n, 256, ⌈H/4⌉, ⌈W/4⌉)
-        h = F.relu(self.norms[2](self.steps[1](h)))  # (n, 128, ⌈H/2⌉, ⌈W/2⌉)
-        image: Tensor = (self.steps[2](h).tanh() + 1) / 2  # (n, C, H, W)
-        return image
-
-
-def build_generator(network: str, image_shape: Shape) -> Generator:
-    """The generator that belongs to the discriminator `network`, for images (height, width, channels).
-
-    That of discriminators on the encoder is `FeatureGenerator`.
-    """
-    return DeconvGenerator(image_shape) if network.startswith("nin-") else DenseGenerator(image_shape)
-
-
-def _drawn(layer: Layer, std: float = 0.05) -> Layer:
-    """Weights N(0, std²), for deconvolutions with the improved GAN's 0.05; biases 0."""
+def _drawn(layer: nn.Linear, std: float) -> nn.Linear:
+    """Weights N(0, std²), biases 0."""
     nn.init.normal_(layer.weight, std=std)
-    if layer.bias is not None:
-        nn.init.zeros_(layer.bias)
+    nn.init.zeros_(layer.bias)
     return layer

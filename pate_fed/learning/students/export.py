@@ -166,11 +166,7 @@ def _quietly(write: Callable[[], bytes]) -> bytes:
 
 
 def _traced(model: nn.Module, image_shape: Shape) -> nn.Module:
-    """The model's operations on two images, as a file has them: for other images, and more, the same.
-
-    Raises:
-        InputError: it gives something else for others, as a network does that branches on its inputs.
-    """
+    """The model's operations on two images, as a file has them: for other images, and more, the same."""
     example = torch.zeros((2, *image_shape), dtype=torch.uint8)
     # Torch's own check asks with the same images again, so that it finds no branch.
     traced: nn.Module = torch.jit.trace(model, example, check_trace=False)  # type: ignore[no-untyped-call]

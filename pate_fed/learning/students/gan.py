@@ -32,7 +32,7 @@ from pate_fed.learning.networks.classifiers import (
     build_encoder_discriminator,
     own_network,
 )
-from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
+from pate_fed.learning.networks.generators import DenseGenerator, FeatureGenerator, Generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.students.closed_form import PoolFeatures, deformed_at_random, small_changes
 from pate_fed.learning.students.losses import (
@@ -93,7 +93,7 @@ class GANTrainer(Trainer):
             self.copies = torch.cat([self.inputs[None].half(), features.copies])
         generator: Generator | None = None
         if settings.generates and features is None:
-            generator = build_generator(settings.built_on, shape).to(device)
+            generator = DenseGenerator(shape).to(device)
         elif settings.generates and features is not None:
             drawn = FeatureGenerator(shape, self.inputs.shape[1]).to(device)
             drawn.fit(self.inputs, pixels)

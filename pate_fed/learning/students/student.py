@@ -24,7 +24,7 @@ from pate_fed.learning.networks.classifiers import (
     own_network,
 )
 from pate_fed.learning.networks.encoder import HistogramFeatures
-from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
+from pate_fed.learning.networks.generators import DenseGenerator, FeatureGenerator, Generator
 from pate_fed.learning.networks.heads import empty_head_classifier
 from pate_fed.learning.settings import CLOSED_FORM, UNNAMED, EpochRecord, StudentSettings
 from pate_fed.learning.students.export import write_onnx, write_torchscript
@@ -250,9 +250,7 @@ class Student:
         settings, weights = StudentSettings(**content["settings"]), content["weights"]
         rows, columns, channels = content["image_shape"]
         shape, classes = (rows, columns, channels), content["num_classes"]
-        generator = (
-            _empty_generator(settings, shape, weights["generator"]) if "generator" in weights else None
-        )
+        generator = _empty_generator(shape, weights["generator"]) if "generator" in weights else None
         networks = [
             _empty_network(settings, shape, classes, weights[name], own=own)
             for name in weights
@@ -272,7 +270,7 @@ class Student:
             history=[EpochRecord(**record) for record in content.get("history", ())],
         )
         student.sharpness = float(content["sharpness"])
-        student.class_names = tuple(map(str, content.get("class_names", ())))  # older files have none
+        student.class_names = tuple(map(str, content.get("class_names", ())))  # a bundle has its own
         return student
 
 
@@ -296,9 +294,7 @@ def _empty_network(
     return build(HistogramFeatures(shape, basis.shape[1]), basis.shape[1], classes)
 
 
-def _empty_generator(settings: StudentSettings, shape: Shape, weights: dict[str, Tensor]) -> Generator:
+def _empty_generator(shape: Shape, weights: dict[str, Tensor]) -> Generator:
     """The generator that `weights` are of, to be filled from them."""
     decoder = weights.get("decoder")
-    if decoder is None:
-        return build_generator(UNNAMED if settings.code else settings.network or UNNAMED, shape)
-    return FeatureGenerator(shape, len(decoder))
+    return DenseGenerator(shape) if decoder is None else FeatureGenerator(shape, len(decoder))

@@ -285,7 +285,10 @@ class EarlyStop:
         if accuracy > self._best:
             self._best, self._since = accuracy, 0
         if accuracy >= self._best - (self._best * (1 - self._best) / self._count) ** 0.5:
-            self._weights = [_copied(module) for module in trainer.answering]
+            self._weights = [
+                {name: value.clone() for name, value in module.state_dict().items()}
+                for module in trainer.answering
+            ]
 
     def restore_best(self, trainer: Trainer) -> None:
         """Give `trainer` the weights of the epoch that answers."""
@@ -299,10 +302,6 @@ class EarlyStop:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` gave."""
         self._best, self._since, self._weights = state["best"], state["since"], state["kept"]
-
-
-def _copied(module: nn.Module) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in module.state_dict().items()}
 
 
 # A student's training on disk after each epoch, so that it can go on where it was stopped.

@@ -93,11 +93,7 @@ class DistributedGNMax(Voting):
         )
 
     def _votes(self, totals: ArrayLike, coordinator: CoordinatorView) -> Ints:
-        """Noisy totals as int64 (queries, classes), which may be negative.
-
-        Raises:
-            InputError: totals that are none, or with less noise in them than the mechanism is charged for.
-        """
+        """Noisy totals as int64 (queries, classes), which may be negative."""
         array = np.asarray(totals)
         if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != self.num_classes:
             raise InputError(

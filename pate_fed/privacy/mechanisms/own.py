@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,16 +80,6 @@ class Sensitivity(Protection):
 
 def _sensitivity(of: Protection, num_teachers: int, num_classes: int) -> Sensitivity:
     return Sensitivity(**asdict(of), num_teachers=num_teachers, num_classes=num_classes)
-
-
-class Aggregator(Protocol):
-    """What answers queries; see the module."""
-
-    def release(self, totals: Ints, noise: NoiseSource) -> int | None:
-        """The class of totals int64 (classes,), or None."""
-
-    def rdp(self, order: float, sensitivity: Sensitivity) -> float:
-        """RDP of one query at `order` > 1, in nats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -358,11 +348,7 @@ def _read_curve(
     what: str,
     orders: tuple[float, ...] | list[float] = CLAIMED_ORDERS,
 ) -> tuple[float, ...]:
-    """RDP at the orders, up to the last at which it is finite.
-
-    Raises:
-        InputError: the code fails, or gives what is no curve.
-    """
+    """RDP at the orders, up to the last at which it is finite."""
     claimed = _claimed(made, sensitivity, orders, what=what)
     if orders is CLAIMED_ORDERS:
         check_curve(claimed, what)

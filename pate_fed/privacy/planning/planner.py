@@ -276,11 +276,7 @@ def _of_own(search: ClaimedSearch, epsilon: float) -> _Found:
 
 
 def _names(aggregator: str | None) -> tuple[str, ...]:
-    """The aggregators that are planned.
-
-    Raises:
-        InputError: one that cannot be.
-    """
+    """The aggregators that are planned."""
     if aggregator is None:
         return PLANNED[:2]
     if aggregator not in PLANNED:

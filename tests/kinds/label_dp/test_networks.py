@@ -20,7 +20,7 @@ def models() -> None:
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "light"])
 @pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1)])
 def test_networks_take_small_images(name: str, shape: tuple[int, int, int]) -> None:
-    """Of any weights: a VGG's take a second to draw."""
+    """Of any weights."""
     with torch.device("meta"):
         network = build_network(name, shape, 7).eval()
     network.to_empty(device="cpu")
@@ -33,17 +33,15 @@ def test_networks_take_small_images(name: str, shape: tuple[int, int, int]) -> N
         assert network.logits(network.preprocess(x)).shape == (2, 7)
 
 
-def test_the_papers_networks_are_of_their_size() -> None:
+def test_the_papers_network_is_of_its_size() -> None:
     def millions(name: str) -> float:
         with torch.device("meta"):  # sizes alone
             return sum(p.numel() for p in build_network(name, (32, 32, 3), 10).parameters()) / 1e6
 
     assert millions("resnet-18") == pytest.approx(11.17, abs=0.02)
-    assert millions("wrn-28-4") == pytest.approx(5.85, abs=0.03)
-    assert millions("vgg-16") == pytest.approx(14.7, abs=0.1)
     with pytest.raises(InputError, match="network is 'vgg'"):
         build_network("vgg", (32, 32, 3), 10)
     with pytest.raises(InputError, match="16×16"):
-        build_network("vgg-16", (8, 8, 3), 10)
+        build_network("resnet-18", (8, 8, 3), 10)
     with pytest.raises(InputError, match="encoder"):
         build_network("light", (32, 32, 3), 10)

@@ -29,7 +29,10 @@ FILES = ["--dataset", "files", "--images", "i.npy", "--labels", "l.npy"]
         (["--abundant-compute"], "--abundant-compute: goes with --advise"),
         (["--teachers", "9"], "--teachers 9: goes with --method pate-fm"),
         (["--method", "lp-1st", "--clusters", "9"], "--clusters 9: goes with --method noise-cluster or"),
-        (["--method", "alibi", "--clusterer", "pca"], "--clusterer pca: goes with --method noise-cluster or"),
+        (
+            ["--method", "alibi", "--clusterer", "scan"],
+            "--clusterer scan: goes with --method noise-cluster or",
+        ),
         (["--method", "noise-cluster", "--epochs", "9"], "--epochs 9: does not go with"),
         (["--method", "noise-cluster", "--network", "light"], "--network light: does not go with"),
         (["--advise", "--out", "o"], "--run-dir o: does not go with --advise"),

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.kinds.label_dp.clusters import (
-    encoder_clusters,
-    pixel_clusters,
-)
+from pate_fed.kinds.label_dp.clusters import encoder_clusters
 from pate_fed.kinds.label_dp.methods import find_clusterer
 from pate_fed.kinds.label_dp.public import PublicInputs
 
@@ -26,7 +23,7 @@ def test_a_users_clusterer_is_held_to_its_word(public: PublicInputs) -> None:
     ):
         with pytest.raises(InputError, match=message):
             public.clusters(wrong, 5)
-    assert find_clusterer("pate_fed.kinds.label_dp.clusters:pixel_clusters") is pixel_clusters
+    assert find_clusterer("pate_fed.kinds.label_dp.clusters:encoder_clusters") is encoder_clusters
     with pytest.raises(InputError, match="MODULE:FUNCTION"):
         find_clusterer("nosuch:thing")
     with pytest.raises(InputError, match="--clusters 3"):

@@ -13,10 +13,8 @@ from threadpoolctl import threadpool_limits
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import (
     BINS,
-    HOG,
     KERNEL,
     LINEAR,
-    RANDOM,
     FeatureMap,
     FeatureSettings,
     clipped,
@@ -49,12 +47,12 @@ def _made(name: str) -> tuple[FeatureMap, Inputs]:
         settings = FeatureSettings(name=kind, columns=(1,) * 6)
         return build_feature_map(settings, _rows(300, 1)), _rows(RECORDS, 2)
     shape = {"grey images": (13, 17, 1), "colours": (12, 10, 3)}[what]
-    settings = FeatureSettings(name=kind, dimension=None if kind == HOG else 90)
+    settings = FeatureSettings(name=kind, dimension=90)
     return build_feature_map(settings, _images(200, shape, 1)), _images(IMAGES, shape, 2)
 
 
 MAPS = (
-    *(f"{kind} of {what}" for kind in (KERNEL, HOG, RANDOM) for what in ("grey images", "colours")),
+    *(f"{KERNEL} of {what}" for what in ("grey images", "colours")),
     *(f"{kind} of tables" for kind in (KERNEL, LINEAR, BINS)),
 )
 

@@ -14,16 +14,14 @@ from pate_fed.learning.features.build import build_feature_map, drawn_alike, fea
 from pate_fed.learning.features.feature_map import (
     BINS,
     DIRECTIONS,
-    HOG,
     KERNEL,
     LINEAR,
-    RANDOM,
     FeatureSettings,
 )
 from pate_fed.structure import from_plain, to_plain
 
 TABLE = FeatureSettings(columns=(1, 3), dimension=6)
-CASES = [FeatureSettings(name=name, dimension=6) for name in (KERNEL, HOG, RANDOM, DIRECTIONS)]
+CASES = [FeatureSettings(name=name, dimension=6) for name in (KERNEL, DIRECTIONS)]
 CASES += [
     TABLE,
     replace(TABLE, name=LINEAR),
@@ -51,8 +49,7 @@ def test_a_map_comes_back_from_its_file_and_no_other_does(settings: FeatureSetti
     with pytest.raises(IntegrityError, match="SHA-256"):
         feature_map_from_bytes(made.to_bytes(), digest="00" * 32)
     other = build_feature_map(settings, _pool(settings, 40))
-    # Histograms and a table of equal quantiles take nothing else from the pool.
-    assert (other.digest == made.digest) == (settings.name in ("hog",))
+    assert other.digest != made.digest
     for damaged in (made.to_bytes()[:-9], b"{}", b"", made.to_bytes().replace(b"lattice", b"lettuce")):
         with pytest.raises(IntegrityError):
             feature_map_from_bytes(damaged, digest=made.digest)
@@ -103,7 +100,6 @@ def test_settings_stand_in_terms() -> None:
         ({"name": "bins"}, "bins is for tables"),
         ({"name": "linear-and-kernel"}, "linear-and-kernel is for tables"),
         ({"name": "linear-and-kernel", "columns": (1,), "lattice": 31}, "at least 32"),
-        ({"name": "hog", "columns": (1,)}, "for images"),
         ({"columns": (1,), "cuts": ((1.0,), (2.0,))}, "2 for 1 columns"),
         ({"columns": (1,), "cuts": ((2.0, 1.0),)}, "do not rise"),
         ({"name": "pixels"}, "one of kernel"),

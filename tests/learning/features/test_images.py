@@ -1,28 +1,25 @@
-"""Features of images: whole steps within the length that is charged, and read back as they were."""
+"""Images on the pool's encoder: one image's numbers follow from it alone, and come back from a file."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from pate_fed.errors import IntegrityError
-from pate_fed.learning.features.feature_map import FeatureSettings
-from pate_fed.learning.features.images import fit_hog, hog_from_plain
+from pate_fed.errors import InputError
+from pate_fed.learning.features.images import ImageEmbedding, fit_image_embedding
 
-SETTINGS = FeatureSettings()
-IMAGES = np.random.default_rng(0).integers(0, 255, (5, 16, 16, 1)).astype(np.uint8)
+IMAGES = np.random.default_rng(0).integers(0, 255, (9, 16, 16, 1)).astype(np.uint8)
 
 
-def test_steps_are_within_the_charged_length_and_of_the_shape_alone() -> None:
-    made, other = fit_hog(SETTINGS, IMAGES), fit_hog(SETTINGS, IMAGES[:1])
-    steps = made.steps(IMAGES)
-    assert steps.shape == (5, made.dimension) and steps.dtype == np.int64 and steps.min() >= 0
-    assert (steps**2).sum(axis=1).max() <= made.squared_norm
-    assert made.digest == other.digest == hog_from_plain(SETTINGS, [16, 16, 1]).digest
-    assert made.digest != fit_hog(SETTINGS, IMAGES[:, :12]).digest
+def test_an_image_s_numbers_follow_from_it_alone_and_come_back_from_a_file() -> None:
+    made = fit_image_embedding(IMAGES)
+    encoded = made.encode(IMAGES)
+    assert encoded.shape == (9, made.width) and encoded.dtype == np.float32
+    assert np.array_equal(made.encode(IMAGES[3:4])[0], encoded[3])
+    again = ImageEmbedding.from_array(made.to_arrays()["encoder"])
+    assert again.image_shape == (16, 16, 1) and np.array_equal(again.encode(IMAGES), encoded)
 
 
-@pytest.mark.parametrize("shape", [None, [16, 16], [16, "x", 1], [4, 16, 1], [16, 5000, 1], [16, 16, 2]])
-def test_a_damaged_shape_is_refused(shape: object) -> None:
-    with pytest.raises(IntegrityError):
-        hog_from_plain(SETTINGS, shape)
+def test_images_of_another_shape_are_refused() -> None:
+    with pytest.raises(InputError):
+        fit_image_embedding(IMAGES).encode(IMAGES[:, :12])

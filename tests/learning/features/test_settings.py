@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.learning.features.feature_map import BINS, HOG, KERNEL, RANDOM, FeatureSettings
+from pate_fed.learning.features.feature_map import BINS, KERNEL, FeatureSettings
 
 
 def test_what_is_left_open_follows_from_the_kind_of_inputs() -> None:
@@ -21,10 +21,8 @@ def test_what_is_left_open_follows_from_the_kind_of_inputs() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"name": "hogg"}, "hog"),
+        ({"name": "kernels"}, "kernel"),
         ({"name": BINS}, "bins is for tables"),
-        ({"name": HOG, "columns": (1,)}, "is for images"),
-        ({"name": RANDOM, "columns": (1,)}, "is for images"),
         ({"columns": (1, 2), "cuts": ((0.5,),)}, "1 for 2 columns"),
         ({"columns": (1,), "cuts": ((2.0, 1.0),)}, "do not rise"),
         ({"columns": (1,), "cuts": ((1.0, 1.0),)}, "do not rise"),

@@ -5,34 +5,25 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pate_fed.learning.networks.classifiers import PixelRange, build_discriminator
-from pate_fed.learning.networks.generators import (
-    DeconvGenerator,
-    DenseGenerator,
-    FeatureGenerator,
-    build_generator,
-)
-
-NETWORKS = ("dense", "nin-cnn", "nin-cnn-wide")
+from pate_fed.learning.networks.classifiers import Pixels, build_discriminator
+from pate_fed.learning.networks.generators import DenseGenerator, FeatureGenerator
 
 
 @pytest.mark.parametrize("shape", [(28, 28, 1), (32, 32, 3), (8, 9, 1), (13, 30, 3)])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_any_image_fits(name: str, shape: tuple[int, int, int]) -> None:
+def test_any_image_fits(shape: tuple[int, int, int]) -> None:
     torch.manual_seed(0)
-    network, generator = build_discriminator(name, shape, 7), build_generator(name, shape)
+    network, generator = build_discriminator("dense", shape, 7), DenseGenerator(shape)
     images = generator.draw(3)
     assert images.shape == (3, shape[2], *shape[:2]) and 0 <= images.min() <= images.max() <= 1
     preprocessed = network.preprocess(images)
-    assert network.features(preprocessed).shape == (3, {"dense": 250, "nin-cnn": 128}.get(name, 192))
+    assert network.features(preprocessed).shape == (3, 250)
     assert network(images).shape == (3, 7)
-    assert isinstance(generator, DenseGenerator if name == "dense" else DeconvGenerator)
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 1), (9, 13, 3), (70, 64, 1)])
 def test_features_are_drawn_and_shown_as_images(shape: tuple[int, int, int]) -> None:
     generator = FeatureGenerator(shape, 12)
-    seen = generator.draw_inputs(5, PixelRange(0.0))
+    seen = generator.draw_inputs(5, Pixels())
     assert seen.shape == (5, 12) and seen.requires_grad
     images = generator.draw(5).detach()
     assert images.shape == (5, shape[2], *shape[:2])

@@ -25,7 +25,6 @@ SETTINGS = {
     **{name: replace(QUICK, name=name) for name in ("supervised", "gan", "vat", "fixmatch")},
     "pate++": replace(QUICK, name="pate++", epochs=2),
     "pate++ of dense": replace(QUICK, name="pate++", network="dense", epochs=2, batch_size=25),
-    "gan of nin-cnn": replace(QUICK, name="gan", network="nin-cnn", epochs=2, batch_size=25),
     **{f"patient {name}": replace(PATIENT, name=name) for name in ("supervised", "pate++", "fixmatch")},
 }
 

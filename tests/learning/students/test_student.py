@@ -23,9 +23,6 @@ TrainOn = Callable[..., Student]
 Trained = Callable[[str], Student]
 
 
-NETWORKS = ("dense", "nin-cnn", "nin-cnn-wide")
-
-
 def test_probabilities_are_the_discriminators_mean(stripes: MakeStripes, train_on: TrainOn) -> None:
     images, labels = stripes(100)
     settings = StudentSettings(epochs=2, batch_size=50)
@@ -53,24 +50,6 @@ def test_saved_and_loaded_students_are_alike(
     assert (made is None) == (name != "pate++")
     assert made is None or (remade is not None and np.array_equal(made, remade))
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize("name", ["gan", "fixmatch", "encoder-head"])
-def test_a_file_of_an_earlier_version_is_read(
-    stripes: MakeStripes, noisy_student: Trained, tmp_path: Path, name: str
-) -> None:
-    """What is `preprocess` now was `front` then, in the names of weights."""
-    student, path = noisy_student(name), tmp_path / "student.pt"
-    student.save(path)
-    content = torch.load(path, weights_only=True)
-    content["weights"] = {
-        part: {key.replace("preprocess.", "front."): value for key, value in weights.items()}
-        for part, weights in content["weights"].items()
-    }
-    assert any(key.startswith("front.") for key in content["weights"]["discriminator1"])
-    torch.save(content, path)
-    images, _ = stripes(50)
-    assert np.array_equal(Student.load(path).predict_proba(images), student.predict_proba(images))
 
 
 def test_a_file_of_when_networks_were_small_cnns_by_default_is_read(
@@ -118,15 +97,10 @@ def test_damaged_files_are_refused(noisy_student: Trained, tmp_path: Path) -> No
         Student.load(path)
 
 
-@pytest.mark.parametrize(
-    "name", ["dense", *(pytest.param(each, marks=pytest.mark.slow) for each in NETWORKS[1:])]
-)
-def test_files_give_the_same_student(
-    stripes: MakeStripes, train_on: TrainOn, tmp_path: Path, name: str
-) -> None:
+def test_files_give_the_same_student(stripes: MakeStripes, train_on: TrainOn, tmp_path: Path) -> None:
     images, labels = stripes(40, size=8, channels=3)
     student = train_on(
-        images, labels[:20], StudentSettings(name="gan", network=name, epochs=1, batch_size=20)
+        images, labels[:20], StudentSettings(name="gan", network="dense", epochs=1, batch_size=20)
     )
     student.save(tmp_path / "student.pt")
     student.export(tmp_path / "student.ts")

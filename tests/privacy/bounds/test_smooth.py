@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published import gnmax_local_sensitivity, gnss_rdp_printed, nrs_parameters, threshold_rdp
 from scipy.integrate import quad
+from threshold_smooth import threshold_local_sensitivity
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import SanitiseSettings
@@ -20,7 +21,6 @@ from pate_fed.privacy.bounds.smooth import (
     gnss_rdp,
     smooth_sensitivity,
     summed_curve,
-    threshold_local_sensitivity,
 )
 
 SIGMA, CLASSES, ORDER, TEACHERS = 40.0, 10, 14.0, 250

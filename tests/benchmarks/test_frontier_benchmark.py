@@ -1,5 +1,10 @@
 """Accuracy on Fashion-MNIST against a data-independent ε, for kinds of teachers and students, in one picture.
 
+    pytest -m benchmark -s tests/benchmarks/test_frontier_benchmark.py
+
+PATE_FED_BENCH_OUT (a folder of the test's own) keeps the rows, PATE_FED_BENCH_SEEDS (5) counts them; it takes
+many hours, the first student's in the first, and goes on where it was stopped.
+
 250 teachers of 240 images, no threshold, σ2 from the accounting of integer noise by outcome (Rényi, with the
 improved conversion) at δ 1e-5. How many labels an ε buys was chosen on inputs 7,000 to 8,999 with students of
 the first 7,000; students are tested on the last 1,000. Beside ours stand PATE++'s points (arXiv 2211.01628)
@@ -12,30 +17,34 @@ deep-cnn, is not among them: 250 of it are hours of a GPU; `pate++-fashion-mnist
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
 from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
-from pate_fed.privacy import GNMax
+from pate_fed.privacy import RECORD, GNMax, epsilon_of
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
-from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
+from pate_fed.reproduce.driver import Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import (
     StudentRow,
     affordable_sigma2,
     draw_panels,
-    plot_curves,
+    least,
     release_labels,
     train_and_test,
 )
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
+from pate_fed.runtime.workers import cores
 
 DELTA = 1e-5
 EPOCHS = 10  # of each stage of a student
@@ -75,17 +84,31 @@ class FrontierRun(StudentRow):
     sigma2: float
 
 
-def reproduce_frontier(plan: Reproduction, log: Log) -> list[str]:
-    """Train the students and write frontier.txt and .png."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench(Reproduction):
+    """A reproduction whose figures this benchmark makes."""
+
+    name: str = "fashion-mnist-frontier"
+
+    @property
+    def command(self) -> str:
+        return "pytest -m benchmark -s tests/benchmarks/test_frontier_benchmark.py"
+
+
+@pytest.mark.benchmark
+def test_accuracy_against_epsilon(shared: Path, tmp_path: Path) -> None:
+    seeds = int(os.environ.get("PATE_FED_BENCH_SEEDS", "5"))
+    out = Path(os.environ.get("PATE_FED_BENCH_OUT", tmp_path))
+    plan = Bench(data_dir=shared / "data", out_dir=out, seeds=seeds, workers=cores())
     dataset = plan.load("fashion-mnist")
     totals = {
-        each: teachers_totals(plan, dataset, plan.out_dir / f"totals-{each}.npz", teacher=each, log=log)
+        each: teachers_totals(plan, dataset, out / f"totals-{each}.npz", teacher=each, log=print)
         for each in TEACHERS
     }
     table = Table(
-        path=plan.out_dir / "frontier-runs.csv",
+        path=out / "frontier-runs.csv",
         row=FrontierRun,
-        tasks=list(_tasks(plan.seeds)),
+        tasks=list(_tasks(seeds)),
         make=partial(_train, plan, dataset, totals),
         inputs={
             **inputs_of(plan, [dataset], {f"totals of {each}": found for each, found in totals.items()}),
@@ -93,8 +116,9 @@ def reproduce_frontier(plan: Reproduction, log: Log) -> list[str]:
         },
         lines=_lines,
     )
-    text = plan.out_dir / "frontier.txt"
-    return run_tables(plan, [table], text=text, log=log, show=partial(_show, plan))
+    found = run_tables(plan, [table], text=out / "frontier.txt", log=print, show=partial(_show, plan))
+    print("\n".join(found))
+    assert len(found) > len(TEACHERS)
 
 
 def _tasks(seeds: int) -> Iterator[tuple[str, str, float, int]]:
@@ -115,13 +139,24 @@ def _train(
     teacher, student, epsilon, seed = task
     totals = of_teachers[teacher]
     labels = min(LABELS[epsilon], len(totals))
-    sigma = affordable_sigma2(labels, epsilon=epsilon, delta=DELTA, by_outcome=True)
+    sigma = _sigma2(labels, epsilon)
     mechanism = GNMax(**ensemble_size(totals), sigma=sigma)
     given = release_labels(mechanism, totals, seed=seed, labels=labels)
     network = "small-cnn" if student in ON_PIXELS else None
     settings = StudentSettings(name=student, network=network, epochs=EPOCHS)
     _, figures = train_and_test(plan, dataset, given.index, given.label, settings, seed=seed)
     return FrontierRun(*task, labels=labels, sigma2=sigma, **figures)
+
+
+def _sigma2(labels: int, epsilon: float) -> float:
+    """The least σ2, to 0.1 votes, at which so many labels cost ε, charged by outcome as a ledger does."""
+
+    def fits(tenths: int) -> bool:
+        mechanism = GNMax(num_teachers=1, num_classes=2, sigma=tenths / 10)
+        return epsilon_of(mechanism.cost_asked(RECORD) * labels, DELTA) <= epsilon
+
+    high = round(10 * affordable_sigma2(labels, epsilon=epsilon, delta=DELTA))
+    return least(fits, max(10, high // 2), high) / 10  # an outcome reveals 2/π of the totals at the least
 
 
 def _cells(rows: list[FrontierRun]) -> list[Cell[FrontierRun]]:
@@ -154,6 +189,25 @@ def _show(plan: Reproduction, rows: list[FrontierRun]) -> None:
         lambda panels: _draw(dict(zip(teachers, panels, strict=True)), cells),
         size=(4.0, 5.2),
     )
+
+
+def plot_curves(
+    axes: Any,
+    cells: Iterable[Cell[Any]],
+    curve: Callable[[Cell[Any]], str],
+    x: Callable[[Cell[Any]], float],
+    *,
+    styles: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """A line for each `curve` through its cells' accuracies in %, with their standard deviation as bars."""
+    curves: dict[str, list[Cell[Any]]] = {}
+    for cell in cells:
+        curves.setdefault(curve(cell), []).append(cell)
+    base: dict[str, Any] = {"marker": "o", "markersize": 4, "capsize": 2, "linewidth": 0.9}
+    for name, found in curves.items():
+        means, spreads = zip(*(cell.percent() for cell in found), strict=True)
+        style = base | {"label": name} | dict(styles[name])
+        axes.errorbar([x(cell) for cell in found], means, yerr=np.nan_to_num(spreads), **style)
 
 
 def _draw(panels: dict[str, Any], cells: list[Cell[FrontierRun]]) -> None:

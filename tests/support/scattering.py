@@ -1,4 +1,4 @@
-"""A scattering transform of images (Bruna and Mallat, 2013), as a map for sums, and beside the encoder.
+"""A scattering transform of images (Bruna and Mallat, 2013), beside the public encoder.
 
 Two orders of Morlet wavelets at two scales and eight angles: |x ⋆ ψ|, and ||x ⋆ ψ| ⋆ ψ'| at the coarser of
 the two, each averaged over 4×4 pixels. Nothing is learnt, and no number is negative. Filters are Kymatio's
@@ -7,7 +7,6 @@ the two, each averaged over 4×4 pixels. Nothing is learnt, and no number is neg
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any
 
@@ -16,10 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import fft
 
-from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings
-from pate_fed.learning.features.kernel import rounded_down
 from pate_fed.learning.networks.encoder import ENOUGH, fit_encoder, leading_directions
-from pate_fed.structure import to_plain
 
 SCALES, ANGLES = 2, 8
 PLANES = 1 + SCALES * ANGLES + ANGLES**2
@@ -41,29 +37,6 @@ def scattering(images: Images) -> Floats:
     """
     parts = (_measured(images[start : start + AT_ONCE]) for start in range(0, len(images), AT_ONCE))
     return np.concatenate(list(parts))
-
-
-class ScatteringFeatures(FeatureMap):
-    """The coefficients, each plane as large in the pool as any other, scaled to length 1."""
-
-    def __init__(self, pool: Images) -> None:
-        self.settings = FeatureSettings()
-        self._means, self._shape = _plane_means(scattering(pool)), pool.shape[1:]
-
-    @property
-    def dimension(self) -> int:
-        """Features of one image."""
-        return int(1 + PLANES * (self._shape[0] // STEP) * (self._shape[1] // STEP))
-
-    def to_bytes(self) -> bytes:
-        """The same as JSON."""
-        means = self._means.ravel().tolist()
-        return json.dumps({"settings": to_plain(self.settings), "means": means}, sort_keys=True).encode()
-
-    def steps(self, inputs: NDArray[Any]) -> NDArray[np.int64]:
-        """Images uint8 (n, H, W, C) to int64 (n, dimension)."""
-        found = (scattering(inputs) / self._means).reshape(len(inputs), -1)
-        return rounded_down(found, self.settings.lattice)
 
 
 class JointFeatures:

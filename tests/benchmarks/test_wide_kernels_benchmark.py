@@ -1,11 +1,16 @@
 """Fashion-MNIST at ε 4.05: wider kernels on more features, and questions where a student wavers between two.
 
+    pytest -m benchmark -s tests/benchmarks/test_wide_kernels_benchmark.py
+
+PATE_FED_BENCH_OUT (a folder of the test's own) keeps the rows, PATE_FED_BENCH_SEEDS (20) counts them. No
+study can do this: its features are none of the product's.
+
 250 light teachers, 1,500 labels without a threshold at δ 1e-5, charged by outcome. Half of the questions are
 at random; the others follow from released labels and public inputs, so that choosing them costs nothing, and
 a number of labels costs the same however they were chosen.
 
 Teachers and student have the coefficients of a scattering transform beside the public encoder
-(`pate_fed.reproduce.scattering`): worth a point to the plurality of 50 teachers, and nothing to a student. A
+(`scattering`): worth a point to the plurality of 50 teachers, and nothing to a student. A
 teacher's features are shorter, so its kernel is wider, with less ridge: alone it is a little worse, and the
 plurality of many is better, as an average removes a head's variance and never its bias (Zhang, Duchi and
 Wainwright, "Divide and conquer kernel ridge regression", COLT 2013). The second half of the questions has the
@@ -20,26 +25,25 @@ others. Students are tested on the last 1,000 inputs, which had no part in that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
+from scattering import JointFeatures
 
 from pate_fed.data import Dataset
 from pate_fed.format import delta_text
 from pate_fed.privacy import RECORD, GNMax, SeededNoise
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.reproduce.columns import Column, cells_of, student_table
-from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
+from pate_fed.reproduce.driver import Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import affordable_sigma2, least
 from pate_fed.reproduce.votes import AT_ONCE, TEACHERS, ensemble_size, inputs_of, kept_totals
-
-if TYPE_CHECKING:
-    from pate_fed.reproduce.scattering import JointFeatures
-
 
 Ints = NDArray[np.int64]
 EPSILON, DELTA, LABELS = 4.05, 1e-5, 1500
@@ -68,27 +72,39 @@ class WideRun:
     accuracy: float
 
 
-def reproduce_wide(plan: Reproduction, log: Log) -> list[str]:
-    """Train the students and write wide.txt."""
-    dataset = plan.load("fashion-mnist")
-    from pate_fed.reproduce.scattering import JointFeatures
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench(Reproduction):
+    """A reproduction whose figures this benchmark makes."""
 
-    asked = dataset.public_images[: dataset.num_queries]
-    features = JointFeatures(asked)
-    path = plan.totals or plan.out_dir / "totals-wide.npz"
+    name: str = "fashion-mnist-wide"
+
+    @property
+    def command(self) -> str:
+        return "pytest -m benchmark -s tests/benchmarks/test_wide_kernels_benchmark.py"
+
+
+@pytest.mark.benchmark
+def test_wider_kernels_and_questions_of_the_least_margin(shared: Path, tmp_path: Path) -> None:
+    seeds = int(os.environ.get("PATE_FED_BENCH_SEEDS", "20"))
+    out = Path(os.environ.get("PATE_FED_BENCH_OUT", tmp_path))
+    plan = Bench(data_dir=shared / "data", out_dir=out, seeds=seeds)
+    dataset = plan.load("fashion-mnist")
+    features = JointFeatures(dataset.public_images[: dataset.num_queries])
     votes = partial(_votes, dataset, features)
-    totals = kept_totals(dataset, path, votes, count=TEACHERS, log=log)
+    totals = kept_totals(dataset, out / "totals-wide.npz", votes, count=TEACHERS, log=print)
     stated = stated_sigma2(LABELS, epsilon=EPSILON, delta=DELTA)
     by_totals = affordable_sigma2(LABELS, epsilon=EPSILON, delta=DELTA)
     table = Table(
-        path=plan.out_dir / "wide-runs.csv",
+        path=out / "wide-runs.csv",
         row=WideRun,
-        tasks=[(questions, seed) for questions in QUESTIONS for seed in range(plan.seeds)],
+        tasks=[(questions, seed) for questions in QUESTIONS for seed in range(seeds)],
         make=partial(_train, dataset, features(dataset.public_images), totals, stated, by_totals),
         inputs=inputs_of(plan, [dataset], {"totals": totals}),
         lines=_lines,
     )
-    return run_tables(plan, [table], text=plan.out_dir / "wide.txt", log=log)
+    found = run_tables(plan, [table], text=out / "wide.txt", log=print)
+    print("\n".join(found))
+    assert len(found) > len(QUESTIONS)
 
 
 def stated_sigma2(labels: int, *, epsilon: float, delta: float) -> float:
