@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pate_fed.data.csv_file import CsvFile, letters_of
+from pate_fed.data.csv_file import CsvFile, in_chunks, letters_of
 from pate_fed.data.schema import MISSING, Schema, is_missing_word, number_in
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, naming_refusal
@@ -175,14 +175,17 @@ def _count(
             other = sorted(set(header) ^ set(first))
             raise InputError(f"{path} row 1: not the columns of {files[0].path}: {', '.join(other)} differ")
         number_of = 0
-        for number, cells in file.rows(plain=True):
-            if len(cells) != len(header):
-                raise InputError(f"{path} row {number}: {len(cells)} values for {len(header)} columns")
-            for name, cell in zip(header, cells, strict=True):
-                counts[name][cell] += 1
-                if counts[name][cell] == 1 and number_in(cell) is None:
-                    places[name][cell] = f"{path} row {number}, column {name}"
-            number_of += 1
+        for chunk in in_chunks(file.rows(plain=True)):
+            for number, cells in chunk:
+                if len(cells) != len(header):
+                    raise InputError(f"{path} row {number}: {len(cells)} values for {len(header)} columns")
+            for name, texts in zip(header, zip(*[cells for _, cells in chunk], strict=True), strict=True):
+                for text in {*texts} - counts[name].keys():
+                    if number_in(text) is None:
+                        row = chunk[texts.index(text)][0]
+                        places[name][text] = f"{path} row {row}, column {name}"
+                counts[name].update(texts)
+            number_of += len(chunk)
         if not number_of:
             raise InputError(f"{path}: holds no rows under its header")
         rows.append(number_of)
