@@ -13,10 +13,9 @@ import math
 import re
 import unicodedata
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import date
-from functools import lru_cache
 from itertools import islice, zip_longest
 from pathlib import Path
 
@@ -29,7 +28,7 @@ POINT, COMMA = "point", "comma"
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _TRIED = 200  # rows by which a separator is told
-CHUNK = 4096  # rows at once, by columns
+CHUNK = 1024  # rows at once, by columns
 MOST_KNOWN = 2**13  # texts of a column whose meaning is kept
 _BLOCK = 2**20  # characters that are made lines at once
 _MOSTLY = 0.9  # of a column's values are numbers: else they are texts, and stay as they are
@@ -69,9 +68,24 @@ class _Column:
     def is_numbers(self) -> bool:
         return self.numbers >= max(1.0, _MOSTLY * self.values)
 
-    def take(self, text: str, times: int) -> None:
-        if is_missing_word(text):
-            return
+    odd: bool = False  # some are no plain numbers
+    counts: Counter[str] = field(default_factory=Counter)  # of what was not looked at yet
+
+    def take(self, texts: Iterable[str]) -> None:
+        self.counts.update(texts)
+        if len(self.counts) > MOST_KNOWN:
+            self.look()
+
+    def look(self) -> None:
+        for text, times in self.counts.items():
+            self._look_at(text, times)
+        self.counts.clear()
+
+    def _look_at(self, text: str, times: int) -> None:
+        if plain_number(text) is None:
+            if is_missing_word(text):
+                return
+            self.odd = True
         self.values += times
         kind = _kind(text)
         self.numbers += times * (kind is not None)
@@ -199,14 +213,15 @@ class CsvFile:
             for chunk in in_chunks(self.rows()):
                 texts = zip_longest(*[cells for _, cells in chunk], fillvalue="")
                 for column, own in zip(self._columns, texts, strict=False):
-                    for text, times in Counter(own).items():
-                        column.take(text, times)
+                    column.take(own)
+            for column in self._columns:
+                column.look()
         return self._columns
 
     def _plain(self) -> list[tuple[int, dict[str, str]]]:
-        """The places of columns of numbers, each with texts that are known plain."""
+        """The places of columns of numbers, not all of them plain, each with what its texts are plain."""
         if self._known is None:
-            self._known = [(at, {}) for at, each in enumerate(self._kinds()) if each.is_numbers]
+            self._known = [(at, {}) for at, each in enumerate(self._kinds()) if each.is_numbers and each.odd]
         return self._known
 
     def _style(self, place: int, row: int, text: str) -> str:
@@ -313,9 +328,10 @@ def plain_number(text: str, *, pointed: bool = False) -> float | None:
     return None if odd else number
 
 
-@lru_cache(maxsize=2**16)
 def _kind(text: str) -> str | None:
     """How a number is written: with a decimal point or comma, either, or plain; None: it is none."""
+    if plain_number(text) is not None:  # as most are
+        return POINT if "." in text else "plain"
     bare = _bare(text)
     if "," not in bare:
         if "." not in bare:

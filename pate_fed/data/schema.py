@@ -10,7 +10,6 @@ import math
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from pate_fed.structure import check, refusal, setting
@@ -137,7 +136,6 @@ class Schema:
         return number is not None and number in {number_in(each) for each in self.missing}
 
 
-@lru_cache(maxsize=2**16)
 def is_missing_word(text: str) -> bool:
     """Whether a text stands for a missing value wherever numbers are meant, in the common languages."""
     return text in MISSING or unicodedata.normalize("NFC", text).casefold() in _KNOWN_WORDS
