@@ -136,10 +136,10 @@ class CsvFile:
             if number == 2 and (len(cells) > 1 or "+" in cells[0]):
                 if all(cell and not cell.strip("-+") for cell in cells):
                     continue  # sqlcmd and psql underline the header
-            if not any(cells[1:]) and len(self.header) > 1:
+            if not (cells[-1] and len(cells) > 1) and not any(cells[1:]) and len(self.header) > 1:
                 if not cells[0] or (len(cells) == 1 and _FOOTER.fullmatch(cells[0])):
                     continue
-            if len(cells) == self._width:
+            if len(cells) == self._width != len(self.header):
                 cells = cells[self._named]
             if plain:
                 for place, known in self._plain():
