@@ -118,8 +118,9 @@ class SumSide(HospitalSide):
     def _contributions(self, pull: Pull | None = None, kept: NDArray[np.generic] | None = None) -> Ints:
         dataset, summed = self.site.dataset, self._summed()
         own = self.site.own_records()[summed]
+        inputs, every = dataset.private_images, np.arange(len(dataset.private_labels))
         return self._kept().contributions(
-            dataset.private_images[own],
+            inputs if np.array_equal(own, every) else inputs[own],  # all of a hospital's are not copied
             dataset.private_labels[own],
             num_classes=self.terms.num_classes,
             groups=self._patients(summed),

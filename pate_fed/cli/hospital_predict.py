@@ -144,6 +144,7 @@ class _Asked:
 def _rows(path: Path, table: Schema, decimal: str | None, covered: NDArray[Any] | None) -> _Asked:
     """A table's rows by their numbers in the file; a value of no category counts as missing."""
     from pate_fed.data import InputSpec, read_pool
+    from pate_fed.data.csv_file import in_chunks
     from pate_fed.data.table import TableReader
 
     unknown, numbers = Counter[str](), list[int]()
@@ -154,15 +155,16 @@ def _rows(path: Path, table: Schema, decimal: str | None, covered: NDArray[Any] 
         reader = TableReader(path, table, decimal=decimal)
         reader.require_columns(labelled=False)
         choices = [column for column in reader.columns if column.values and column.place is not None]
-        for number, cells in reader.records():
-            for column in choices if len(cells) == len(reader.header) else ():
-                try:
-                    column.read(cells[column.place or 0], number)
-                except InputError:
-                    unknown[column.name] += 1
-                    cells[column.place or 0] = ""
-            reader.add(number, cells)
-            numbers.append(number)
+        for chunk in in_chunks(reader.records()):
+            for number, cells in chunk:
+                for column in choices if len(cells) == len(reader.header) else ():
+                    try:
+                        column.read(cells[column.place or 0], number)
+                    except InputError:
+                        unknown[column.name] += 1
+                        cells[column.place or 0] = ""
+            reader.add(chunk)
+            numbers += [number for number, _ in chunk]
         rows = reader.rows()
     odd = list(_beyond(rows.inputs, table, covered))
     if unknown:

@@ -12,11 +12,11 @@ import io
 import math
 import re
 import unicodedata
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import date
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 
 from pate_fed.data.schema import is_missing_word, number_in
@@ -28,6 +28,9 @@ POINT, COMMA = "point", "comma"
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _TRIED = 200  # rows by which a separator is told
+CHUNK = 1024  # rows at once, by columns
+MOST_KNOWN = 2**13  # texts of a column whose meaning is kept
+_BLOCK = 2**20  # characters that are made lines at once
 _MOSTLY = 0.9  # of a column's values are numbers: else they are texts, and stay as they are
 _SPACES = " \u00a0\u202f'\u2019"
 _GROUPED = re.compile(rf"[-+]?\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:[.,]\d+)?")
@@ -65,14 +68,29 @@ class _Column:
     def is_numbers(self) -> bool:
         return self.numbers >= max(1.0, _MOSTLY * self.values)
 
-    def take(self, text: str) -> None:
-        if is_missing_word(text):
-            return
-        self.values += 1
+    odd: bool = False  # some are no plain numbers
+    counts: Counter[str] = field(default_factory=Counter)  # of what was not looked at yet
+
+    def take(self, texts: Iterable[str]) -> None:
+        self.counts.update(texts)
+        if len(self.counts) > MOST_KNOWN:
+            self.look()
+
+    def look(self) -> None:
+        for text, times in self.counts.items():
+            self._look_at(text, times)
+        self.counts.clear()
+
+    def _look_at(self, text: str, times: int) -> None:
+        if plain_number(text) is None:
+            if is_missing_word(text):
+                return
+            self.odd = True
+        self.values += times
         kind = _kind(text)
-        self.numbers += kind is not None
-        self.point += kind == POINT
-        self.comma += kind == COMMA
+        self.numbers += times * (kind is not None)
+        self.point += times * (kind == POINT)
+        self.comma += times * (kind == COMMA)
         if kind == "either":
             self.open += "" if (sign := "," if "," in text else ".") in self.open else sign
         if (found := _DATE.fullmatch(text)) and found[2] == "/":
@@ -99,6 +117,7 @@ class CsvFile:
         self._width, self._named = _frame(first, others, self._separator)
         self.header = first[self._named] if len(first) == self._width else first
         self._columns: list[_Column] | None = None
+        self._known: list[tuple[int, dict[str, str]]] | None = None
         self._used = {"the rows' names left out"} if self._named.start else set[str]()  # what is said
 
     def rows(self, *, plain: bool = False) -> Iterator[tuple[int, list[str]]]:
@@ -117,16 +136,20 @@ class CsvFile:
             if number == 2 and (len(cells) > 1 or "+" in cells[0]):
                 if all(cell and not cell.strip("-+") for cell in cells):
                     continue  # sqlcmd and psql underline the header
-            if not any(cells[1:]) and len(self.header) > 1:
+            if not (cells[-1] and len(cells) > 1) and not any(cells[1:]) and len(self.header) > 1:
                 if not cells[0] or (len(cells) == 1 and _FOOTER.fullmatch(cells[0])):
                     continue
-            if len(cells) == self._width:
+            if len(cells) == self._width != len(self.header):
                 cells = cells[self._named]
             if plain:
-                kinds = self._kinds()
-                for place in range(min(len(cells), len(kinds))):
-                    if kinds[place].is_numbers:
-                        cells[place] = self.number(cells[place], place, number)
+                for place, known in self._plain():
+                    if place >= len(cells):
+                        break
+                    if (told := known.get(text := cells[place])) is None:
+                        if len(known) == MOST_KNOWN:
+                            known.clear()
+                        told = known[text] = self.number(text, place, number)
+                    cells[place] = told
             yield number, cells
 
     def number(self, text: str, place: int, row: int) -> str:
@@ -145,6 +168,17 @@ class CsvFile:
         if kind is not None:
             return self._pointed(text, kind)
         return self._days(text, place, row)
+
+    def is_pointed(self, place: int) -> bool:
+        """Whether a column's open numbers are known to have decimal points."""
+        known = self._columns is not None and self._columns[place].style == POINT
+        return known or self._decimal == POINT
+
+    @property
+    def most_rows(self) -> int:
+        """Lines of the file: it has no more rows."""
+        ends = self._text.count("\n") + self._text.count("\r") - self._text.count("\r\n")
+        return ends + 1
 
     def described(self) -> str:
         """How the file is written, in words, so far as it was met; empty for commas, points and UTF-8."""
@@ -176,10 +210,19 @@ class CsvFile:
         """What each column's values say of how they are written; all of them are looked at once."""
         if self._columns is None:
             self._columns = [_Column() for _ in self.header]
-            for _, cells in self.rows():
-                for column, cell in zip(self._columns, cells, strict=False):
-                    column.take(cell)
+            for chunk in in_chunks(self.rows()):
+                texts = zip_longest(*[cells for _, cells in chunk], fillvalue="")
+                for column, own in zip(self._columns, texts, strict=False):
+                    column.take(own)
+            for column in self._columns:
+                column.look()
         return self._columns
+
+    def _plain(self) -> list[tuple[int, dict[str, str]]]:
+        """The places of columns of numbers, not all of them plain, each with what its texts are plain."""
+        if self._known is None:
+            self._known = [(at, {}) for at, each in enumerate(self._kinds()) if each.is_numbers and each.odd]
+        return self._known
 
     def _style(self, place: int, row: int, text: str) -> str:
         """What the decimal sign is where a number itself does not tell."""
@@ -268,18 +311,27 @@ def _bare(text: str) -> str:
     return re.sub(f"[{_SPACES}]", "", text) if _GROUPED.fullmatch(text) else text
 
 
-def plain_number(text: str) -> float | None:
-    """The finite number that a text is in whatever file it stands; None: it is none, or not surely this."""
+def plain_number(text: str, *, pointed: bool = False) -> float | None:
+    """The finite number that a text is in whatever file it stands; None: it is none, or not surely this.
+
+    `pointed`: the file is known to write decimal points.
+    """
     try:
         number = float(text)
     except ValueError:
         return None
-    odd = "_" in text or not math.isfinite(number) or (text[-4:-3] == "." and _EITHER.fullmatch(text))
+    odd = (
+        "_" in text
+        or not math.isfinite(number)
+        or (text[-4:-3] == "." and not pointed and _EITHER.fullmatch(text))
+    )
     return None if odd else number
 
 
 def _kind(text: str) -> str | None:
     """How a number is written: with a decimal point or comma, either, or plain; None: it is none."""
+    if plain_number(text) is not None:  # as most are
+        return POINT if "." in text else "plain"
     bare = _bare(text)
     if "," not in bare:
         if "." not in bare:
@@ -295,8 +347,33 @@ def _kind(text: str) -> str | None:
 
 
 def _csv(text: str, separator: str, escapechar: str | None = None) -> Iterator[list[str]]:
-    lines = io.StringIO(text, newline="")
-    return csv.reader(lines, delimiter=separator, strict=True, escapechar=escapechar)
+    return csv.reader(_lines(text), delimiter=separator, strict=True, escapechar=escapechar)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """A text's lines; the whole of a long one as `StringIO` would be four times as large."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + _BLOCK) + 1 or len(text)
+        yield from io.StringIO(text[start:end], newline="")
+        start = end
+
+
+def in_chunks(rows: Iterator[tuple[int, list[str]]]) -> Iterator[list[tuple[int, list[str]]]]:
+    """Rows, so many at once; those before one that cannot be read come first, as they would alone."""
+    chunk: list[tuple[int, list[str]]] = []
+    try:
+        for row in rows:
+            chunk.append(row)
+            if len(chunk) == CHUNK:
+                yield chunk
+                chunk = []
+    except InputError:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
+        yield chunk
 
 
 def _is_escaped(text: str, separator: str) -> bool:

@@ -140,7 +140,10 @@ def dataset_from_files(
         name=name,
         num_classes=len(spec.classes),
         class_names=spec.classes,
-        private_images=np.concatenate([each.inputs for each in (*parts, empty)]),
+        # One file's are not copied: there may be a million.
+        private_images=parts[0].inputs
+        if len(parts) == 1
+        else np.concatenate([each.inputs for each in (*parts, empty)]),
         private_labels=np.concatenate([each.labels for each in (*parts, empty)]),
         public_images=public.inputs,
         public_labels=public.labels,

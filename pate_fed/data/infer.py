@@ -6,13 +6,14 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from pate_fed.data.csv_file import CsvFile, letters_of
+from pate_fed.data.csv_file import CsvFile, in_chunks, letters_of
 from pate_fed.data.schema import MISSING, Schema, is_missing_word, number_in
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, naming_refusal
@@ -84,7 +85,7 @@ def infer_schema(
             could be the label.
     """
     files = [CsvFile(path, decimal=decimal) for path in paths]
-    header, counts, rows, places = _count(files)
+    header, counts, rows = _count(files)
     label = _label(paths[0], header, counts) if label is None else _named(paths[0], header, label, "--label")
     if patient is None:
         patient = _patient([name for name in header if name != label])
@@ -96,7 +97,7 @@ def infer_schema(
             f"--label {label}: {len(classes)} values in {paths[0].name}; 2 to {MOST_VALUES} classes are meant"
         )
     features = [name for name in header if name not in (label, patient)]
-    columns, left_out, missing = _sorted_out(features, counts, places, files=len(paths))
+    columns, left_out, missing = _sorted_out(features, counts, files)
     if not columns:
         raise InputError(f"{paths[0]}: no column could teach anything: numbers or categories are meant")
     found = {value for _, values in columns for value in values} | set(classes)
@@ -125,11 +126,8 @@ def infer_schema(
     )
 
 
-_Places = dict[str, dict[str, str]]  # of each column's texts: where each stands first
-
-
 def _sorted_out(
-    features: Sequence[str], counts: dict[str, Counter[str]], places: _Places, *, files: int
+    features: Sequence[str], counts: dict[str, Counter[str]], files: Sequence[CsvFile]
 ) -> tuple[list[tuple[str, tuple[str, ...]]], list[tuple[str, str]], set[str]]:
     """Columns with their values, or none for numbers; columns left out, and why; texts for missing."""
     columns: list[tuple[str, tuple[str, ...]]] = []
@@ -137,8 +135,8 @@ def _sorted_out(
     missing: set[str] = set()
     for name in features:
         values = _values(counts[name])
-        words = _words(counts[name], places[name])
-        if _identifies(name, counts[name], files=files):
+        words = _words(counts[name], partial(_place_of, files, name))
+        if _identifies(name, counts[name], files=len(files)):
             left_out.append((name, "has another whole number in each row: it numbers them"))
         elif words is not None:
             missing |= words
@@ -154,13 +152,10 @@ def _sorted_out(
     return columns, left_out, missing
 
 
-def _count(
-    files: Sequence[CsvFile],
-) -> tuple[list[str], dict[str, Counter[str]], tuple[int, ...], _Places]:
-    """The header, each column's values with their counts over all files and places, and each file's rows."""
+def _count(files: Sequence[CsvFile]) -> tuple[list[str], dict[str, Counter[str]], tuple[int, ...]]:
+    """The header, each column's values with their counts over all files, and each file's rows."""
     first: list[str] = []
     counts: dict[str, Counter[str]] = {}
-    places: _Places = {}
     rows = []
     for file in files:
         path, header = file.path, file.header
@@ -170,23 +165,21 @@ def _count(
             raise InputError(f"{path} row 1: looks like data; a header with the columns' names is meant")
         if not first:
             first, counts = header, {name: Counter() for name in header}
-            places = {name: {} for name in header}
         elif set(header) != set(first):
             other = sorted(set(header) ^ set(first))
             raise InputError(f"{path} row 1: not the columns of {files[0].path}: {', '.join(other)} differ")
         number_of = 0
-        for number, cells in file.rows(plain=True):
-            if len(cells) != len(header):
-                raise InputError(f"{path} row {number}: {len(cells)} values for {len(header)} columns")
-            for name, cell in zip(header, cells, strict=True):
-                counts[name][cell] += 1
-                if counts[name][cell] == 1 and number_in(cell) is None:
-                    places[name][cell] = f"{path} row {number}, column {name}"
-            number_of += 1
+        for chunk in in_chunks(file.rows(plain=True)):
+            for number, cells in chunk:
+                if len(cells) != len(header):
+                    raise InputError(f"{path} row {number}: {len(cells)} values for {len(header)} columns")
+            for name, texts in zip(header, zip(*[cells for _, cells in chunk], strict=True), strict=True):
+                counts[name].update(texts)
+            number_of += len(chunk)
         if not number_of:
             raise InputError(f"{path}: holds no rows under its header")
         rows.append(number_of)
-    return first, counts, tuple(rows), places
+    return first, counts, tuple(rows)
 
 
 def _named(path: Path, header: list[str], name: str, option: str) -> str:
@@ -241,7 +234,18 @@ def _identifies(name: str, count: Counter[str], *, files: int) -> bool:
     return all(text.isascii() and text.isdigit() for text in count)
 
 
-def _words(count: Counter[str], places: Mapping[str, str] | None = None) -> set[str] | None:
+def _place_of(files: Sequence[CsvFile], name: str, text: str) -> str:
+    """Where a column's text stands first."""
+    places = (
+        f"{file.path} row {number}, column {name}"
+        for file in files
+        for number, cells in file.rows(plain=True)
+        if cells[file.header.index(name)] == text
+    )
+    return next(places)
+
+
+def _words(count: Counter[str], place_of: Callable[[str], str] | None = None) -> set[str] | None:
     """The words for a missing value among a column's numbers; None where it holds texts."""
     texts = {text for text in count if text not in MISSING and number_in(text) is None}
     words = {text for text in texts if is_missing_word(text)}
@@ -249,12 +253,12 @@ def _words(count: Counter[str], places: Mapping[str, str] | None = None) -> set[
     others = sum(count[text] for text in texts - words)
     if not numbers or numbers < _MOSTLY * (numbers + others):
         return None
-    if places is not None:
+    if place_of is not None:
         for text in count:  # the text itself may tell of a patient, and errors are kept in logs
             if text in texts - words:
                 raise InputError(
-                    f"{places[text]}: a text stands among numbers, and is no known word for a missing value; "
-                    "write a number, or leave the cell empty"
+                    f"{place_of(text)}: a text stands among numbers, and is no known word for a missing "
+                    "value; write a number, or leave the cell empty"
                 )
     return words
 

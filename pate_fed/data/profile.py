@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.data.csv_file import in_chunks
 from pate_fed.data.infer import MOST_VALUES, _patient
 from pate_fed.data.own_columns import OwnColumns
 from pate_fed.data.schema import Schema, number_in
@@ -136,12 +137,29 @@ class _Examiner:
         self._declared = {name: {"low": low, "high": high} for name, (low, high) in reader.schema.ranges}
         self._notes: list[Note] = []
         self._proposals: list[Note] = []
-        rows, width = [*reader.records()], len(reader.header)
-        if not rows:
+        self._texts: list[dict[str, int]] = [{} for _ in reader.header]
+        ragged = self._take_rows()
+        self._note("whole rows", f"not the header's {len(reader.header)} values", ragged, mend=True)
+
+    def _take_rows(self) -> list[int]:
+        """Take all rows, a column as its texts and which of them each row has; the numbers of ragged ones."""
+        reader, width, ragged = self._reader, len(self._reader.header), list[int]()
+        self._codes = np.empty((width, reader.file.most_rows), dtype=np.int32)
+        self._numbers, count = np.empty(reader.file.most_rows, dtype=np.int64), 0
+        for chunk in in_chunks(reader.records()):
+            ragged += [number for number, cells in chunk if len(cells) != width]
+            rows = [row for row in chunk if len(row[1]) == width]
+            self._numbers[count : count + len(rows)] = [number for number, _ in rows]
+            columns = zip(*[cells for _, cells in rows], strict=True)
+            for texts, own, codes in zip(self._texts, columns, self._codes, strict=bool(rows)):
+                for text in dict.fromkeys(own):
+                    texts.setdefault(text, len(texts))
+                codes[count : count + len(rows)] = [*map(texts.__getitem__, own)]
+            count += len(rows)
+        if not count and not ragged:
             raise InputError(f"{reader.file.path}: holds no rows under its header")
-        self._rows = [row for row in rows if len(row[1]) == width]
-        ragged = [number for number, cells in rows if len(cells) != width]
-        self._note("whole rows", f"not the header's {width} values", ragged, mend=True)
+        self._codes, self._numbers = self._codes[:, :count], self._numbers[:count]
+        return ragged
 
     def profile(self, pool: Floats | None, *, by_patient: bool) -> TableProfile:
         """What was found."""
@@ -156,7 +174,7 @@ class _Examiner:
         for column in self._reader.columns:
             part = None if pool is None else pool[:, start : start + max(1, len(column.values))]
             start += max(1, len(column.values))
-            values, unread = np.full(len(self._rows), np.nan), 0
+            values, unread = np.full(len(self._numbers), np.nan), 0
             if column.place is not None:
                 values, unread = self._read(column.name, column.read, column.values)
                 self._look_at(column.name, values, labels)
@@ -167,7 +185,7 @@ class _Examiner:
         patients = self._patients(by_patient=by_patient)
         self._same_rows()
         return TableProfile(
-            records=len(self._rows),
+            records=len(self._numbers),
             patients=patients,
             read_as=self._reader.described(),
             columns=found + columns,
@@ -206,27 +224,25 @@ class _Examiner:
         self, name: str, read: Callable[[str, int], float], values: Sequence[str]
     ) -> tuple[Floats, int]:
         """A column's values as `read` has them, NaN where it cannot, and in how many rows that is noted."""
-        place, found, wrong = self._reader.places[name], list[float](), dict[str, str]()
-        rows = defaultdict[str, list[int]](list)
-        for number, cells in self._rows:
-            text = cells[place]
-            if (reason := wrong.get(text)) is None:
-                try:
-                    found.append(read(text, number))
-                    continue
-                except InputError as error:
-                    reason = wrong[text] = _reason(str(error).removeprefix(self._reader.where(name, number)))
-            found.append(np.nan)
-            rows[reason].append(number)
-        for reason, where in rows.items():
+        place, wrong = self._reader.places[name], dict[str, str]()
+        found, of_reason = np.full(len(self._texts[place]), np.nan), defaultdict[str, list[int]](list)
+        for text, at in self._texts[place].items():
+            try:
+                found[at] = read(text, 0)
+            except InputError as error:
+                wrong[text] = _reason(str(error).removeprefix(self._reader.where(name, 0)))
+                of_reason[wrong[text]].append(at)
+        codes = self._codes[place]
+        rows = [(reason, self._numbers[np.isin(codes, each)].tolist()) for reason, each in of_reason.items()]
+        for reason, where in sorted(rows, key=lambda each: each[1][0]):
             self._note(name, reason, where, mend=True)
-        if values and (codes := _codes([*wrong], values)):
-            meant = ", ".join(f"{text} as {value}" for text, value in codes.items())
-            self._propose(name, f"read {meant}?", map=codes)
+        if values and (meanings := _codes([*wrong], values)):
+            meant = ", ".join(f"{text} as {value}" for text, value in meanings.items())
+            self._propose(name, f"read {meant}?", map=meanings)
         for code in sorted(text for text in wrong if values and _CODE.fullmatch(text))[:_SHOWN]:
             asks = f"what does its code {code} mean: {', '.join(values)}?"
             self._proposals.append(Note(column=name, text=asks, mend=name == self._schema.label, code=code))
-        return np.array(found), sum(map(len, rows.values()))
+        return found[codes], sum(len(where) for _, where in rows)
 
     def _look_at(self, name: str, values: Floats, labels: Floats | None) -> None:
         """What is worth a look in a column that can be read."""
@@ -256,14 +272,14 @@ class _Examiner:
                 beside = self._declared[name]
             if found and beside:
                 self._compare(name, values, **beside)
-        missing = len(self._rows) - len(there) - unread
+        missing = len(self._numbers) - len(there) - unread
         return ColumnProfile(
             name=name, kind=kind, missing=missing, values=found, bars=bars, pool=beside, pool_missing=lacks
         )
 
     def _compare(self, name: str, values: Floats, *, low: float, high: float) -> None:
         """Hold numbers to the pool's or the declared range; most of them outside are in another unit."""
-        rows = [self._rows[place][0] for place in np.flatnonzero((values < low) | (values > high))]
+        rows = self._numbers[(values < low) | (values > high)].tolist()
         there = int((~np.isnan(values)).sum())
         whose = "declared" if name in self._declared else "pool's"
         says, factor = f"outside of the {whose} {low:g} to {high:g}", self._reader.own.of(name).factor
@@ -290,25 +306,30 @@ class _Examiner:
         name = self._schema.patient
         if name is None or name not in self._reader.places:
             return None
-        place, records = self._reader.places[name], Counter[str]()
-        records.update(cells[place] for _, cells in self._rows if not self._schema.lacks(cells[place]))
-        nameless = [number for number, cells in self._rows if self._schema.lacks(cells[place])]
+        place = self._reader.places[name]
+        lacking = [code for text, code in self._texts[place].items() if self._schema.lacks(text)]
+        nameless = self._numbers[np.isin(self._codes[place], lacking)].tolist()
+        times = np.bincount(self._codes[place], minlength=len(self._texts[place]))
+        records = np.delete(times, lacking)
         self._note(name, "names no patient: give every row one", nameless, mend=True)
-        several = [count for count in records.values() if count > 1]
-        if by_patient and len(records) == 1 and several:
+        several = records[records > 1]
+        if by_patient and len(records) == 1 and len(several):
             self._note(name, "all records are one patient's: is that the column of patients?", mend=True)
-        elif several:
-            most = f"at most {max(several):,} of one"
+        elif len(several):
+            most = f"at most {several.max():,} of one"
             self._note(name, f"{counted(len(several), 'patient')} with several records ({most}): all kept")
         return len(records)
 
     def _same_rows(self) -> None:
         """Records that are the same as an earlier one in all that is read."""
         needed, places = self._reader.needed(labelled=True), self._reader.places
-        if all(name in places for name in needed):
-            rows = {number: tuple([cells[places[name]] for name in needed]) for number, cells in self._rows}
-            first = {row: number for number, row in reversed(rows.items())}
-            again = [number for number, row in rows.items() if first[row] != number]
+        if all(name in places for name in needed) and len(self._numbers):
+            same = np.zeros(len(self._numbers), dtype=np.int64)
+            for name in needed:  # equal numbers: the same rows so far
+                place = places[name]
+                _, same = np.unique(same * len(self._texts[place]) + self._codes[place], return_inverse=True)
+            _, first = np.unique(same, return_index=True)
+            again = self._numbers[first[same] != np.arange(len(same))].tolist()
             self._note("whole rows", "the same as an earlier row in all that is read: kept", again)
 
 

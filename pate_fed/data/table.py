@@ -6,16 +6,16 @@ Errors name row, column and what would be right, never what stands there: they a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.csv_file import CsvFile, plain_number
+from pate_fed.data.csv_file import MOST_KNOWN, CsvFile, in_chunks, plain_number
 from pate_fed.data.own_columns import OwnColumns
 from pate_fed.data.partition import patient_numbers
 from pate_fed.data.schema import Schema, is_missing_word, number_in
@@ -55,8 +55,8 @@ def read_table(path: Path, schema: Schema, *, labelled: bool, decimal: str | Non
     """
     reader = TableReader(path, schema, decimal=decimal)
     reader.require_columns(labelled=labelled)
-    for number, cells in reader.records():
-        reader.add(number, cells)
+    for chunk in in_chunks(reader.records()):
+        reader.add(chunk)
     return reader.rows()
 
 
@@ -139,11 +139,31 @@ class ColumnReader:
         Raises:
             InputError: it is not what the schema says.
         """
-        if self.values:
-            if (known := self._known.get(text)) is None:
-                known = self._known[text] = self._encode(text, row)
-            return known
-        number = plain_number(text)
+        if (known := self._known.get(text)) is None:
+            if len(self._known) == MOST_KNOWN:
+                self._known.clear()
+            known = self._known[text] = self._encode(text, row) if self.values else self._number(text, row)
+        return known
+
+    def read_all(self, texts: Sequence[str], rows: Sequence[int]) -> list[float]:
+        """Values of so many rows.
+
+        Raises:
+            InputError: as `read`.
+        """
+        found = list(map(self._known.get, texts))
+        if None not in found:  # as in most chunks
+            return cast(list[float], found)
+        return [
+            self.read(texts[place], rows[place]) if known is None else known
+            for place, known in enumerate(found)
+        ]
+
+    def _number(self, text: str, row: int) -> float:
+        place, file = self.place, self._table.file
+        number = plain_number(
+            text, pointed=place is not None and place < len(file.header) and file.is_pointed(place)
+        )
         if number is None or number in self._odd or abs(number * self._factor) > LARGEST:
             return self._encode(text, row)
         return number * self._factor
@@ -198,9 +218,10 @@ class TableReader:
         self.places = {name: place for place, name in enumerate(self.header) if name}
         self.columns = [ColumnReader(self, name, values) for name, values in self.schema.columns]
         self._classes, self._class_map = _Names(self.schema.classes), self.own.of(self.schema.label).map
-        self._inputs: list[list[float]] = []
-        self._labels: list[int] = []
-        self._patients: list[str] = []
+        # As many rows as the file has at most: what none is written to takes no memory.
+        self._inputs = np.empty((self.file.most_rows, self.schema.num_features))
+        self._labels = np.empty(len(self._inputs), dtype=np.int64)
+        self._patients, self._count = np.empty_like(self._labels), 0
         self._labelled = True
 
     def _by_patient(self, path: Path) -> tuple[list[str], dict[str, list[str]]]:
@@ -287,26 +308,42 @@ class TableReader:
             if header.count(name) > 1:
                 raise InputError(f"{path} row 1: the column {name!r} is there twice")
 
-    def add(self, number: int, cells: list[str]) -> None:
-        """One more row.
+    def add(self, rows: Sequence[tuple[int, list[str]]]) -> None:
+        """More rows with their numbers.
 
         Raises:
-            InputError: there are not as many values as columns, or one is not what the schema says.
+            InputError: there are not as many values as columns, or one is not what the schema says: in the
+                first row of which that is so.
         """
-        if len(cells) != len(self.header):
-            raise InputError(
-                f"{self.file.path} row {number}: {len(cells)} values for {len(self.header)} columns"
-            )
-        self._inputs.append(
-            [
-                math.nan if column.place is None else column.read(cells[column.place], number)
-                for column in self.columns
-            ]
-        )
-        label, patient = self.schema.label, self.schema.patient
-        self._labels.append(self.label(cells[self.places[label]] if label in self.places else "", number))
-        if patient is not None and patient in self.places:
-            self._patients.append(self.patient(cells[self.places[patient]], number))
+        try:
+            self._add(rows)
+        except InputError:
+            for row in rows if len(rows) > 1 else ():
+                self.add([row])
+            raise
+
+    def _add(self, rows: Sequence[tuple[int, list[str]]]) -> None:
+        for number, cells in rows:
+            if len(cells) != len(self.header):
+                raise InputError(
+                    f"{self.file.path} row {number}: {len(cells)} values for {len(self.header)} columns"
+                )
+        numbers, texts = [number for number, _ in rows], [*zip(*[cells for _, cells in rows], strict=True)]
+        part, at = self._inputs[self._count : self._count + len(rows)], 0
+        for column in self.columns:
+            own = np.full(len(rows), np.nan)
+            if column.place is not None:
+                own[:] = column.read_all(texts[column.place], numbers)
+            width = max(1, len(column.values))
+            part[:, at : at + width] = own[:, None] == np.arange(width) if column.values else own[:, None]
+            at += width
+        place, patient = self.places.get(self.schema.label), self.places.get(self.schema.patient or "")
+        labels = [""] * len(rows) if place is None else texts[place]
+        self._labels[self._count : self._count + len(rows)] = [*map(self.label, labels, numbers)]
+        if patient is not None:
+            names = [*map(self.patient, texts[patient], numbers)]
+            self._patients[self._count : self._count + len(rows)] = patient_numbers(names)
+        self._count += len(rows)
 
     def rows(self) -> Rows:
         """All rows.
@@ -314,17 +351,12 @@ class TableReader:
         Raises:
             InputError: there are none.
         """
-        if not self._inputs:
+        if not self._count:
             raise InputError(f"{self.file.path}: holds no rows under its header")
         # Numbered by name alone: by their order, a patient's number would follow from others.
-        named, labels = bool(self._patients), np.array(self._labels, dtype=np.int64)
-        patients = patient_numbers(self._patients) if named else np.arange(len(labels), dtype=np.int64)
-        values = np.array(self._inputs)
-        parts = [
-            values[:, [place]] == np.arange(len(column.values)) if column.values else values[:, [place]]
-            for place, column in enumerate(self.columns)
-        ]
-        inputs = np.concatenate(parts, axis=1).astype(np.float64)
+        named = self.schema.patient in self.places
+        patients = self._patients[: self._count] if named else np.arange(self._count, dtype=np.int64)
+        inputs, labels = self._inputs[: self._count], self._labels[: self._count]
         return Rows(inputs, labels, patients, self.described(), named=named)
 
     def described(self) -> str:

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pate_fed.data import InputSpec, csv_file, dataset_from_files, table
+from pate_fed.data.infer import infer_schema
 from pate_fed.data.partition import patient_numbers
 from pate_fed.data.schema import Schema
-from pate_fed.data.table import read_table
+from pate_fed.data.table import TableReader, read_table
 from pate_fed.errors import InputError
 
 SCHEMA = Schema(
@@ -159,3 +161,80 @@ def test_a_schema_says_what_else_is_missing(tmp_path: Path) -> None:
     nan = np.nan
     expected = [[nan, 1, 0], [nan, 0, 0], [233, 0, 0], [nan, 0, 0], [-90, 0, 1]]
     np.testing.assert_array_equal(rows.inputs, expected)
+
+
+def _many(count: int) -> str:
+    """Numbers written in every way that one column with decimal points may have, quoted lines, and gaps."""
+    rng = np.random.default_rng(2)
+    lines = []
+    for place in range(count):
+        dose = rng.choice(
+            [f"{rng.normal():.3f}", f"{rng.integers(1, 999)}.{rng.integers(100, 999)}", "", "?"]
+        )
+        age = rng.choice(["1,234.5", "41", "7e1", "NA", "-3.25", "1 234"])
+        note = rng.choice(["x", '"a\nb"', '"a,""b"'])
+        sex, outcome = rng.choice(["f", "m", ""]), rng.choice(["well", "ill"])
+        lines.append(f'p{rng.integers(0, 40)},"{age}",{sex},{dose},{note},{outcome}\n')
+        lines += [",,,,,\n"] * (place % 50 == 0)
+    return HEADER + "".join(lines)
+
+
+def test_rows_are_the_same_however_many_are_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _write(tmp_path, _many(300))
+    reader = TableReader(path, SCHEMA)
+    reader.require_columns(labelled=True)
+    for row in reader.records():
+        reader.add([row])
+    one = reader.rows()
+    inferred = infer_schema([path], label="outcome")
+    assert len(one.labels) == 300 and np.nanmax(one.inputs[:, 0]) == 1234.5
+    for chunk, known, block in (
+        (csv_file.CHUNK, csv_file.MOST_KNOWN, csv_file._BLOCK),
+        (7, 2, 1),
+        (300, 9, 50),
+    ):
+        monkeypatch.setattr(csv_file, "CHUNK", chunk)
+        monkeypatch.setattr(csv_file, "_BLOCK", block)
+        for module in (csv_file, table):
+            monkeypatch.setattr(module, "MOST_KNOWN", known)
+        found = read_table(path, SCHEMA, labelled=True)
+        np.testing.assert_array_equal(found.inputs, one.inputs)
+        np.testing.assert_array_equal(found.patients, one.patients)
+        assert found.read_as == one.read_as and infer_schema([path], label="outcome") == inferred
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 1000])
+def test_the_first_wrong_row_is_named_whatever_comes_after_it(
+    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_file, "CHUNK", chunk)
+    right = "a,41,f,1,x,well\n"
+    faults = {
+        "row 302, column dose": "a,1,f,one,x,well\n",
+        "row 304, column outcome": "a,1,f,1,x,neither\n",
+        "row 306, column age": "a,old,f,1,x,well\n",
+        "row 308: 2 values for 6 columns": "a,1\n",
+        "row 310: a value begins with a quote": '"a,1,f,1,x,well\n',
+    }
+    rows = [*[right] * 300, *(line for fault in faults.values() for line in (fault, right))]
+    for place, words in enumerate(faults):
+        with pytest.raises(InputError, match=words):
+            read_table(_write(tmp_path, HEADER + "".join(rows)), SCHEMA, labelled=True)
+        rows[300 + 2 * place] = right
+
+
+def test_a_hospitals_only_file_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[np.ndarray] = []
+
+    def reading(*given: object, **more: object) -> table.Rows:
+        read.append((rows := read_table(*given, **more)).inputs)  # type: ignore[arg-type]
+        return rows
+
+    monkeypatch.setattr("pate_fed.data.files.read_table", reading)
+    path, spec = _write(tmp_path, _many(5)), InputSpec(classes=SCHEMA.classes, schema=SCHEMA)
+    found = dataset_from_files(
+        "table", pool=path, private=[path], spec=spec, num_queries=None, keep_none=True
+    )
+    assert np.shares_memory(found.private_images, read[1]) and len(found.private_labels) == 5

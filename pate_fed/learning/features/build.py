@@ -103,7 +103,7 @@ class TableEmbedding(Embedding):
                 rank = _rank(np.where(missing, own[0], part[:, 0]), own) / max(1, len(own) - 1)
                 found[:, place] = np.where(missing, 0.0, SPREAD * (rank - 0.5))
             else:
-                chosen = np.nan_to_num(part) > 0
+                chosen = part > 0
                 found[:, place : place + width], missing = chosen, ~chosen.any(axis=1)
             found[:, place + width] = missing
             at, place = at + width, place + width + 1
@@ -333,20 +333,22 @@ def linear_parts(inputs: NDArray[Any], columns: tuple[int, ...], spread: NDArray
     `spread` float64 (columns, 2) or longer has the mean and the deviation of each column of numbers.
     """
     check_rows(inputs, columns)
-    found: list[NDArray[Any]] = []
-    at = 0
-    for width, (mean, deviation) in zip(columns, spread, strict=False):
-        part = inputs[:, at : at + width]
-        at += width
-        if width == 1:
-            missing = np.isnan(part[:, 0])
-            far = np.clip((np.where(missing, mean, part[:, 0]) - mean) / deviation, -_FARTHEST, _FARTHEST)
-            steps = np.rint(_FINE * far)
-            found += [np.maximum(steps, 0), np.maximum(-steps, 0), _FINE * missing]
-        else:
-            chosen = np.nan_to_num(part) > 0
-            found += [*(_FINE * chosen.T), _FINE * ~chosen.any(axis=1)]
-    return np.stack(found, axis=1).astype(np.int64)
+    widths = np.array(columns)
+    sizes, numbers = np.where(widths == 1, 3, widths + 1), widths == 1
+    first, place = np.cumsum(widths) - widths, np.cumsum(sizes) - sizes
+    found = np.zeros((len(inputs), int(sizes.sum())), dtype=np.int64)
+    mean, deviation = spread[: len(columns)][numbers].T
+    part, at = inputs[:, first[numbers]], place[numbers]
+    missing = np.isnan(part)
+    far = np.clip((np.where(missing, mean, part) - mean) / deviation, -_FARTHEST, _FARTHEST)
+    steps = np.rint(_FINE * far)
+    found[:, at], found[:, at + 1] = np.maximum(steps, 0), np.maximum(-steps, 0)
+    found[:, at + 2] = _FINE * missing
+    for width, start, at in zip(widths[~numbers], first[~numbers], place[~numbers], strict=True):
+        chosen = inputs[:, start : start + width] > 0
+        found[:, at : at + width] = _FINE * chosen
+        found[:, at + width] = _FINE * ~chosen.any(axis=1)
+    return found
 
 
 def _fit_spread(columns: tuple[int, ...], pool: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -107,6 +106,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _CHUNK = 1000  # records whose features are in memory at once
+_BLOCK = 250  # of them that are computed at once, near the processor
+_ENTRIES = 2**18  # of patients' own sums that are, too
 
 
 class Embedding(ABC):
@@ -191,7 +192,11 @@ class FeatureMap(ABC):
         Raises:
             InputError: inputs that do not fit the map.
         """
-        return clip_rows(self.steps(inputs), self.squared_norm)
+        found = np.empty((len(inputs), self.dimension), dtype=np.int64)
+        for start in range(0, len(inputs), _BLOCK):
+            part = self.steps(inputs[start : start + _BLOCK])
+            found[start : start + _BLOCK] = clip_rows(part, self.squared_norm)
+        return found
 
     def scaled(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """The same in units of the greatest length, float32 (n, dimension)."""
@@ -236,43 +241,61 @@ class FeatureMap(ABC):
             raise InputError(f"groups {groups.shape} for labels {labels.shape}: one for each record is meant")
         squared_norm = self.squared_norm * (1 if pull is None else pull.length**2)
         total = np.zeros((self.dimension, num_classes), dtype=np.int64)
-        many = np.zeros(len(labels), dtype=np.bool_)
-        if groups is not None:
-            _, place, count = np.unique(groups, return_inverse=True, return_counts=True)
-            many = count[place] > 1
 
         def pulled(rows: Ints) -> tuple[Ints, Ints | Floats | None]:
             features = self.features(inputs[rows]) if kept is None else kept[rows].astype(np.int64)
             return features, None if pull is None else pull(features, labels[rows])
 
-        alone = np.flatnonzero(~many)
+        alone, several = _by_patient(labels, groups)
         for start in range(0, len(alone), _CHUNK):
             rows = alone[start : start + _CHUNK]
             _add(total, *pulled(rows), labels[rows])
-        if groups is not None and many.any():
-            for rows, ends in _by_patient(groups, np.flatnonzero(many)):
-                features, pulls = pulled(rows)
-                for first, last in zip((0, *ends), ends, strict=False):
-                    own = np.zeros_like(total)
-                    part = None if pulls is None else pulls[first:last]
-                    _add(own, features[first:last], part, labels[rows[first:last]])
-                    total += clipped(own, squared_norm)
+        most = max(1, _ENTRIES // total.size)  # patients at once
+        for patients in several:
+            step = max(1, min(most, _CHUNK // patients.shape[1]))
+            for start in range(0, len(patients), step):
+                rows = patients[start : start + step]
+                own = np.zeros((len(rows), *total.shape), dtype=np.int64)
+                for at in range(0, rows.shape[1], _CHUNK):
+                    part = rows[:, at : at + _CHUNK]
+                    features, pulls = pulled(part.ravel())
+                    if pulls is None:
+                        pulls = np.eye(num_classes)[labels[part.ravel()]]
+                    own += _products(features.reshape(*part.shape, -1), pulls.reshape(*part.shape, -1))
+                total += _clipped_each(own, squared_norm).sum(axis=0)
         return total if most_units is None else clipped(total, squared_norm * most_units**2)
 
 
-def _by_patient(groups: Ints, rows: Ints) -> Iterator[tuple[Ints, list[int]]]:
-    """Rows in the order of their patients, as many patients at once as make up a chunk, one at least.
+def _by_patient(labels: Ints, groups: Ints | None) -> tuple[Ints, list[Ints]]:
+    """Rows of patients with one record, (n,), and of those with as many each, (patients, records) in turn."""
+    if groups is None:
+        return np.arange(len(labels)), []
+    _, place, count = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.lexsort((place, count[place]))
+    times, first = np.unique(count[place][order], return_index=True)
+    parts = np.split(order, first[1:])
+    found = {int(each): part.reshape(-1, each) for each, part in zip(times, parts, strict=len(order) > 0)}
+    alone = found.pop(1, np.zeros((0, 1), dtype=np.int64))
+    return np.sort(alone[:, 0]), list(found.values())
 
-    With the places among them at which each patient's end.
-    """
-    rows = rows[np.argsort(groups[rows], kind="stable")]
-    ends = np.append(np.flatnonzero(np.diff(groups[rows])) + 1, len(rows))
-    first = 0
-    while first < len(ends):
-        before = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + _CHUNK, side="right")))
-        yield rows[before : ends[last - 1]], (ends[first:last] - before).tolist()
-        first = last
+
+def _products(features: Ints, pulls: Ints | Floats) -> Ints:
+    """Σ φ(x) pull(x)ᵀ of each patient: (patients, records, …) to int64 (patients, dimension, classes)."""
+    exact = features.astype(np.float64).transpose(0, 2, 1)  # in doubles, which hold whole numbers below 2^53
+    return np.asarray((exact @ pulls.astype(np.float64)).astype(np.int64))
+
+
+def _clipped_each(own: Ints, squared_norm: int) -> Ints:
+    """`clipped` of each patient's sum, (patients, dimension, classes)."""
+    largest = max(int(own.max()), -int(own.min()))
+    if largest**2 * own[0].size >= 2**52:  # else squares are whole numbers that doubles hold, too
+        return np.stack([clipped(each, squared_norm) for each in own])
+    squares = np.einsum("pdc,pdc->p", own, own)
+    long = np.flatnonzero(squares > squared_norm)
+    root = np.floor(np.sqrt(squares[long] - 1)).astype(np.int64)  # of whole numbers below 2^52: exact
+    shrunk = np.abs(own[long]) * math.isqrt(squared_norm) // (root + 1)[:, None, None]
+    own[long] = np.where(own[long] < 0, -shrunk, shrunk)
+    return own
 
 
 def _check_labels(labels: NDArray[np.int64], count: int, num_classes: int) -> None:
@@ -298,7 +321,7 @@ def clip_rows(rows: Ints, squared_norm: int) -> Ints:
     """
     most = math.isqrt(squared_norm)
     found = np.clip(rows, 0, most)
-    squares = (found * found).sum(axis=1)
+    squares = np.einsum("ij,ij->i", found, found)
     for row in np.flatnonzero(squares > squared_norm):
         found[row] = found[row] * most // (math.isqrt(int(squares[row]) - 1) + 1)
     return found

@@ -52,8 +52,10 @@ def _bits(terms: int) -> int:
 
 def whole(values: NDArray[Any], places: int, *, most: float) -> Exact:
     """Values cut at ±`most`, as whole numbers of 2^-`places`, float64 of the same shape."""
-    found: Exact = np.rint(np.clip(values.astype(np.float64), -most, most) * 2.0**places)
-    return found
+    found: Exact = values.astype(np.float64)
+    np.clip(found, -most, most, out=found)
+    found *= 2.0**places
+    return np.rint(found, out=found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,8 +88,8 @@ def row_kernel(rows: NDArray[Any], points: NDArray[Any]) -> Exact:
     a, b = (whole(each, places, most=2.0**_FAR) for each in (rows, points))
     found: Exact = a @ b.T
     found *= -2
-    found += (a * a).sum(axis=1)[:, None]
-    found += (b * b).sum(axis=1)
+    found += np.einsum("ij,ij->i", a, a)[:, None]
+    found += np.einsum("ij,ij->i", b, b)
     found *= -(2.0 ** (-2 * places))
     np.exp(found, out=found)
     return found
@@ -100,10 +102,11 @@ def rounded_down(found: NDArray[Any], lattice: int) -> Ints:
     exact = found.astype(np.float64)
     exact *= 2.0 ** _bits(found.shape[1]) / np.maximum(exact.max(axis=1, keepdims=True), 1e-300)
     np.rint(exact, out=exact)
-    length = np.sqrt((exact * exact).sum(axis=1, keepdims=True))
+    length = np.sqrt(np.einsum("ij,ij->i", exact, exact))[:, None]
+    exact *= rest / np.maximum(length, 1.0)
     steps = np.empty((len(found), 1 + found.shape[1]), dtype=np.int64)
     steps[:, 0] = constant
-    steps[:, 1:] = exact * (rest / np.maximum(length, 1.0))  # a whole number is what is rounded towards 0
+    steps[:, 1:] = exact  # a whole number is what is rounded towards 0
     return steps
 
 

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,9 +200,15 @@ def train_forest(
         model: Any = _forest_model(trees, seed).fit(filled, labels, sample_weight=weights)
         return _random_forest(model, num_classes, fill)
     if method == "gradient-boosting":
-        model = _boosting_model(trees, seed).fit(filled, labels, sample_weight=weights)
+        from threadpoolctl import threadpool_limits
+
+        model, fine = _boosting_model(trees, seed), filled.astype(np.float32)  # as rows are asked about
+        cuts = _cuts(fine)
+        codes = np.stack([np.searchsorted(*each) for each in zip(cuts, fine.T, strict=True)], axis=1)
+        with threadpool_limits(1, user_api="openmp"):  # sums over rows depend on how many threads share them
+            model.fit(codes, labels, sample_weight=weights)
         prior = np.bincount(labels, weights=weights, minlength=num_classes) / len(labels)
-        return _gradient_boosting(model, prior, fill)
+        return _gradient_boosting(model, prior, fill, cuts)
     raise InputError(f"method {method!r}: random-forest or gradient-boosting is meant")
 
 
@@ -237,9 +243,17 @@ def _forest_model(trees: int, seed: int) -> Any:
 
 
 def _boosting_model(trees: int, seed: int) -> Any:
-    from sklearn.ensemble import GradientBoostingClassifier
+    from sklearn.ensemble import HistGradientBoostingClassifier
 
-    return GradientBoostingClassifier(n_estimators=trees, random_state=seed)
+    # With the usual leaves of 20 records and 31 a tree, 60 of Adult teach 3.7 ± 0.7 points less.
+    return HistGradientBoostingClassifier(
+        max_iter=trees,
+        max_depth=3,
+        max_leaf_nodes=None,
+        min_samples_leaf=5,
+        early_stopping=False,
+        random_state=seed,
+    )
 
 
 def _soft_forest(rows: Floats, probabilities: NDArray[Any], fill: Floats, *, trees: int, seed: int) -> Forest:
@@ -266,23 +280,60 @@ def _random_forest(model: Any, classes: int, fill: Floats) -> Forest:
     return _stack([estimator.tree_ for estimator in model.estimators_], values, fill, np.zeros(classes))
 
 
-def _gradient_boosting(model: Any, prior: Floats, fill: Floats) -> Forest:
+_BINS = 255  # of a number's values: what the histograms have
+
+
+def _cuts(rows: NDArray[np.float32]) -> list[Floats]:
+    """Between which values of each column a tree may cut, rising: between all, or at quantiles of many.
+
+    scikit-learn would sort a column for each of its quantiles where rows have weights: minutes for 10^5 rows.
+    """
+    found = []
+    for column in rows.T.astype(np.float64):
+        values = np.unique(column)
+        if len(values) > _BINS:
+            shares = np.linspace(0, 1, _BINS + 1)[1:-1]
+            found.append(np.unique(np.quantile(column, shares, method="midpoint")))
+        else:
+            found.append((values[1:] + values[:-1]) / 2)
+    return found
+
+
+def _gradient_boosting(model: Any, prior: Floats, fill: Floats, cuts: list[Floats]) -> Forest:
     """`prior` is the classes' share of the rows' weights, (classes,)."""
     classes = len(prior)
     known = np.asarray(model.classes_, dtype=np.int64)
     grown, values = [], []
-    for stage in model.estimators_:
+    for stage in model._predictors:
         # Two classes share one tree, whose value speaks for the second.
-        for column, estimator in zip(known[-stage.shape[0] :], stage, strict=True):
-            grown.append(estimator.tree_)
-            value = np.zeros((estimator.tree_.node_count, classes))
-            value[:, column] = model.learning_rate * estimator.tree_.value[:, 0, 0]
+        for column, predictor in zip(known[-len(stage) :], stage, strict=True):
+            grown.append(_Grown.of(predictor.nodes, cuts))
+            value = np.zeros((len(predictor.nodes), classes))
+            value[:, column] = np.where(predictor.nodes["is_leaf"], predictor.nodes["value"], 0)
             values.append(value)
     start = np.full(classes, -np.inf)
     start[known] = 0.0
     prior = prior[known]
     start[known] = np.array([0.0, np.log(prior[1] / prior[0])]) if len(known) == 2 else np.log(prior)
     return _stack(grown, values, fill, start)
+
+
+class _Grown(NamedTuple):
+    """A tree of histogram-based boosting, as scikit-learn's other trees name their parts."""
+
+    node_count: int
+    feature: NDArray[np.int64]
+    threshold: Floats
+    children_left: NDArray[np.int64]
+    children_right: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, nodes: NDArray[Any], cuts: list[Floats]) -> _Grown:
+        """Its nodes, children behind their parents, grown on places among each column's `cuts`."""
+        feature = np.where(nodes["is_leaf"], _LEAF, nodes["feature_idx"])
+        places = zip(feature, nodes["num_threshold"], strict=True)
+        threshold = np.array([0.0 if at == _LEAF else cuts[at][int(place)] for at, place in places])
+        return cls(len(nodes), feature, threshold, nodes["left"], nodes["right"])
 
 
 def _stack(trees: list[Any], values: list[NDArray[Any]], fill: NDArray[Any], start: NDArray[Any]) -> Forest:

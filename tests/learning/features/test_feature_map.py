@@ -10,8 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.learning.features import feature_map as module
 from pate_fed.learning.features.build import build_feature_map
-from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings, clip_rows, clipped
+from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings, Pull, clip_rows, clipped
+from pate_fed.learning.features.residuals import ClassPull, ResidualPull, WholePull
 from pate_fed.privacy.mechanisms.class_sums import squared_sensitivity
 from pate_fed.privacy.protection import Protection
 
@@ -152,3 +154,66 @@ def test_what_does_not_fit_together_is_refused() -> None:
         feature_map.contributions(rows, np.array([0, 1, 2]), num_classes=2)
     with pytest.raises(InputError, match="groups"):
         feature_map.contributions(rows, np.array([0, 1, 1]), num_classes=2, groups=np.array([1]))
+
+
+def _plainly(
+    feature_map: FeatureMap, inputs: Ints, labels: Ints, groups: Ints | None, pull: Pull | None
+) -> Ints:
+    """What each patient adds by itself, one after another: as it was before patients were taken together."""
+    features = feature_map.features(inputs)
+    pulls = np.eye(3, dtype=np.int64)[labels] if pull is None else pull(features, labels)
+    if groups is None:
+        return np.asarray(features.T.astype(np.float64) @ pulls.astype(np.float64)).astype(np.int64)
+    squared_norm = feature_map.squared_norm * (1 if pull is None else pull.length**2)
+    total = np.zeros((feature_map.dimension, 3), dtype=np.int64)
+    for patient in np.unique(groups):
+        own = groups == patient
+        added = (features[own].T.astype(np.float64) @ pulls[own].astype(np.float64)).astype(np.int64)
+        total += added if own.sum() == 1 else clipped(added, squared_norm)
+    return total
+
+
+_WEIGHTS = np.random.default_rng(4).normal(size=(5, 3))
+_PULLS = {
+    "none": None,
+    "class": ClassPull(num_classes=3, length=7),
+    "residual": ResidualPull(weights=_WEIGHTS, squared_norm=100**2 + 7, length=10, unit=20),
+    "whole": WholePull(weights=_WEIGHTS, lattice=100, length=10, unit=20),
+}
+
+
+@pytest.mark.parametrize("pull", _PULLS.values(), ids=_PULLS.keys())
+@pytest.mark.parametrize("sizes", [(1000, 250, 2**18), (7, 3, 1), (2, 1, 60)], ids=str)
+def test_patients_taken_together_add_what_each_adds_alone(
+    pull: Pull | None, sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size in zip(("_CHUNK", "_BLOCK", "_ENTRIES"), sizes, strict=True):
+        monkeypatch.setattr(module, name, size)
+    feature_map, rng = Hostile(), np.random.default_rng(11)
+    for count, most in ((0, 3), (1, 1), (60, 1), (60, 3), (90, 70), (90, 10**9)):
+        inputs, labels = rng.integers(-30, 120, (count, 5)), rng.integers(0, 3, count)
+        groups = rng.integers(0, most, count) * 10**9
+        want = _plainly(feature_map, inputs, labels, groups, pull)
+        kept = feature_map.features(inputs).astype(np.int16)
+        for order in (np.arange(count), rng.permutation(count)):
+            given: dict[str, Any] = {"num_classes": 3, "groups": groups[order], "pull": pull}
+            for more in ({}, {"kept": kept[order]}):
+                found = feature_map.contributions(inputs[order], labels[order], **given, **more)
+                assert isinstance(pull, WholePull) or np.array_equal(found, want)
+                assert np.abs(found - want).max() <= count  # what is no whole number is cut in each chunk
+        halves = [groups < most // 2 * 10**9, groups >= most // 2 * 10**9]
+        parts = [
+            feature_map.contributions(inputs[half], labels[half], num_classes=3, groups=groups[half])
+            for half in halves
+        ]
+        assert np.array_equal(sum(parts), _plainly(feature_map, inputs, labels, groups, None))
+
+
+def test_patients_sums_beyond_what_doubles_hold_are_cut_exactly() -> None:
+    rng = np.random.default_rng(1)
+    for size in (10, 2**20, 2**26, 2**31, 2**40):
+        own = rng.integers(-size, size, (40, 5, 3))
+        norms = {int((own[0].astype(object) ** 2).sum()) + more for more in (-1, 0, 1)} | {size, size**2 + 1}
+        for norm in norms:
+            want = np.stack([clipped(each, norm) for each in own])
+            assert np.array_equal(module._clipped_each(own.copy(), norm), want)

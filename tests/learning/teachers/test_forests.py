@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from threadpoolctl import threadpool_limits
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.teachers.forests import Forest, train_forest
@@ -20,15 +21,52 @@ def _table(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return rows, labels.astype(np.int64)
 
 
+def _theirs(
+    method: str, rows: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+) -> RandomForestClassifier | HistGradientBoostingClassifier:
+    model = RandomForestClassifier(n_estimators=20, random_state=4)
+    if method == "gradient-boosting":
+        model = HistGradientBoostingClassifier(
+            max_iter=20, max_depth=3, max_leaf_nodes=None, min_samples_leaf=5, early_stopping=False
+        )
+    with threadpool_limits(1):
+        return model.fit(rows.astype(np.float32), labels, sample_weight=weights)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_boosting_is_the_same_on_any_number_of_threads_and_scores_as_scikit_learn_does(classes: int) -> None:
+    rows, labels = _table(classes)
+    rows, labels = (
+        np.tile(rows.round(1), (30, 1)),
+        np.tile(labels, 30),
+    )  # enough for sums to be shared among threads
+    given = {"num_classes": classes, "method": "gradient-boosting", "trees": 20, "seed": 4, "balanced": True}
+    found = []
+    for threads in (1, 3):
+        with threadpool_limits(threads):
+            found.append(train_forest(rows, labels, **given).to_arrays())
+    for name, array in found[0].items():
+        np.testing.assert_array_equal(array, found[1][name])
+    weights = 1 / np.bincount(labels)[labels]
+    theirs = _theirs("gradient-boosting", rows, labels, weights / weights.mean())
+    test = np.random.default_rng(9).normal(size=(500, 6)).astype(np.float32)
+    scores = Forest.of_arrays(found[0], where="here").scores(test.astype(np.float64))
+    want = theirs.decision_function(test)
+    ours = scores[:, 1] - scores[:, 0] if classes == 2 else scores - scores.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        ours, want - (0 if classes == 2 else want.mean(axis=1, keepdims=True)), atol=1e-6
+    )
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("method", ["random-forest", "gradient-boosting"])
 def test_predictions_are_scikit_learns(method: str, classes: int) -> None:
     rows, labels = _table(classes)
-    test = np.random.default_rng(9).normal(size=(500, 6))
+    rows = rows.round(1)  # with so few values histograms are exact
+    test = np.random.default_rng(9).normal(size=(500, 6)).round(1)
     forest = train_forest(rows, labels, num_classes=classes, method=method, trees=20, seed=4)
-    kind = RandomForestClassifier if method == "random-forest" else GradientBoostingClassifier
-    theirs = kind(n_estimators=20, random_state=4).fit(rows, labels)
-    np.testing.assert_array_equal(forest.predict(test), theirs.predict(test))
+    theirs = _theirs(method, rows, labels)
+    np.testing.assert_array_equal(forest.predict(test), theirs.predict(test.astype(np.float32)))
     assert np.mean(forest.predict(rows) == labels) > 0.9
 
 
@@ -36,14 +74,25 @@ def test_predictions_are_scikit_learns(method: str, classes: int) -> None:
 def test_balanced_classes_count_alike(method: str) -> None:
     rows, labels = _table(2)
     rare = (labels == 0) | (np.arange(400) % 10 == 0)  # about a tenth is of the second class
-    own, test = (rows[rare], labels[rare]), np.random.default_rng(9).normal(size=(500, 6))
+    own, test = (rows[rare].round(1), labels[rare]), np.random.default_rng(9).normal(size=(500, 6)).round(1)
     forest = train_forest(*own, num_classes=2, method=method, trees=20, seed=4, balanced=True)
     weights = 1 / np.bincount(own[1])[own[1]]
-    kind = RandomForestClassifier if method == "random-forest" else GradientBoostingClassifier
-    theirs = kind(n_estimators=20, random_state=4).fit(*own, sample_weight=weights / weights.mean())
-    np.testing.assert_array_equal(forest.predict(test), theirs.predict(test))
+    theirs = _theirs(method, *own, weights / weights.mean())
+    np.testing.assert_array_equal(forest.predict(test), theirs.predict(test.astype(np.float32)))
     plain = train_forest(*own, num_classes=2, method=method, trees=20, seed=4)
     assert forest.predict(test).sum() != plain.predict(test).sum()
+
+
+def test_boosting_on_many_values_cuts_at_their_quantiles() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(5000, 2)) * (1.0, 1e30)
+    labels = (rows[:, 0] > 1.7).astype(np.int64)
+    forest = train_forest(rows, labels, num_classes=2, method="gradient-boosting", trees=5, seed=0)
+    assert np.mean(forest.predict(rows) == labels) > 0.995
+    again = train_forest(rows[::-1], labels[::-1], num_classes=2, method="gradient-boosting", trees=5, seed=0)
+    assert set(forest.threshold.tolist()) == set(again.threshold.tolist())
+    few = train_forest(rows[:4], np.arange(4) % 2, num_classes=2, method="gradient-boosting", seed=0)
+    assert few.predict(rows).shape == (5000,)
 
 
 def test_a_forest_learns_from_probabilities() -> None:
