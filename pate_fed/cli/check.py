@@ -31,6 +31,10 @@ from pate_fed.format import counted, printable, share_text
 from pate_fed.privacy.protection import PATIENT_UNIT
 from pate_fed.structure import to_plain
 
+_NOT_COMPARED = (
+    "NOT compared with the public inputs, which have not come: another unit would not be noticed yet; join "
+    "does so before its first answer, and --pool FILE does it here"
+)
 _NAME, _HERE, _THERE = 16, 26, 27  # widths on a terminal of 80 columns
 
 
@@ -61,12 +65,15 @@ def check(arguments: argparse.Namespace) -> int:
         if own is shown:
             break
     written = own.write(data) if own != before else None
+    compared = pool is not None or bool(schema.ranges)
     if arguments.format == "json":
-        told = {"fits": found.fits, **to_plain(found)}
+        told = {"fits": found.fits, "compared": compared, **to_plain(found)}
         del told["unread"]  # what stands there is nobody's business
         print(json.dumps(told, indent=1))
     else:
         print_lines(map(printable, _lines(data, found, written)), indent=4)
+        if not compared:
+            print_lines([_NOT_COMPARED])
     return 0 if found.fits else InputError.exit_code
 
 

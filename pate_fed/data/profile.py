@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pate_fed.data.infer import MOST_VALUES, _patient
 from pate_fed.data.own_columns import OwnColumns
 from pate_fed.data.schema import Schema, number_in
-from pate_fed.data.table import TableReader
+from pate_fed.data.table import Rows, TableReader
 from pate_fed.errors import InputError
 from pate_fed.format import counted, share_text
 
@@ -127,19 +127,100 @@ def examine(
     """
     reader = TableReader(path, schema, decimal=decimal, own=own)
     reader.require_columns(labelled=True, lacking=True)
-    return _Examiner(reader).profile(pool, by_patient=by_patient)
+    return _TableExaminer(reader).profile(pool, by_patient=by_patient)
+
+
+def examine_rows(
+    rows: Rows, schema: Schema, own: OwnColumns, *, pool: Floats | None = None, ranges_alone: bool = False
+) -> list[Note]:
+    """What `examine` finds of each column in records that were read already; `rows` of a note count from 0.
+
+    With `ranges_alone` only what is held to the pool's or the declared ranges.
+    """
+    found, start = _Examiner(schema, own, range(len(rows.labels))), 0
+    labels = rows.labels.astype(np.float64)
+    for name, names in schema.columns:
+        part, start = slice(start, start + max(1, len(names))), start + max(1, len(names))
+        if own.of(name).missing:
+            continue
+        given = rows.inputs[:, part]
+        values = np.where(given.any(axis=1), given.argmax(axis=1), np.nan) if names else given[:, 0]
+        if not ranges_alone:
+            found.look_at(name, values, labels)
+        if not names:
+            found.hold_to_range(name, values, None if pool is None else pool[:, part])
+    return found.notes
 
 
 class _Examiner:
+    """Gathers notes on columns whose rows have these numbers."""
+
+    def __init__(self, schema: Schema, own: OwnColumns, numbers: Sequence[int]) -> None:
+        self._schema, self._own, self._numbers = schema, own, numbers
+        self._declared = {name: {"low": low, "high": high} for name, (low, high) in schema.ranges}
+        self.notes: list[Note] = []
+        self.proposals: list[Note] = []
+
+    def _note(self, column: str, text: str, rows: Sequence[int] | None = None, *, mend: bool = False) -> None:
+        """With `rows` only where there are some."""
+        if rows is None or rows:
+            self.notes.append(Note(column=column, text=text, rows=rows or (), mend=mend))
+
+    def _propose(self, column: str, question: str, *, mend: bool = False, **change: Any) -> None:
+        self.proposals.append(Note(column=column, text=question, mend=mend, change=change))
+
+    def look_at(self, name: str, values: Floats, labels: Floats | None) -> None:
+        """What is worth a look in a column that can be read."""
+        kinds = np.unique(values[~np.isnan(values)])
+        if len(kinds) < 2:
+            self._note(name, "the same value in all rows with one" if len(kinds) else "no row has a value")
+        elif labels is not None and (share := _told_alone(values, labels)) is not None:
+            why = "is it known only once the label is, or the label itself?"
+            self._note(name, f"tells {share_text(share)} of the labels alone: {why}")
+
+    def hold_to_range(self, name: str, values: Floats, pool: Floats | None) -> dict[str, float]:
+        """Hold numbers to the declared or the pool's range, which is given back; empty: there is none."""
+        beside = {} if pool is None else _range(pool[~np.isnan(pool)])
+        beside = self._declared.get(name, beside)
+        if beside and not np.isnan(values).all():
+            self._compare(name, values, **beside)
+        return beside
+
+    def _compare(self, name: str, values: Floats, *, low: float, high: float) -> None:
+        """Hold numbers to the pool's or the declared range; most of them outside are in another unit."""
+        outside = np.flatnonzero((values < low) | (values > high))
+        rows = [self._numbers[place] for place in outside.tolist()]
+        there = int((~np.isnan(values)).sum())
+        whose = "declared" if name in self._declared else "pool's"
+        says, factor = f"outside of the {whose} {low:g} to {high:g}", self._own.of(name).factor
+        if 2 * len(rows) <= there or factor == 1:
+            self._note(name, says, rows)
+            return
+        cure = "a factor of 1 in the settings says that its unit is the study's"
+        if factor is not None:
+            cure = f"after × {factor:g} of the settings; another factor is meant"
+        self._note(name, f"most values are {says}: {cure}", rows, mend=True)
+        inside = [
+            (each, units)
+            for pattern, known, one, other in _UNITS
+            if re.search(pattern, name.casefold())
+            for each, units in ((known, f"{one} to {other}"), (1 / known, f"{other} to {one}"))
+            if ((values * each >= low) & (values * each <= high)).sum() >= _INSIDE * there
+        ]
+        if len(inside) == 1 and factor is None:
+            [(each, units)] = inside
+            question = f"most values are {says}, and × {each:.6g} ({units}) brings them in: do so?"
+            self._propose(name, question, factor=float(f"{each:.6g}"))
+
+
+class _TableExaminer(_Examiner):
     def __init__(self, reader: TableReader) -> None:
-        self._reader, self._schema = reader, reader.schema
-        self._declared = {name: {"low": low, "high": high} for name, (low, high) in reader.schema.ranges}
-        self._notes: list[Note] = []
-        self._proposals: list[Note] = []
+        self._reader = reader
         rows, width = [*reader.records()], len(reader.header)
         if not rows:
             raise InputError(f"{reader.file.path}: holds no rows under its header")
         self._rows = [row for row in rows if len(row[1]) == width]
+        super().__init__(reader.schema, reader.own, [number for number, _ in self._rows])
         ragged = [number for number, cells in rows if len(cells) != width]
         self._note("whole rows", f"not the header's {width} values", ragged, mend=True)
 
@@ -159,7 +240,7 @@ class _Examiner:
             values, unread = np.full(len(self._rows), np.nan), 0
             if column.place is not None:
                 values, unread = self._read(column.name, column.read, column.values)
-                self._look_at(column.name, values, labels)
+                self.look_at(column.name, values, labels)
             elif self._reader.own.of(column.name).missing:
                 self._note(column.name, "the file has no such column: missing for all its rows")
             kind = "category" if column.values else "number"
@@ -171,18 +252,10 @@ class _Examiner:
             patients=patients,
             read_as=self._reader.described(),
             columns=found + columns,
-            notes=self._notes,
-            proposals=self._proposals,
+            notes=self.notes,
+            proposals=self.proposals,
             unread=free,
         )
-
-    def _note(self, column: str, text: str, rows: Sequence[int] | None = None, *, mend: bool = False) -> None:
-        """With `rows` only where there are some."""
-        if rows is None or rows:
-            self._notes.append(Note(column=column, text=text, rows=rows or (), mend=mend))
-
-    def _propose(self, column: str, question: str, *, mend: bool = False, **change: Any) -> None:
-        self._proposals.append(Note(column=column, text=question, mend=mend, change=change))
 
     def _propose_names(self) -> list[str]:
         """For columns that the file lacks another of its own, if one is near; those that nobody reads."""
@@ -225,17 +298,8 @@ class _Examiner:
             self._propose(name, f"read {meant}?", map=codes)
         for code in sorted(text for text in wrong if values and _CODE.fullmatch(text))[:_SHOWN]:
             asks = f"what does its code {code} mean: {', '.join(values)}?"
-            self._proposals.append(Note(column=name, text=asks, mend=name == self._schema.label, code=code))
+            self.proposals.append(Note(column=name, text=asks, mend=name == self._schema.label, code=code))
         return np.array(found), sum(map(len, rows.values()))
-
-    def _look_at(self, name: str, values: Floats, labels: Floats | None) -> None:
-        """What is worth a look in a column that can be read."""
-        kinds = np.unique(values[~np.isnan(values)])
-        if len(kinds) < 2:
-            self._note(name, "the same value in all rows with one" if len(kinds) else "no row has a value")
-        elif labels is not None and (share := _told_alone(values, labels)) is not None:
-            why = "is it known only once the label is, or the label itself?"
-            self._note(name, f"tells {share_text(share)} of the labels alone: {why}")
 
     def _column(
         self, name: str, kind: str, values: Floats, unread: int, names: Sequence[str], pool: Floats | None
@@ -251,40 +315,12 @@ class _Examiner:
         else:
             bars = _bars(there)
             if pool is not None:
-                beside, lacks = _range(pool[~np.isnan(pool)]), float(np.isnan(pool).mean())
-            if name in self._declared:
-                beside = self._declared[name]
-            if found and beside:
-                self._compare(name, values, **beside)
+                lacks = float(np.isnan(pool).mean())
+            beside = self.hold_to_range(name, values, pool)
         missing = len(self._rows) - len(there) - unread
         return ColumnProfile(
             name=name, kind=kind, missing=missing, values=found, bars=bars, pool=beside, pool_missing=lacks
         )
-
-    def _compare(self, name: str, values: Floats, *, low: float, high: float) -> None:
-        """Hold numbers to the pool's or the declared range; most of them outside are in another unit."""
-        rows = [self._rows[place][0] for place in np.flatnonzero((values < low) | (values > high))]
-        there = int((~np.isnan(values)).sum())
-        whose = "declared" if name in self._declared else "pool's"
-        says, factor = f"outside of the {whose} {low:g} to {high:g}", self._reader.own.of(name).factor
-        if 2 * len(rows) <= there or factor == 1:
-            self._note(name, says, rows)
-            return
-        cure = "a factor of 1 in the settings says that its unit is the study's"
-        if factor is not None:
-            cure = f"after × {factor:g} of the settings; another factor is meant"
-        self._note(name, f"most values are {says}: {cure}", rows, mend=True)
-        inside = [
-            (each, units)
-            for pattern, known, one, other in _UNITS
-            if re.search(pattern, name.casefold())
-            for each, units in ((known, f"{one} to {other}"), (1 / known, f"{other} to {one}"))
-            if ((values * each >= low) & (values * each <= high)).sum() >= _INSIDE * there
-        ]
-        if len(inside) == 1 and factor is None:
-            [(each, units)] = inside
-            question = f"most values are {says}, and × {each:.6g} ({units}) brings them in: do so?"
-            self._propose(name, question, factor=float(f"{each:.6g}"))
 
     def _patients(self, *, by_patient: bool) -> int | None:
         name = self._schema.patient
