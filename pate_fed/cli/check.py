@@ -60,11 +60,15 @@ def check(arguments: argparse.Namespace) -> int:
         for each in found.proposals:
             values = {**dict(schema.columns), schema.label: schema.classes}.get(each.column, ())
             if str(each) not in asked and (change := _agreed(each, found, values, arguments)):
+                name = change.get("name")
+                if name is not None and any(other.name == name for other in own.columns.values()):
+                    print(f"  {each.column}: that column is another one's already; nothing is changed")
+                    continue
                 own = own.changed(each.column, change)
             asked.add(str(each))
         if own is shown:
             break
-    written = own.write(data) if own != before else None
+    written = own.write(data, before=before) if own != before else None
     compared = pool is not None or bool(schema.ranges)
     if arguments.format == "json":
         told = {"fits": found.fits, "compared": compared, **to_plain(found)}
@@ -143,6 +147,8 @@ def _lines(data: Path, found: TableProfile, written: Path | None) -> Iterator[st
     yield ""
     if written is not None:
         yield f"written: {written}, which is read with {data.name} from now on; that file is as it was"
+        if (bak := written.with_name(f"{written.name}.bak")).exists():
+            yield f"as it stood before: {bak}"
     yield (
         "fits the study"
         if found.fits

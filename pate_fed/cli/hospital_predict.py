@@ -9,12 +9,12 @@ import io
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.evaluation import AccuracyTally
-from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, state_dir_of
+from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
 from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
 from pate_fed.cli.predict import predictor_of, with_pictures
 from pate_fed.disk import check_file_path, check_there, write_result
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pate_fed.cli.predict import Predictor
     from pate_fed.data import Schema
+    from pate_fed.data.own_columns import OwnColumns
     from pate_fed.identity.bundle import Bundle
 
 _AT_ONCE = 5000  # inputs
@@ -83,7 +84,13 @@ def _ask(bundle: Bundle, model: Predictor, arguments: argparse.Namespace) -> Ite
     beside = Path(os.path.abspath(path))  # also of "."
     out = beside.with_name(f"{beside.stem}.predictions.csv") if arguments.out is None else Path(arguments.out)
     _require_new(out)
-    asked = _images(path, model) if table is None else _rows(path, table, arguments.decimal, bundle.covered)
+    if table is None:
+        asked = _images(path, model)
+    else:
+        own, told = _settings_for(path, table, state_dir_of(arguments.state_dir))
+        if told:
+            yield told
+        asked = _rows(path, table, arguments.decimal, bundle.covered, own)
     content, classes = _answers(asked, model)
     _require_new(out)  # all this while another may have written it
     write_result(out, content)
@@ -141,7 +148,36 @@ class _Asked:
     read_as: str = ""
 
 
-def _rows(path: Path, table: Schema, decimal: str | None, covered: NDArray[Any] | None) -> _Asked:
+def _settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns | None, str]:
+    """A file's own settings where it has some, None; else those of this hospital's records, told in a line.
+
+    A copy, or a new export, is written as those are: read as it is, its units could be others.
+
+    Raises:
+        InputError: they cannot be read.
+    """
+    from clients.state_dir import LOCAL_SITE
+    from pate_fed.data.own_columns import OwnColumns
+
+    own, data = OwnColumns.path_of(path), path
+    if (state_dir / LOCAL_SITE).exists():
+        data = Path(settings_of(state_dir).data)
+    kept = OwnColumns.path_of(data)
+    if path.suffix == ".npz" or os.path.lexists(own) or not kept.exists():
+        return None, ""
+    found = OwnColumns.beside(data, table.in_one_form())
+    files = tuple(str(data.parent / each) for each in found.files)
+    told = f"read with the settings of this hospital's own records ({kept}); an empty {own.name} beside it"
+    return replace(found, files=files), f"{path}: {told} would have it read as it is"
+
+
+def _rows(
+    path: Path,
+    table: Schema,
+    decimal: str | None,
+    covered: NDArray[Any] | None,
+    own: OwnColumns | None,
+) -> _Asked:
     """A table's rows by their numbers in the file; a value of no category counts as missing."""
     from pate_fed.data import InputSpec, read_pool
     from pate_fed.data.table import TableReader
@@ -151,7 +187,7 @@ def _rows(path: Path, table: Schema, decimal: str | None, covered: NDArray[Any] 
         rows = read_pool(path, InputSpec(classes=table.classes, schema=table))
         numbers = list(range(len(rows.labels)))
     else:
-        reader = TableReader(path, table, decimal=decimal)
+        reader = TableReader(path, table, decimal=decimal, own=own)
         reader.require_columns(labelled=False)
         choices = [column for column in reader.columns if column.values and column.place is not None]
         for number, cells in reader.records():

@@ -212,7 +212,7 @@ def test_further_files_are_joined_by_the_patient(dialect: Path, run: Any) -> Non
     _write(Path("other/labs.csv"), [["ID", *labs[0][1:]], *labs[1:]], by=";")
     assert "labs.csv row 1: no column 'Fall-Nr', by which it is joined" in run(*joined).err
     settings = Path("north.csv.toml").read_text(encoding="utf-8")
-    assert settings.splitlines()[1] == 'files = ["other/labs.csv"]'
+    assert settings.splitlines()[0] == 'files = ["other/labs.csv"]'
 
 
 def test_four_dialects_are_one_study(dialect: Path, run: Any) -> None:
@@ -370,3 +370,15 @@ def test_a_check_without_the_pool_says_that_nothing_was_compared(dialect: Path, 
     assert json.loads(out)["compared"] is False
     code, out, _ = run(*CHECK)
     assert code == 0 and "NOT compared" not in out
+
+
+def test_one_column_of_a_file_is_one_of_the_study_and_other_answers_stay(
+    dialect: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["no", "no", "yes", "GLU", "Geschlecht", "no", "no", "no", "no"])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: next(answers))
+    code, out, _ = run(*CHECK)
+    assert code == 2 and "sex: that column is another one's already; nothing is changed" in out
+    text = Path("north.csv.toml").read_text(encoding="utf-8")
+    assert 'name = "GLU"' in text and "[columns.bmi]" in text and "columns.sex" not in text
