@@ -375,7 +375,7 @@ def test_a_check_without_the_pool_says_that_nothing_was_compared(dialect: Path, 
 def test_one_column_of_a_file_is_one_of_the_study_and_other_answers_stay(
     dialect: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = iter(["no", "no", "yes", "GLU", "Geschlecht", "no", "no", "no", "no"])
+    answers = iter(["no", "yes", "GLU", "Geschlecht", *["no"] * 8])
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", lambda _: next(answers))
     code, out, _ = run(*CHECK)
