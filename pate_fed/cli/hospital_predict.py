@@ -57,19 +57,28 @@ def add_predict_action(actions: argparse._SubParsersAction[Any]) -> None:
     predict.set_defaults(run=_predict)
 
 
-def _predict(arguments: argparse.Namespace) -> int:
+def student_of(state_dir: Path, given: str | None) -> tuple[Bundle, str]:
+    """The student that came, checked with the keys in the folder `given`, and its file's name.
+
+    Raises:
+        InputError: none came, or no keys are there.
+        IntegrityError: it is not this study's coordinator's, or damaged.
+    """
     from clients.log import read_student
     from pate_fed.identity.bundle import BUNDLE_FILE
 
-    state_dir = state_dir_of(arguments.state_dir)
     if not (state_dir / BUNDLE_FILE).exists():
         raise InputError(
             f"{state_dir}: no student came; a coordinator with keys sends it when its study ends with success"
         )
-    identity = identity_of(state_dir, arguments.dir)
+    identity = identity_of(state_dir, given)
     if identity is None:
         raise InputError(f"{state_dir}: no keys to check a student with; give --dir with this hospital's")
-    bundle, where = read_student(state_dir, identity), str(state_dir / BUNDLE_FILE)
+    return read_student(state_dir, identity), str(state_dir / BUNDLE_FILE)
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    bundle, where = student_of(state_dir_of(arguments.state_dir), arguments.dir)
     print_lines(map(printable, _facts(bundle)))
     if arguments.records is not None:
         model = predictor_of(bundle, where=where, device=arguments.device)
@@ -87,7 +96,7 @@ def _ask(bundle: Bundle, model: Predictor, arguments: argparse.Namespace) -> Ite
     if table is None:
         asked = _images(path, model)
     else:
-        own, told = _settings_for(path, table, state_dir_of(arguments.state_dir))
+        own, told = settings_for(path, table, state_dir_of(arguments.state_dir))
         if told:
             yield told
         asked = _rows(path, table, arguments.decimal, bundle.covered, own)
@@ -148,7 +157,7 @@ class _Asked:
     read_as: str = ""
 
 
-def _settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns | None, str]:
+def settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns | None, str]:
     """A file's own settings where it has some, None; else those of this hospital's records, told in a line.
 
     A copy, or a new export, is written as those are: read as it is, its units could be others.
