@@ -108,11 +108,14 @@ class SumTerms(KindTerms):
         """How many times a record counts at most in one question."""
         return 1
 
-    def room(self, terms: Terms) -> int:
-        """The records, or patients, that one hospital's sum is sure to have room for in 32 bits."""
+    def largest_entry(self, terms: Terms) -> int:
+        """What an entry of one hospital's sum may be at most, in steps, to have room in 32 bits."""
         noise = (terms.sigma_party or self.sigma or 0.0) * math.sqrt(terms.num_clients)
-        most = (_LARGEST - int(_SIGMAS * noise)) // terms.num_clients
-        return max(0, most // (math.isqrt(self.squared_norm) * self.times))
+        return max(0, _LARGEST - int(_SIGMAS * noise)) // terms.num_clients
+
+    def room(self, terms: Terms) -> int:
+        """The records, or patients, that one hospital's sum is sure to have room for."""
+        return self.largest_entry(terms) // (math.isqrt(self.squared_norm) * self.times)
 
     @property
     def max_queries(self) -> int:
