@@ -74,7 +74,11 @@ def compare(arguments: argparse.Namespace) -> int:
     found = {name: _figures(each, tested.labels, arguments.prevalence) for name, each in both.items()}
     ranked = all("AUC" in each for each in found.values())
     difference = Difference.of(both["together"], both["alone"], tested.labels, ranked=ranked)
-    lines = [*_verdict(difference, tested), *_table(found), *_flatters(bundle.facts, tested, found)]
+    lines = [
+        *_verdict(difference, tested),
+        *_table(found),
+        *_flatters(bundle.facts, terms.privacy.unit, tested, found),
+    ]
     print_lines(map(printable, lines))
     kept = {
         "study": bundle.facts.study,
@@ -124,6 +128,8 @@ def _tested(site: Site, terms: Terms, arguments: argparse.Namespace) -> _Tested:
     train = _trainer(site, terms)
     if arguments.records is not None:
         rows, same = _other_records(site, terms, arguments)
+        if same.all():
+            raise InputError(f"RECORDS {arguments.records}: all are of patients in the study's own records")
         alone = train(inputs, labels)(rows.inputs[~same])
         named = rows.patients[~same]
         return _Tested(
@@ -288,7 +294,7 @@ def _text(figure: tuple[float, tuple[float, float] | None] | None) -> str:
     return f"{value:.3f}" + (f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else "")
 
 
-def _flatters(facts: StudentFacts, tested: _Tested, found: Mapping[str, Figures]) -> Iterator[str]:
+def _flatters(facts: StudentFacts, unit: str, tested: _Tested, found: Mapping[str, Figures]) -> Iterator[str]:
     """By how much the student's figures may flatter, where it has learnt from what tests it.
 
     As one unit's replacement changes no probability by more than a factor of e^ε, and δ, it is as often wrong
@@ -304,7 +310,7 @@ def _flatters(facts: StudentFacts, tested: _Tested, found: Mapping[str, Figures]
     least = max(0.0, 1 - math.exp(facts.epsilon) * wrong - facts.delta)
     yield (
         f"its noise bounds by how much: at ε={epsilon_text(facts.epsilon)}, δ={delta_text(facts.delta)} for "
-        f"{facts.protects} it is right in at least {least:.3f} of new ones, on average; RECORDS that took no "
+        f"one {unit} it is right in at least {least:.3f} of new records, on average; RECORDS that took no "
         "part do not flatter"
     )
 
@@ -318,7 +324,7 @@ _STYLE = (
 def _picture(found: Mapping[str, Figures], title: str) -> str:
     """Both models' shares with their intervals, as an SVG."""
     names = [name for name, (value, _) in found["alone"].items() if 0 <= value <= 1 and "slope" not in name]
-    canvas = Canvas(70.0 + 40 * len(names))
+    canvas = Canvas(70.0 + 40 * len(names), 860.0)
     x = Scale(0.0, 1.0, 230.0, canvas.width - 20)
     canvas.text(10, 20, title)
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -329,14 +335,11 @@ def _picture(found: Mapping[str, Figures], title: str) -> str:
         for kind, (who, figures) in zip(("c1", "c2"), found.items(), strict=True):
             y = (47.0 if kind == "c1" else 61.0) + 40 * place
             if name in figures:
-                value, interval = figures[name]
-                canvas.line(
-                    *(x(min(1.0, max(0.0, interval[0]))), y) if interval else (x(value), y),
-                    *((x(min(1.0, max(0.0, interval[1]))), y) if interval else (x(value), y)),
-                    kind,
-                )
+                value, ends = figures[name]
+                low, high = (x(min(1.0, max(0.0, end))) for end in ends or (value, value))
+                canvas.line(low, y, high, y, kind)
                 canvas.dot(x(value), y, kind, tip=f"{who}: {_text(figures[name])}")
                 if not place:
-                    canvas.text(x(value), y - 7 if kind == "c1" else y + 17, who, kind, anchor="middle")
+                    canvas.text(low - 8, y + 4, who, kind, anchor="end")
     head, rest = canvas.svg(title).split(">", 1)
     return f'{head} xmlns="http://www.w3.org/2000/svg">{_STYLE}{rest}'

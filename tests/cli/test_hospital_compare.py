@@ -140,6 +140,8 @@ def test_records_that_took_no_part_do_not_flatter(state: Path, run: Any) -> None
     assert "on 80 records not in the study of 40 patients" in out
     assert "left out: 20 records of patients that are in the study's records" in out
     assert "flatter" not in out
+    code, _, err = run("hospital", "compare", "state", "north.csv")
+    assert code == 2 and "RECORDS north.csv: all are of patients in the study's own records" in err
 
 
 def test_it_needs_no_torch_and_tells_no_text_of_a_record(state: Path) -> None:
