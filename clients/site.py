@@ -23,7 +23,7 @@ from clients.policy import Policy
 from clients.state_dir import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import deal_records, fix_unit, load_study_data, records_digest
 from pate_fed.config.study import Study, read_study
-from pate_fed.data import Dataset, pool_digest, split_among_teachers
+from pate_fed.data import Dataset, held_out, pool_digest, split_among_teachers
 from pate_fed.data.files import file_mark
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError
@@ -174,6 +174,15 @@ class Site(BaseSite):
         names = (data.private_images, data.private_labels) if patients is None else (patients,)
         mine, key = self.own_records(), self.dealing_key()
         return split_among_teachers(mine, *names, num_teachers=self.num_teachers, key=key)
+
+    def held_out(self, share: float) -> NDArray[np.bool_]:
+        """Which of `own_records` stay out, bool (n,): about a `share`, the same at every call and restart.
+
+        By patient wherever these are named. No other record has a part in it, and nobody else has the key.
+        """
+        data, patients = self.dataset, self._numbers()
+        names = (data.private_images, data.private_labels) if patients is None else (patients,)
+        return held_out(self.own_records(), *names, share=share, key=self.dealing_key())
 
     def _numbers(self) -> NDArray[np.int64] | None:
         """Each record's patient by the number that its own file gives, wherever that is read."""

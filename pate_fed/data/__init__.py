@@ -21,7 +21,7 @@ from pate_fed.data.dataset import (
 )
 from pate_fed.data.files import InputSpec, dataset_from_files, read_pool, read_records
 from pate_fed.data.own import as_dataset, check_dataset, check_parts, from_partitions, from_torchvision
-from pate_fed.data.partition import is_scheme, partition, split_among_teachers, split_by_patient
+from pate_fed.data.partition import held_out, is_scheme, partition, split_among_teachers, split_by_patient
 from pate_fed.data.schema import Schema
 from pate_fed.data.source import GlyphSettings
 from pate_fed.data.table import Rows
@@ -41,6 +41,7 @@ __all__ = [
     "first_equal",
     "from_partitions",
     "from_torchvision",
+    "held_out",
     "is_scheme",
     "load_dataset",
     "partition",

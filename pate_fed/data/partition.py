@@ -133,18 +133,46 @@ def split_among_teachers(
     values = np.asarray(indices, dtype=np.int64)
     if num_teachers < 1:
         raise InputError(f"the number of teachers is {num_teachers}: at least 1 is needed")
-    if not _KEY[0] <= len(key) <= _KEY[1]:
-        raise InputError(f"a key of {len(key)} bytes: {_KEY[0]} to {_KEY[1]} are meant")
+    _check_key(key)
     if num_teachers == 1:
         return [values]
-    owner = np.empty(len(values), dtype=np.int64)
+    owner = (_hashed(values, names, key) % np.uint64(num_teachers)).astype(np.int64)
+    return [values[owner == teacher] for teacher in range(num_teachers)]
+
+
+def held_out(indices: ArrayLike, *names: NDArray[np.generic], share: float, key: bytes) -> NDArray[np.bool_]:
+    """Which of one party's records are held out, bool `(n,)`: about a `share` of the units, from 0 to 1.
+
+    Whether one is follows from its own names and the key alone, as in `split_among_teachers`, whose arguments
+    these are; of another hash, so that no teacher has all of them or none.
+
+    Raises:
+        InputError: a key of another length, or no share.
+    """
+    _check_key(key)
+    if not 0 <= share <= 1:
+        raise InputError(f"a share of {share}: 0 to 1 is meant")
+    found = _hashed(np.asarray(indices, dtype=np.int64), names, key, person=b"held out")
+    return np.asarray(found >> np.uint64(11) < round(share * 2**53))
+
+
+def _check_key(key: bytes) -> None:
+    if not _KEY[0] <= len(key) <= _KEY[1]:
+        raise InputError(f"a key of {len(key)} bytes: {_KEY[0]} to {_KEY[1]} are meant")
+
+
+def _hashed(
+    values: Indices, names: tuple[NDArray[np.generic], ...], key: bytes, *, person: bytes = b""
+) -> NDArray[np.uint64]:
+    """A keyed hash of each place's names, uint64 (n,)."""
+    found = np.empty(len(values), dtype=np.uint64)
     for place, index in enumerate(values.tolist()):
-        state = blake2b(digest_size=8, key=key)
+        state = blake2b(digest_size=8, key=key, person=person)
         for each in names:
             row = each[index]
             state.update(row.astype(row.dtype.newbyteorder("<"), copy=False).tobytes())
-        owner[place] = int.from_bytes(state.digest(), "little") % num_teachers
-    return [values[owner == teacher] for teacher in range(num_teachers)]
+        found[place] = int.from_bytes(state.digest(), "little")
+    return found
 
 
 def split_by_patient(indices: ArrayLike, patients: ArrayLike, *, folds: int, seed: int) -> list[Indices]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pate_fed.data import (
+    held_out,
     partition,
     split_among_teachers,
     split_by_patient,
@@ -173,3 +174,24 @@ def test_no_patient_is_in_two_parts_and_none_is_lost() -> None:
     assert sorted(len(each) for each in owners) == [6, 6, 7, 7, 7, 7]
     with pytest.raises(InputError, match="41 parts for 40 patients"):
         split_by_patient(indices, patients, folds=41, seed=3)
+
+
+def test_held_out_follows_from_a_record_and_the_key_alone() -> None:
+    """About the share, the same in any company, by patient where names are patients'."""
+    rows = np.arange(6000, dtype=np.float32).reshape(-1, 2)
+    key, everyone = b"k" * 32, np.arange(len(rows))
+    out = held_out(everyone, rows, share=0.2, key=key)
+    assert abs(out.mean() - 0.2) < 0.03
+    some = everyone[::-3]
+    np.testing.assert_array_equal(held_out(some, rows, share=0.2, key=key), out[some])
+    assert (held_out(everyone, rows, share=0.2, key=b"j" * 32) != out).mean() > 0.2
+    patients = np.repeat(np.arange(1000), 3)
+    by_patient = held_out(everyone, patients, share=0.5, key=key).reshape(-1, 3)
+    assert (by_patient == by_patient[:, :1]).all() and abs(by_patient.mean() - 0.5) < 0.05
+    dealt = split_among_teachers(everyone, rows, num_teachers=4, key=key)
+    assert all(0.1 < out[part].mean() < 0.3 for part in dealt)
+    assert not held_out(everyone, rows, share=0.0, key=key).any()
+    assert held_out(everyone, rows, share=1.0, key=key).all()
+    for bad in ({"share": 1.5}, {"share": -0.1}, {"key": b"short"}):
+        with pytest.raises(InputError):
+            held_out(everyone, rows, **{"share": 0.2, "key": key, **bad})
