@@ -125,38 +125,38 @@ def _tested(site: Site, terms: Terms, arguments: argparse.Namespace) -> _Tested:
         raise InputError(
             f"records of {counted(few, 'patient')}: {_FOLDS} at least are meant, to leave some out"
         )
-    train = _trainer(site, terms)
+    train, everyone, which, share = _trainer(site, terms), np.arange(len(own)), _OTHER, held_out_share(terms)
     if arguments.records is not None:
-        rows, same = _other_records(site, terms, arguments)
-        if same.all():
-            raise InputError(f"RECORDS {arguments.records}: all are of patients in the study's own records")
-        alone = train(inputs, labels)(rows.inputs[~same])
-        named = rows.patients[~same]
-        return _Tested(
-            which=_OTHER,
-            inputs=rows.inputs[~same],
-            labels=rows.labels[~same],
-            patients=named,
-            alone=alone,
-            left_out=int(same.sum()),
+        rows, keep = _other_records(site, terms, arguments)
+        alone = train(inputs, labels)(rows.inputs)
+        inputs, labels, patients = rows.inputs, rows.labels, rows.patients
+    else:
+        alone, which = np.empty((len(own), terms.num_classes)), _HELD_OUT if share else _OWN
+        for part in split_by_patient(everyone, patients, folds=_FOLDS, seed=0):
+            others = np.setdiff1d(everyone, part)
+            alone[part] = train(inputs[others], labels[others])(inputs[part])
+        keep = site.held_out(share) if share else np.ones(len(own), dtype=np.bool_)
+    if not keep.any():
+        raise InputError(
+            f"no record {which} is left to measure on; give RECORDS of patients that took no part"
         )
-    alone, everyone = np.empty((len(own), terms.num_classes)), np.arange(len(own))
-    for part in split_by_patient(everyone, patients, folds=_FOLDS, seed=0):
-        others = np.setdiff1d(everyone, part)
-        alone[part] = train(inputs[others], labels[others])(inputs[part])
-    share = getattr(terms.asks, "held_out", None)
-    held = site.held_out(share) if share else np.ones(len(own), dtype=np.bool_)  # type: ignore[attr-defined]
     return _Tested(
-        which=_HELD_OUT if share else _OWN,
-        inputs=inputs[held],
-        labels=labels[held],
-        patients=patients[held],
-        alone=alone[held],
+        which=which,
+        inputs=inputs[keep],
+        labels=labels[keep],
+        patients=patients[keep],
+        alone=alone[keep],
+        left_out=int((~keep).sum()) if which == _OTHER else 0,
     )
 
 
+def held_out_share(terms: Terms) -> float | None:
+    """The share of each hospital's records that the study's sums leave out; None: none are."""
+    return getattr(terms.asks, "held_out", None)
+
+
 def _other_records(site: Site, terms: Terms, arguments: argparse.Namespace) -> tuple[Rows, NDArray[np.bool_]]:
-    """Records in another file, and which of them are of patients that are in the study's own."""
+    """Records in another file, and which of them are of no patient that is in the study's own."""
     from clients.local import kind_of
     from pate_fed.data import read_records
     from pate_fed.data.files import file_mark
@@ -172,8 +172,8 @@ def _other_records(site: Site, terms: Terms, arguments: argparse.Namespace) -> t
         rows = read_table(path, kind.schema, labelled=True, decimal=arguments.decimal, own=own)
     known = site.dataset.patients
     if known is None or not rows.named:
-        return rows, np.zeros(len(rows.labels), dtype=np.bool_)
-    return rows, np.isin(rows.patients, known ^ file_mark(0))
+        return rows, np.ones(len(rows.labels), dtype=np.bool_)
+    return rows, ~np.isin(rows.patients, known ^ file_mark(0))
 
 
 def _trainer(site: Site, terms: Terms) -> Callable[[NDArray[Any], Ints], Callable[[NDArray[Any]], Floats]]:

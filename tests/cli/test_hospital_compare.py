@@ -14,8 +14,9 @@ import pytest
 from builders import make_terms
 from planted import draw_planted, found_in
 
-from clients.local import POOL_FILE
+from clients.local import POOL_FILE, local_site
 from clients.state_dir import LOCAL_SITE, TERMS_FILE, LocalSettings
+from pate_fed.cli import hospital_compare
 from pate_fed.cli.hospital_compare import _slope
 from pate_fed.data import Schema
 from pate_fed.identity import Authority, HospitalIdentity, make_request
@@ -141,7 +142,7 @@ def test_records_that_took_no_part_do_not_flatter(state: Path, run: Any) -> None
     assert "left out: 20 records of patients that are in the study's records" in out
     assert "flatter" not in out
     code, _, err = run("hospital", "compare", "state", "north.csv")
-    assert code == 2 and "RECORDS north.csv: all are of patients in the study's own records" in err
+    assert code == 2 and "no record not in the study is left to measure on; give RECORDS of" in err
 
 
 def test_it_needs_no_torch_and_tells_no_text_of_a_record(state: Path) -> None:
@@ -186,7 +187,7 @@ def test_the_difference_is_that_of_the_areas_and_its_interval_holds() -> None:
         truth = rng.integers(0, 2, 200)
         shared = rng.normal(size=200) + truth
         models = [np.stack([np.zeros(200), shared + rng.normal(size=200)], axis=1) for _ in range(2)]
-        found = Difference.of(*models, truth, ranked=True)
+        found = Difference.of(models[0], models[1], truth, ranked=True)
         areas = [Ranking.of(each, truth) for each in models]
         assert areas[0] and areas[1] and abs(found.by - (areas[0].auc - areas[1].auc)) < 1e-12
         held += found.interval[0] <= 0 <= found.interval[1]
@@ -204,3 +205,15 @@ def test_a_slope_of_1_is_one_of_right_odds() -> None:
         found = _slope(np.stack([1 - second, second], axis=1), truth)
         assert found and abs(found[0] - slope) < 0.03 and found[1][0] < slope < found[1][1]
     assert _slope(np.eye(2)[truth], truth) is None
+
+
+def test_where_the_terms_hold_records_out_these_alone_test(
+    state: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hospital_compare, "held_out_share", lambda terms: 0.3)
+    code, out, _ = run("hospital", "compare", "state")
+    found = re.search(r"on (\d+) records held out of the study of (\d+) patients", out)
+    assert code == 0 and found and 50 < int(found[1]) < 140 and int(found[1]) == 2 * int(found[2])
+    assert "flatter" not in out
+    site = local_site(LocalSettings.read(state / LOCAL_SITE))
+    assert site.held_out(0.3).sum() == int(found[1])  # the hospital's own key says which
