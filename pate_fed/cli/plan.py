@@ -132,12 +132,12 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
 def _plan(arguments: argparse.Namespace) -> int:
     if arguments.picture:
         check_file_path(Path(arguments.picture), option="--picture")
+    if arguments.config and read_study(Path(arguments.config)).data.drawn:
+        return _plan_sums(arguments)
     _fill(arguments)
     from pate_fed.privacy.planning.choice import choose
 
     sites = _sites(arguments)
-    if arguments.config and read_study(Path(arguments.config)).data.drawn:
-        return _plan_sums(arguments, sites)
     made = _make_plan(arguments, sites)
     made = replace(
         made,
@@ -156,14 +156,19 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _plan_sums(arguments: argparse.Namespace, sites: Sites | None) -> int:
-    """What a study without public inputs gives: its sums, beside a hospital alone; there are no votes."""
+def _plan_sums(arguments: argparse.Namespace) -> int:
+    """What a study without public inputs gives: its sums, at its own ε; there are no votes."""
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.kinds.terms import Terms, worst_epsilon
     from pate_fed.privacy.planning.choice import sums_way
 
+    if arguments.epsilon is not None:
+        raise InputError(f"--epsilon {arguments.epsilon:g}: it is epsilon under [privacy] in the study")
     terms = Terms.from_json(make_terms_of(Path(arguments.config), num_hospitals=arguments.hospitals))
-    way, epsilon = None if sites is None else sums_way(sites), worst_epsilon(terms)[0]
+    epsilon = arguments.epsilon = worst_epsilon(terms)[0]
+    _fill(arguments)
+    sites = _sites(arguments)
+    way = None if sites is None else sums_way(sites)
     if arguments.format == "json":
         values = {"epsilon": epsilon_json(epsilon), "delta": terms.delta, **terms.words.values}
         print(json.dumps({**values, "expected": None if way is None else to_plain(way)}))
