@@ -306,7 +306,8 @@ def _flatters(facts: StudentFacts, unit: str, tested: _Tested, found: Mapping[st
     if facts.epsilon is None:
         yield "no ε bounds by how much; RECORDS that took no part do not flatter"
         return
-    wrong = 1 - found["together"]["accuracy"][0]
+    right, interval = found["together"]["accuracy"]
+    wrong = 1 - (interval or (right, right))[0]
     least = max(0.0, 1 - math.exp(facts.epsilon) * wrong - facts.delta)
     yield (
         f"its noise bounds by how much: at ε={epsilon_text(facts.epsilon)}, δ={delta_text(facts.delta)} for "

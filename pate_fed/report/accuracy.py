@@ -188,7 +188,7 @@ class Difference:
             parts = [(right[0] - right[1])[truth == each] for each in np.unique(truth)]
             what, by = "balanced accuracy", fmean(float(each.mean()) for each in parts)
             spread = _spread(parts) / len(parts) ** 2
-        far = 1.96 * math.sqrt(spread)
+        far = 1.96 * math.sqrt(spread) if spread else 3 / len(truth)  # none differs: the rule of three
         return cls(what=what, by=by, interval=(by - far, by + far))
 
 
