@@ -211,7 +211,8 @@ def _table_model(rows: Floats, labels: Ints, classes: int) -> Callable[[NDArray[
         return lambda asked: np.tile(np.eye(classes)[labels[0]], (len(asked), 1))
     boosted = train_forest(rows, labels, num_classes=classes, method="gradient-boosting", seed=0)
     filled = np.where(np.isnan(rows), boosted.fill, rows)
-    middle, scale = filled.mean(axis=0), np.maximum(filled.std(axis=0), 1e-9)
+    middle, scale = filled.mean(axis=0), filled.std(axis=0)
+    scale[scale == 0] = 1.0
     line: Any = LogisticRegression(max_iter=1000).fit((filled - middle) / scale, labels)
 
     def predict(asked: NDArray[Any]) -> Floats:
