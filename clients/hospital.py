@@ -7,6 +7,7 @@ the very same question and under the key that asked it first.
 
 from __future__ import annotations
 
+import sys
 import time
 
 import numpy as np
@@ -16,6 +17,7 @@ from clients.base import SummingHospital, forget_replies, is_sound
 from clients.kinds import HospitalSide, side_of
 from clients.site import Objection, Site
 from pate_fed.errors import InputError, IntegrityError, require_libraries
+from pate_fed.format import printable
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.messages import (
@@ -88,6 +90,9 @@ class Hospital(SummingHospital):
 
     def _ready(self, side: HospitalSide, enrol: bytes) -> JoinReply:
         try:
+            for odd in self._site.look_at_records():
+                if sys.stderr.isatty():
+                    print(f"warning: {self._party}: {printable(odd)}", file=sys.stderr, flush=True)
             side.prepare()
         except InputError:  # that the records do not do follows from them
             self._over_account(side.terms, asked=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,9 @@ from clients.state_dir import PART, TERMS_FILE, LocalSettings
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Data, Parties, Privacy
 from pate_fed.config.study import Study, read_study
-from pate_fed.data import Dataset, InputSpec, Rows, pool_digest, read_records
+from pate_fed.data import Dataset, InputSpec, Rows, Schema, pool_digest, read_records
+from pate_fed.data.own_columns import OwnColumns
+from pate_fed.data.profile import examine_rows
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.terms import Terms
@@ -29,6 +32,7 @@ from pate_fed.learning import TABLE_TEACHERS, StudentSettings, TeacherSettings
 from pate_fed.privacy.protection import PATIENT_UNIT
 
 POOL_FILE = "pool.npy"
+_ODD = 0.05  # of the records: fewer outside of a range are told by `hospital check` alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,16 @@ class LocalSite(Site):
         """Indices of this hospital's records: all that it has."""
         return np.arange(len(self.dataset.private_labels), dtype=np.int64)
 
+    def look_at_records(self) -> list[str]:
+        """What is odd about them beside the public pool, which has come."""
+        terms, data, identity = self.terms, self.dataset, self.identity
+        if self.simulated or terms is None or terms.table is None:
+            return []
+        rows = Rows(data.private_images, data.private_labels, self.own_records())
+        study = Path("STUDY") if identity is None else identity
+        path = Path(self.settings.data)
+        return look_at_records(path, rows, terms.table, study=study, pool=data.public_images, again=True)
+
     @property
     def _file(self) -> int:
         return 0
@@ -150,6 +164,26 @@ def check_records(path: Path, kind: InputSpec, *, unit: str) -> Rows:
     if unit == PATIENT_UNIT and count > 1 and (own.patients == own.patients[0]).all():
         raise InputError(f"{path}: all {count:,} records are one patient's: is that the column of patients?")
     return own
+
+
+def look_at_records(
+    path: Path, rows: Rows, schema: Schema, *, study: Path, pool: NDArray[Any] | None, again: bool = False
+) -> list[str]:
+    """What is worth a look in a table's records beside the study, as `hospital check` finds it, by column.
+
+    `study` is what that command takes as --study, `pool` the public inputs, None: not here. `again` leaves
+    out what needs none of them.
+
+    Raises:
+        InputError: most of a column's numbers are outside of the study's range.
+    """
+    schema, check = schema.in_one_form(), f"pate-fed hospital check {path} --study {study}"
+    own = OwnColumns.beside(path, schema)
+    notes = examine_rows(rows, schema, own, pool=pool, ranges_alone=again)
+    if wrong := [f"{note.column}: {note.text}" for note in notes if note.mend]:
+        raise InputError(f"{path}: {'; '.join(wrong)}; {check}")
+    many = (each for each in notes if not each.rows or len(each.rows) >= _ODD * len(rows.labels))
+    return [f"{note.column}: {note.text}; {check}" for note in many]
 
 
 def _require_patients(records: str, unit: str, *, named: bool) -> None:

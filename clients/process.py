@@ -197,7 +197,8 @@ class HospitalProcess:
         events = [event for _, event in read_events(self._state) if event and event["event"] in told]
         if events and "why" in events[-1]:
             return f"the student that came is refused: {printable(str(events[-1]['why']))}"
-        return f"the study's student came: pate-fed hospital predict {self._state} RECORDS"
+        came = f"the study's student came: pate-fed hospital predict {self._state} RECORDS"
+        return f"{came}; beside this hospital's own model: pate-fed hospital compare {self._state}"
 
     def _print_request(self, done: Exchange) -> None:
         """One line a request, for the hospital's own eyes."""

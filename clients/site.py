@@ -156,6 +156,14 @@ class Site(BaseSite):
         """SHA-256 hex of the public pool as it lies here, whatever a cache says of it."""
         return _pool_digest(self.study)
 
+    def look_at_records(self) -> list[str]:
+        """What is odd about its records, for its own terminal: a simulated party's are nobody's.
+
+        Raises:
+            InputError: most of a column's numbers are not in the study's unit.
+        """
+        return []
+
     def own_records(self) -> NDArray[np.int64]:
         """Indices of this party's records."""
         return _partition(self.study)[self.number]

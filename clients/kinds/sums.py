@@ -7,7 +7,6 @@ a record changes nothing of what others add follows of our maps from their code;
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from pate_fed.learning.features.feature_map import FeatureMap, Pull
 
 FEATURES_FILE = "features.bin"
-_LARGEST = 2**31 - 1  # sums under masks are read mod 2^32, around zero
-_SIGMAS = 10  # of noise that an entry may have besides
 
 Ints = NDArray[np.int64]
 
@@ -56,21 +53,19 @@ class SumSide(HospitalSide):
         Raises:
             InputError: they cannot be read, or are too many for sums in 32 bits.
         """
-        terms, count = self.terms, len(self.site.own_records())
-        noise = (terms.sigma_party or self.asks.sigma or 0.0) * math.sqrt(terms.num_clients)
-        most = (_LARGEST - int(_SIGMAS * noise)) // terms.num_clients
-        units, cut = count, self.asks.most_units
-        if cut is not None:  # along directions nothing but the cut bounds an entry
-            units = cut if self.asks.settings.name == DIRECTIONS else min(count, cut)
-        if self._kept().largest_entry(units) * self._times > most:
-            raise self._too_many()
-
-    def _too_many(self) -> InputError:
-        return InputError(
-            "so many records, with this noise, are more than sums in 32 bits have room for at one of "
-            f"{self.terms.num_clients} hospitals; a study with a smaller lattice (sums.lattice), or without "
-            "rounds, has more"
-        )
+        units, asks, room = len(self.site.own_records()), self.asks, self.asks.room(self.terms)
+        if asks.most_units is not None:  # along directions nothing but the cut bounds an entry
+            directions = asks.settings.name == DIRECTIONS
+            units = asks.most_units if directions else min(units, asks.most_units)
+        if units > room:
+            coarse = lattice = asks.settings.lattice
+            while coarse > 1 and units > room * lattice // coarse:
+                coarse //= 2
+            told = ", or one that is told about how many there are (parties.records)" * (asks.times > 1)
+            raise InputError(
+                f"more records than the {room:,} that sums in 32 bits have room for at each of "
+                f"{self.terms.num_clients} hospitals; right is a study with sums.lattice = {coarse}{told}"
+            )
 
     def rehearse(self, inputs: NDArray[np.generic], *, of_pool: bool, sample: int) -> tuple[Ints, Facts]:
         """Make the feature map of these inputs; of the study's pool it is the one in the terms."""
@@ -87,11 +82,6 @@ class SumSide(HospitalSide):
         self._rehearsed = features
         index = np.arange(features.dimension, dtype=np.int64)
         return index, (("features", f"{features.dimension:,}"),)
-
-    @property
-    def _times(self) -> int:
-        """How many times a record counts at most."""
-        return 1
 
     def refusal(self, question: Question) -> Refusal | None:
         """There is one question: every feature's sum once, in order, to be released."""
@@ -180,10 +170,6 @@ class RoundSide(SumSide):
         """The terms of sums in rounds."""
         return RoundTerms.of(self.terms)
 
-    @property
-    def _times(self) -> int:
-        return max(self.asks.first, self.asks.length)
-
     def refusal(self, question: Question) -> Refusal | None:
         """A question is every feature of one round, in order; weights come with all but the first.
 
@@ -243,10 +229,12 @@ class ScoredSide(RoundSide):
     def prepare(self) -> None:
         """Find what is wrong with the records; counts of all of them must have room as well."""
         super().prepare()
-        noise = (self.terms.sigma_party or self.asks.sigma or 0.0) * math.sqrt(self.terms.num_clients)
-        most = (_LARGEST - int(_SIGMAS * noise)) // self.terms.num_clients
-        if int(self.site.held_out(self.asks.held_out).sum()) * self.asks.count > most:
-            raise self._too_many()
+        held_out = int(self.site.held_out(self.asks.held_out).sum())
+        if held_out * self.asks.count > self.asks.largest_entry(self.terms):
+            raise InputError(
+                "more held-out records than counts in 32 bits have room for; right is a study that is told "
+                "about how many records there are (parties.records)"
+            )
 
     def _asks_for_counts(self, question: Question) -> bool:
         return np.array_equal(question.index, self.asks.places(self.terms))

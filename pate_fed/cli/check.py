@@ -31,6 +31,10 @@ from pate_fed.format import counted, printable, share_text
 from pate_fed.privacy.protection import PATIENT_UNIT
 from pate_fed.structure import to_plain
 
+_NOT_COMPARED = (
+    "NOT compared with the public inputs, which have not come: another unit would not be noticed yet; join "
+    "does so before its first answer, and --pool FILE does it here"
+)
 _NAME, _HERE, _THERE = 16, 26, 27  # widths on a terminal of 80 columns
 
 
@@ -56,17 +60,24 @@ def check(arguments: argparse.Namespace) -> int:
         for each in found.proposals:
             values = {**dict(schema.columns), schema.label: schema.classes}.get(each.column, ())
             if str(each) not in asked and (change := _agreed(each, found, values, arguments)):
+                name = change.get("name")
+                if name is not None and any(other.name == name for other in own.columns.values()):
+                    print(f"  {each.column}: that column is another one's already; nothing is changed")
+                    continue
                 own = own.changed(each.column, change)
             asked.add(str(each))
         if own is shown:
             break
-    written = own.write(data) if own != before else None
+    written = own.write(data, before=before) if own != before else None
+    compared = pool is not None or bool(schema.ranges)
     if arguments.format == "json":
-        told = {"fits": found.fits, **to_plain(found)}
+        told = {"fits": found.fits, "compared": compared, **to_plain(found)}
         del told["unread"]  # what stands there is nobody's business
         print(json.dumps(told, indent=1))
     else:
         print_lines(map(printable, _lines(data, found, written)), indent=4)
+        if not compared:
+            print_lines([_NOT_COMPARED])
     return 0 if found.fits else InputError.exit_code
 
 
@@ -136,6 +147,8 @@ def _lines(data: Path, found: TableProfile, written: Path | None) -> Iterator[st
     yield ""
     if written is not None:
         yield f"written: {written}, which is read with {data.name} from now on; that file is as it was"
+        if (bak := written.with_name(f"{written.name}.bak")).exists():
+            yield f"as it stood before: {bak}"
     yield (
         "fits the study"
         if found.fits

@@ -246,6 +246,7 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     join = _add_join(actions)
     add_log_action(actions)
     add_predict_action(actions)
+    _add_compare(actions)
     add_account_action(actions)
     add_leave_action(actions)
     for action in (request, accept, join):
@@ -295,6 +296,27 @@ def _add_check(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPar
     add_format_option(check)
     check.set_defaults(run=_hospital_check)
     return check
+
+
+def _add_compare(actions: argparse._SubParsersAction[Any]) -> None:
+    """Register `hospital compare`."""
+    compare = add_command(
+        actions,
+        "compare",
+        "its own model beside the study's student, on its own records",
+        description="Trains a model on this hospital's records alone and measures it beside the study's "
+        "student, each record by a model that did not see it. Which one is better here is said first. The "
+        "figures and a picture stay in the state directory (mode 0600). Nothing is sent.",
+    )
+    compare.add_argument("state_dir", metavar="STATE_DIR|STUDY", help=STATE_DIR_HELP)
+    others = "labelled records that took no part, to measure both on (default: the study's own)"
+    compare.add_argument("records", metavar="RECORDS", nargs="?", help=others)
+    share = "of the second of two classes: predictive values where it is so frequent, 0 to 1"
+    add_option(compare, "--prevalence X", share, type=float)
+    add_option(compare, "--decimal", DECIMAL, choices=("point", "comma"))
+    add_option(compare, "--device NAME", "cpu, cuda or auto, of a network", default="cpu")
+    add_option(compare, "--dir DIR", "the folder of its keys and admission (default: as the hospital ran)")
+    compare.set_defaults(run=_hospital_compare)
 
 
 def _add_rehearse(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
@@ -378,6 +400,12 @@ def _hospital_check(arguments: argparse.Namespace) -> int:
     from pate_fed.cli.check import check
 
     return check(arguments)
+
+
+def _hospital_compare(arguments: argparse.Namespace) -> int:
+    from pate_fed.cli.hospital_compare import compare
+
+    return compare(arguments)
 
 
 def _hospital_rehearse(arguments: argparse.Namespace) -> int:

@@ -9,12 +9,12 @@ import io
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.evaluation import AccuracyTally
-from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, state_dir_of
+from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
 from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
 from pate_fed.cli.predict import predictor_of, with_pictures
 from pate_fed.disk import check_file_path, check_there, write_result
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pate_fed.cli.predict import Predictor
     from pate_fed.data import Schema
+    from pate_fed.data.own_columns import OwnColumns
     from pate_fed.identity.bundle import Bundle
 
 _AT_ONCE = 5000  # inputs
@@ -56,19 +57,28 @@ def add_predict_action(actions: argparse._SubParsersAction[Any]) -> None:
     predict.set_defaults(run=_predict)
 
 
-def _predict(arguments: argparse.Namespace) -> int:
+def student_of(state_dir: Path, given: str | None) -> tuple[Bundle, str]:
+    """The student that came, checked with the keys in the folder `given`, and its file's name.
+
+    Raises:
+        InputError: none came, or no keys are there.
+        IntegrityError: it is not this study's coordinator's, or damaged.
+    """
     from clients.log import read_student
     from pate_fed.identity.bundle import BUNDLE_FILE
 
-    state_dir = state_dir_of(arguments.state_dir)
     if not (state_dir / BUNDLE_FILE).exists():
         raise InputError(
             f"{state_dir}: no student came; a coordinator with keys sends it when its study ends with success"
         )
-    identity = identity_of(state_dir, arguments.dir)
+    identity = identity_of(state_dir, given)
     if identity is None:
         raise InputError(f"{state_dir}: no keys to check a student with; give --dir with this hospital's")
-    bundle, where = read_student(state_dir, identity), str(state_dir / BUNDLE_FILE)
+    return read_student(state_dir, identity), str(state_dir / BUNDLE_FILE)
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    bundle, where = student_of(state_dir_of(arguments.state_dir), arguments.dir)
     print_lines(map(printable, _facts(bundle)))
     if arguments.records is not None:
         model = predictor_of(bundle, where=where, device=arguments.device)
@@ -83,7 +93,13 @@ def _ask(bundle: Bundle, model: Predictor, arguments: argparse.Namespace) -> Ite
     beside = Path(os.path.abspath(path))  # also of "."
     out = beside.with_name(f"{beside.stem}.predictions.csv") if arguments.out is None else Path(arguments.out)
     _require_new(out)
-    asked = _images(path, model) if table is None else _rows(path, table, arguments.decimal, bundle.covered)
+    if table is None:
+        asked = _images(path, model)
+    else:
+        own, told = settings_for(path, table, state_dir_of(arguments.state_dir))
+        if told:
+            yield told
+        asked = _rows(path, table, arguments.decimal, bundle.covered, own)
     content, classes = _answers(asked, model)
     _require_new(out)  # all this while another may have written it
     write_result(out, content)
@@ -141,7 +157,36 @@ class _Asked:
     read_as: str = ""
 
 
-def _rows(path: Path, table: Schema, decimal: str | None, covered: NDArray[Any] | None) -> _Asked:
+def settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns | None, str]:
+    """A file's own settings where it has some, None; else those of this hospital's records, told in a line.
+
+    A copy, or a new export, is written as those are: read as it is, its units could be others.
+
+    Raises:
+        InputError: they cannot be read.
+    """
+    from clients.state_dir import LOCAL_SITE
+    from pate_fed.data.own_columns import OwnColumns
+
+    own, data = OwnColumns.path_of(path), path
+    if (state_dir / LOCAL_SITE).exists():
+        data = Path(settings_of(state_dir).data)
+    kept = OwnColumns.path_of(data)
+    if path.suffix == ".npz" or os.path.lexists(own) or not kept.exists():
+        return None, ""
+    found = OwnColumns.beside(data, table.in_one_form())
+    files = tuple(str(data.parent / each) for each in found.files)
+    told = f"read with the settings of this hospital's own records ({kept}); an empty {own.name} beside it"
+    return replace(found, files=files), f"{path}: {told} would have it read as it is"
+
+
+def _rows(
+    path: Path,
+    table: Schema,
+    decimal: str | None,
+    covered: NDArray[Any] | None,
+    own: OwnColumns | None,
+) -> _Asked:
     """A table's rows by their numbers in the file; a value of no category counts as missing."""
     from pate_fed.data import InputSpec, read_pool
     from pate_fed.data.csv_file import in_chunks
@@ -152,7 +197,7 @@ def _rows(path: Path, table: Schema, decimal: str | None, covered: NDArray[Any] 
         rows = read_pool(path, InputSpec(classes=table.classes, schema=table))
         numbers = list(range(len(rows.labels)))
     else:
-        reader = TableReader(path, table, decimal=decimal)
+        reader = TableReader(path, table, decimal=decimal, own=own)
         reader.require_columns(labelled=False)
         choices = [column for column in reader.columns if column.values and column.place is not None]
         for chunk in in_chunks(reader.records()):

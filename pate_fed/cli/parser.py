@@ -102,6 +102,11 @@ class Parser(argparse.ArgumentParser):
             arguments, unknown = super().parse_known_args(args, namespace)
         finally:
             self._require(True)
+        for action in self._get_positional_actions():
+            # argparse fills one that may be left out as soon as an option comes, with nothing.
+            open_ = action.nargs == "?" and getattr(arguments, action.dest) is action.default
+            if open_ and unknown and not unknown[0].startswith("-"):
+                setattr(arguments, action.dest, self._get_value(action, unknown.pop(0)))
         if unknown:
             given = unknown[0].split("=")[0]
             flags = [flag for action in self._actions for flag in action.option_strings if flag != given]

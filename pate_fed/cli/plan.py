@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.config.backend import PROCESSES, cores, teaching_seconds
-from pate_fed.config.study import Study
+from pate_fed.config.study import Study, read_study
 from pate_fed.disk import check_file_path
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.format import counted, delta_text, duration_text, epsilon_json
+from pate_fed.format import counted, delta_text, duration_text, epsilon_json, epsilon_text
 from pate_fed.privacy.protection import PATIENT_UNIT, UNITS
 from pate_fed.runtime.run_dir import fresh_run_dir
 from pate_fed.structure import to_plain
@@ -132,6 +132,8 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
 def _plan(arguments: argparse.Namespace) -> int:
     if arguments.picture:
         check_file_path(Path(arguments.picture), option="--picture")
+    if arguments.config and read_study(Path(arguments.config)).data.drawn:
+        return _plan_sums(arguments)
     _fill(arguments)
     from pate_fed.privacy.planning.choice import choose
 
@@ -154,6 +156,35 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _plan_sums(arguments: argparse.Namespace) -> int:
+    """What a study without public inputs gives: its sums, at its own ε; there are no votes."""
+    from pate_fed.cli.terms import make_terms_of
+    from pate_fed.kinds.terms import Terms, worst_epsilon
+    from pate_fed.privacy.planning.choice import sums_way
+
+    if arguments.epsilon is not None:
+        raise InputError(f"--epsilon {arguments.epsilon:g}: it is epsilon under [privacy] in the study")
+    terms = Terms.from_json(make_terms_of(Path(arguments.config), num_hospitals=arguments.hospitals))
+    epsilon = arguments.epsilon = worst_epsilon(terms)[0]
+    _fill(arguments)
+    sites = _sites(arguments)
+    way = None if sites is None else sums_way(sites)
+    if arguments.format == "json":
+        values = {"epsilon": epsilon_json(epsilon), "delta": terms.delta, **terms.words.values}
+        print(json.dumps({**values, "expected": None if way is None else to_plain(way)}))
+        return 0
+    lines = [f"no public inputs: nothing is voted on; asked are {terms.words.asked}"]
+    lines += [f"{name}: {text}" for name, text in terms.words.settings("records")]
+    lines.append(f"ε {epsilon_text(epsilon)} at δ {delta_text(terms.delta)}, for one {terms.privacy.unit}")
+    if way is None:
+        lines.append("how right their student is follows from how many records there are: give --records N")
+    else:
+        lines.append(f"their student is right in {way.low:.0%} to {way.high:.0%}, by estimate: {way.rests}")
+        lines.append("that is with public inputs; without any it is some points less")
+    print_lines(lines)
+    return 0
+
+
 def _with_study(command: str | None, config: str | None) -> str | None:
     """A plan's command for the study in the file `config`, which its options change."""
     if command is None or config is None:
@@ -173,7 +204,6 @@ def _fill(arguments: argparse.Namespace) -> None:
     values["hospitals_per_patient"], given = 1, arguments.hospitals_per_patient
     if arguments.config:
         from pate_fed.config.defaults import known_records
-        from pate_fed.config.study import read_study
 
         study = read_study(Path(arguments.config), num_hospitals=arguments.hospitals)
         ensemble, privacy = study.ensemble(), study.privacy

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from clients.account import Account
 from clients.kinds import side_of
-from clients.local import POOL_FILE, LocalSite, check_records, kind_of
+from clients.local import POOL_FILE, LocalSite, check_records, kind_of, look_at_records
 from clients.log import HospitalLog
 from clients.policy import Policy, find_policy
 from clients.state_dir import LocalSettings
@@ -32,7 +32,7 @@ from pate_fed.cli.doctor.hospital import HospitalSide
 from pate_fed.cli.doctor.machine import PROBLEM, Finding, machine_findings
 from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
 from pate_fed.cli.parser import print_lines
-from pate_fed.cli.terms import open_pool, read_offer
+from pate_fed.cli.terms import open_pool, own_pool, read_offer
 from pate_fed.client import main as run_client
 from pate_fed.config.study import Study
 from pate_fed.data import Rows, split_by_patient
@@ -246,6 +246,7 @@ def rehearse(arguments: argparse.Namespace) -> int:
 def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name: str) -> None:
     own_terminal, started = sys.stdout.isatty(), time.monotonic()
     rows = _read(arguments, terms)
+    _look(rows, arguments, terms, own_terminal=own_terminal)
     _show(("records", f"{len(rows.labels)} can be read" if own_terminal else "can be read"))
     inputs, of = rows.inputs, "your own records, for want of a copy of the pool (--pool FILE)"
     if arguments.pool is not None:
@@ -291,6 +292,18 @@ def _read(arguments: argparse.Namespace, terms: Terms) -> Rows:
     if rows.read_as:
         _show(("read as", rows.read_as))
     return rows
+
+
+def _look(rows: Rows, arguments: argparse.Namespace, terms: Terms, *, own_terminal: bool) -> None:
+    """What `hospital check` would find in a table's columns, beside a copy of the pool where one is here."""
+    if terms.table is None:
+        return
+    path, pool = arguments.pool, own_pool(terms, read_offer(Path(arguments.offer))[1])
+    pool = pool if path is None else Path(path)
+    inputs = None if pool is None else open_pool(pool, terms)
+    study = Path(arguments.offer)
+    for odd in look_at_records(Path(arguments.data), rows, terms.table, study=study, pool=inputs):
+        _show(("warning", odd if own_terminal else _WITHHELD))
 
 
 def _policy_text(policy: Policy, path: Path | None, terms: Terms, name: str) -> str:

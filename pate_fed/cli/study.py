@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from pate_fed.format import counted, printable
 if TYPE_CHECKING:
     from pate_fed.data.infer import InferredSchema, Text
     from pate_fed.data.schema import Schema
+    from pate_fed.kinds.terms import Terms
 
 
 _FEW = 5  # rows: a value in fewer is asked about by itself, as it may tell of a patient
@@ -70,8 +72,10 @@ def _study_new(arguments: argparse.Namespace) -> int:
 
 
 def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
+    from pate_fed.cli.terms import make_terms_of
     from pate_fed.config.template import study_template
     from pate_fed.data.infer import infer_schema
+    from pate_fed.kinds.terms import Terms
 
     files = [Path(name) for name in arguments.csv]
     found = infer_schema(files, label=arguments.label, patient=arguments.patient, decimal=arguments.decimal)
@@ -115,6 +119,9 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         print(f"put the public inputs there: {pool}, the same columns, the label may be missing")
         print("or, where there are none, give --range COLUMN=LOW:HIGH for each column of numbers")
     if clients is not None:
+        if arguments.range:
+            with suppress(InputError):  # whoever runs it is told
+                _say_room(Terms.from_json(make_terms_of(out)))
         print(f"try it on these files: flower-simulation --config {out}")
     return 0
 
@@ -318,6 +325,7 @@ def _study_init(arguments: argparse.Namespace) -> int:
     if split_address(arguments.address, option="--address")[1] is None:
         raise InputError(f"--address {arguments.address}: HOST:PORT is meant; hospitals need a fixed port")
     terms = make_terms_of(Path(arguments.config), num_hospitals=arguments.num_clients)
+    _say_room(Terms.from_json(terms))
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
     if reason := read_study(Path(arguments.config), num_hospitals=arguments.num_clients).resolve().reason:
@@ -331,6 +339,17 @@ def _study_init(arguments: argparse.Namespace) -> int:
     print(f"the ledger will be signed; verify it with: pate-fed ledger verify RUN_DIR --public-key {public}")
     print(f"once all requests are there: pate-fed study admit *.req --dir {made.folder}")
     return 0
+
+
+def _say_room(terms: Terms) -> None:
+    """How many records a hospital may have, where no pool and nobody's word says how many there are."""
+    from pate_fed.kinds.rounds import RoundTerms
+
+    if terms.drawn and isinstance(terms.asks, RoundTerms):
+        print(
+            f"room for {terms.asks.room(terms):,} records at each of {terms.num_clients} hospitals; where "
+            "one has more, say about how many under [parties] of the study: records"
+        )
 
 
 def _study_admit(arguments: argparse.Namespace) -> int:

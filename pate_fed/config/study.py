@@ -89,6 +89,7 @@ class Study:
         if not self.privacy.delta:
             raise refusal(self, "privacy.delta", "a number above 0 and below 1 is meant")
         self._check_way()
+        self._check_drawn()
         if self.privacy.sanitise and self.seed is not None:
             raise InputError(
                 "--sanitise with --seed: seeded noise protects nobody, so nothing of it may be published; "
@@ -135,6 +136,17 @@ class Study:
             raise InputError(
                 f"--sanitise with {way}: {why}; the data-independent one may be published as it is"
             )
+
+    def _check_drawn(self) -> None:
+        """Sums on declared ranges ask about nothing, and have no threshold."""
+        usual, given = Queries(), (self.queries, self.aggregation)
+        for key in ("queries.labels", "queries.max_queries", "queries.rounds", "queries.strategy"):
+            name = key.partition(".")[2]
+            if self.data.drawn and getattr(given[0], name) != getattr(usual, name):
+                raise refusal(self, key, "none is meant beside data.table.ranges: nothing is asked about")
+        for name in ("threshold", "sigma1"):
+            if self.data.drawn and getattr(given[1], name) is not None:
+                raise refusal(self, f"aggregation.{name}", "none is meant beside data.table.ranges: no votes")
 
     def _check_models(self) -> None:
         """Tables want forests, images want networks; of the user's own data only the data can tell."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +43,7 @@ class OwnColumn:
 
 
 _AS_IT_IS = OwnColumn()
+_HEAD = "# How pate-fed reads {}, which stays as it is; by `pate-fed hospital check`."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,26 +130,69 @@ class OwnColumns:
             said += [f"{name} {' and '.join(told)}"] if told else []
         return ", ".join(said)
 
-    def write(self, data: Path) -> Path:
+    def write(self, data: Path, *, before: OwnColumns | None = None) -> Path:
         """Write the settings beside the file, for this user alone; where they are.
+
+        What differs from `before`, as it was read there, is put into the file; the rest, comments too, stays
+        as it stands. A file that cannot be changed so is written anew, and kept as NAME.bak.
 
         Raises:
             InputError: they cannot be written there.
         """
-        lines = [f"# How pate-fed reads {data.name}, which stays as it is; by `pate-fed hospital check`."]
-        lines += [f"files = [{', '.join(map(_quoted, self.files))}]"] if self.files else []
+        path = self.path_of(data)
+        text = path.read_text("utf-8-sig") if before is not None and path.exists() else ""
+        fresh = "\n".join(self._changes([_HEAD.format(data.name)], OwnColumns()))
+        made = "\n".join(self._changes(text.splitlines(), before)) if text and before is not None else fresh
+        if made != fresh and not self._reads(made):
+            write_result(path.with_name(f"{path.name}.bak"), text.encode())
+            made = fresh
+        write_result(path, f"{made}\n".encode())
+        return path
+
+    def _reads(self, text: str) -> bool:
+        try:
+            return from_plain(OwnColumns, tomllib.loads(text), where="") == self
+        except (ValueError, InputError):
+            return False
+
+    def _changes(self, lines: list[str], before: OwnColumns) -> list[str]:
+        """The lines of a file that says `before`, with what differs put in."""
+        if self.files != before.files:
+            first = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
+            value = f"[{', '.join(map(_quoted, self.files))}]"
+            _put(lines, first, "files", value)
         for name, each in self.columns.items():
-            lines += ["", f"[columns.{_quoted(name, key=True)}]"]
-            lines += [] if each.name is None else [f"name = {_quoted(each.name)}"]
-            lines += [] if each.factor is None else [f"factor = {each.factor!r}"]
+            head, old = f"[columns.{_quoted(name, key=True)}]", before.of(name)
+            if each == old and name in before.columns:
+                continue
+            found = [place for place, line in enumerate(lines) if line.partition("#")[0].strip() == head]
+            if not found:
+                lines += ["", head]
+            start = (found or [len(lines) - 1])[0] + 1
             pairs = ", ".join(
                 f"{_quoted(text, key=True)} = {_quoted(meant)}" for text, meant in each.map.items()
             )
-            lines += [f"map = {{ {pairs} }}"] if pairs else []
-            lines += ["missing = true"] if each.missing else []
-        path = self.path_of(data)
-        write_result(path, "\n".join([*lines, ""]).encode())
-        return path
+            for key, value in (
+                ("missing", "true" if each.missing else ""),
+                ("map", f"{{ {pairs} }}" if each.map != old.map else ""),
+                ("factor", "" if each.factor in (None, old.factor) else repr(each.factor)),
+                ("name", "" if each.name in (None, old.name) else _quoted(str(each.name))),
+            ):
+                if value:
+                    _put(lines, start, key, value)
+        return lines
+
+
+def _put(lines: list[str], start: int, key: str, value: str) -> None:
+    """Give a key of the table that begins there its value, in its line or in a new one."""
+    for place in range(start, len(lines)):
+        if lines[place].startswith("["):
+            break
+        if re.match(rf"\s*{key}\s*=", lines[place]):
+            comment = re.search(r"\s+#[^\"']*$", lines[place])
+            lines[place] = f"{key} = {value}{comment[0] if comment else ''}"
+            return
+    lines.insert(start, f"{key} = {value}")
 
 
 def _quoted(text: str, *, key: bool = False) -> str:

@@ -21,7 +21,7 @@ from pate_fed.data.csv_file import in_chunks
 from pate_fed.data.infer import MOST_VALUES, _patient
 from pate_fed.data.own_columns import OwnColumns
 from pate_fed.data.schema import Schema, number_in
-from pate_fed.data.table import TableReader
+from pate_fed.data.table import Rows, TableReader
 from pate_fed.errors import InputError
 from pate_fed.format import counted, share_text
 
@@ -128,28 +128,108 @@ def examine(
     """
     reader = TableReader(path, schema, decimal=decimal, own=own)
     reader.require_columns(labelled=True, lacking=True)
-    return _Examiner(reader).profile(pool, by_patient=by_patient)
+    return _TableExaminer(reader).profile(pool, by_patient=by_patient)
+
+
+def examine_rows(
+    rows: Rows, schema: Schema, own: OwnColumns, *, pool: Floats | None = None, ranges_alone: bool = False
+) -> list[Note]:
+    """What `examine` finds of each column in records that were read already; `rows` of a note count from 0.
+
+    With `ranges_alone` only what is held to the pool's or the declared ranges.
+    """
+    found, start = _Examiner(schema, own, np.arange(len(rows.labels))), 0
+    labels = rows.labels.astype(np.float64)
+    for name, names in schema.columns:
+        part, start = slice(start, start + max(1, len(names))), start + max(1, len(names))
+        if own.of(name).missing:
+            continue
+        given = rows.inputs[:, part]
+        values = np.where(given.any(axis=1), given.argmax(axis=1), np.nan) if names else given[:, 0]
+        if not ranges_alone:
+            found.look_at(name, values, labels)
+        if not names:
+            found.hold_to_range(name, values, None if pool is None else pool[:, part])
+    return found.notes
 
 
 class _Examiner:
+    """Gathers notes on columns whose rows have these numbers."""
+
+    def __init__(self, schema: Schema, own: OwnColumns, numbers: NDArray[np.int64]) -> None:
+        self._schema, self._own, self._numbers = schema, own, numbers
+        self._declared = {name: {"low": low, "high": high} for name, (low, high) in schema.ranges}
+        self.notes: list[Note] = []
+        self.proposals: list[Note] = []
+
+    def _note(self, column: str, text: str, rows: Sequence[int] | None = None, *, mend: bool = False) -> None:
+        """With `rows` only where there are some."""
+        if rows is None or rows:
+            self.notes.append(Note(column=column, text=text, rows=rows or (), mend=mend))
+
+    def _propose(self, column: str, question: str, *, mend: bool = False, **change: Any) -> None:
+        self.proposals.append(Note(column=column, text=question, mend=mend, change=change))
+
+    def look_at(self, name: str, values: Floats, labels: Floats | None) -> None:
+        """What is worth a look in a column that can be read."""
+        kinds = np.unique(values[~np.isnan(values)])
+        if len(kinds) < 2:
+            self._note(name, "the same value in all rows with one" if len(kinds) else "no row has a value")
+        elif labels is not None and (share := _told_alone(values, labels)) is not None:
+            why = "is it known only once the label is, or the label itself?"
+            self._note(name, f"tells {share_text(share)} of the labels alone: {why}")
+
+    def hold_to_range(self, name: str, values: Floats, pool: Floats | None) -> dict[str, float]:
+        """Hold numbers to the declared or the pool's range, which is given back; empty: there is none."""
+        beside = {} if pool is None else _range(pool[~np.isnan(pool)])
+        beside = self._declared.get(name, beside)
+        if beside and not np.isnan(values).all():
+            self._compare(name, values, **beside)
+        return beside
+
+    def _compare(self, name: str, values: Floats, *, low: float, high: float) -> None:
+        """Hold numbers to the pool's or the declared range; most of them outside are in another unit."""
+        rows = self._numbers[(values < low) | (values > high)].tolist()
+        there = int((~np.isnan(values)).sum())
+        whose = "declared" if name in self._declared else "pool's"
+        says, factor = f"outside of the {whose} {low:g} to {high:g}", self._own.of(name).factor
+        if 2 * len(rows) <= there or factor == 1:
+            self._note(name, says, rows)
+            return
+        cure = "a factor of 1 in the settings says that its unit is the study's"
+        if factor is not None:
+            cure = f"after × {factor:g} of the settings; another factor is meant"
+        self._note(name, f"most values are {says}: {cure}", rows, mend=True)
+        inside = [
+            (each, units)
+            for pattern, known, one, other in _UNITS
+            if re.search(pattern, name.casefold())
+            for each, units in ((known, f"{one} to {other}"), (1 / known, f"{other} to {one}"))
+            if ((values * each >= low) & (values * each <= high)).sum() >= _INSIDE * there
+        ]
+        if len(inside) == 1 and factor is None:
+            [(each, units)] = inside
+            question = f"most values are {says}, and × {each:.6g} ({units}) brings them in: do so?"
+            self._propose(name, question, factor=float(f"{each:.6g}"))
+
+
+class _TableExaminer(_Examiner):
     def __init__(self, reader: TableReader) -> None:
-        self._reader, self._schema = reader, reader.schema
-        self._declared = {name: {"low": low, "high": high} for name, (low, high) in reader.schema.ranges}
-        self._notes: list[Note] = []
-        self._proposals: list[Note] = []
+        self._reader = reader
         self._texts: list[dict[str, int]] = [{} for _ in reader.header]
-        ragged = self._take_rows()
+        numbers, ragged = self._take_rows()
+        super().__init__(reader.schema, reader.own, numbers)
         self._note("whole rows", f"not the header's {len(reader.header)} values", ragged, mend=True)
 
-    def _take_rows(self) -> list[int]:
-        """Take all rows, a column as its texts and which of them each row has; the numbers of ragged ones."""
+    def _take_rows(self) -> tuple[NDArray[np.int64], list[int]]:
+        """Take all rows, a column as its texts and which of them each has; numbers of rows, and of ragged."""
         reader, width, ragged = self._reader, len(self._reader.header), list[int]()
         self._codes = np.empty((width, reader.file.most_rows), dtype=np.int32)
-        self._numbers, count = np.empty(reader.file.most_rows, dtype=np.int64), 0
+        numbers, count = np.empty(reader.file.most_rows, dtype=np.int64), 0
         for chunk in in_chunks(reader.records()):
             ragged += [number for number, cells in chunk if len(cells) != width]
             rows = [row for row in chunk if len(row[1]) == width]
-            self._numbers[count : count + len(rows)] = [number for number, _ in rows]
+            numbers[count : count + len(rows)] = [number for number, _ in rows]
             columns = zip(*[cells for _, cells in rows], strict=True)
             for texts, own, codes in zip(self._texts, columns, self._codes, strict=bool(rows)):
                 for text in dict.fromkeys(own):
@@ -158,8 +238,8 @@ class _Examiner:
             count += len(rows)
         if not count and not ragged:
             raise InputError(f"{reader.file.path}: holds no rows under its header")
-        self._codes, self._numbers = self._codes[:, :count], self._numbers[:count]
-        return ragged
+        self._codes = self._codes[:, :count]
+        return numbers[:count], ragged
 
     def profile(self, pool: Floats | None, *, by_patient: bool) -> TableProfile:
         """What was found."""
@@ -177,7 +257,7 @@ class _Examiner:
             values, unread = np.full(len(self._numbers), np.nan), 0
             if column.place is not None:
                 values, unread = self._read(column.name, column.read, column.values)
-                self._look_at(column.name, values, labels)
+                self.look_at(column.name, values, labels)
             elif self._reader.own.of(column.name).missing:
                 self._note(column.name, "the file has no such column: missing for all its rows")
             kind = "category" if column.values else "number"
@@ -189,18 +269,10 @@ class _Examiner:
             patients=patients,
             read_as=self._reader.described(),
             columns=found + columns,
-            notes=self._notes,
-            proposals=self._proposals,
+            notes=self.notes,
+            proposals=self.proposals,
             unread=free,
         )
-
-    def _note(self, column: str, text: str, rows: Sequence[int] | None = None, *, mend: bool = False) -> None:
-        """With `rows` only where there are some."""
-        if rows is None or rows:
-            self._notes.append(Note(column=column, text=text, rows=rows or (), mend=mend))
-
-    def _propose(self, column: str, question: str, *, mend: bool = False, **change: Any) -> None:
-        self._proposals.append(Note(column=column, text=question, mend=mend, change=change))
 
     def _propose_names(self) -> list[str]:
         """For columns that the file lacks another of its own, if one is near; those that nobody reads."""
@@ -241,17 +313,8 @@ class _Examiner:
             self._propose(name, f"read {meant}?", map=meanings)
         for code in sorted(text for text in wrong if values and _CODE.fullmatch(text))[:_SHOWN]:
             asks = f"what does its code {code} mean: {', '.join(values)}?"
-            self._proposals.append(Note(column=name, text=asks, mend=name == self._schema.label, code=code))
+            self.proposals.append(Note(column=name, text=asks, mend=name == self._schema.label, code=code))
         return found[codes], sum(len(where) for _, where in rows)
-
-    def _look_at(self, name: str, values: Floats, labels: Floats | None) -> None:
-        """What is worth a look in a column that can be read."""
-        kinds = np.unique(values[~np.isnan(values)])
-        if len(kinds) < 2:
-            self._note(name, "the same value in all rows with one" if len(kinds) else "no row has a value")
-        elif labels is not None and (share := _told_alone(values, labels)) is not None:
-            why = "is it known only once the label is, or the label itself?"
-            self._note(name, f"tells {share_text(share)} of the labels alone: {why}")
 
     def _column(
         self, name: str, kind: str, values: Floats, unread: int, names: Sequence[str], pool: Floats | None
@@ -267,40 +330,12 @@ class _Examiner:
         else:
             bars = _bars(there)
             if pool is not None:
-                beside, lacks = _range(pool[~np.isnan(pool)]), float(np.isnan(pool).mean())
-            if name in self._declared:
-                beside = self._declared[name]
-            if found and beside:
-                self._compare(name, values, **beside)
+                lacks = float(np.isnan(pool).mean())
+            beside = self.hold_to_range(name, values, pool)
         missing = len(self._numbers) - len(there) - unread
         return ColumnProfile(
             name=name, kind=kind, missing=missing, values=found, bars=bars, pool=beside, pool_missing=lacks
         )
-
-    def _compare(self, name: str, values: Floats, *, low: float, high: float) -> None:
-        """Hold numbers to the pool's or the declared range; most of them outside are in another unit."""
-        rows = self._numbers[(values < low) | (values > high)].tolist()
-        there = int((~np.isnan(values)).sum())
-        whose = "declared" if name in self._declared else "pool's"
-        says, factor = f"outside of the {whose} {low:g} to {high:g}", self._reader.own.of(name).factor
-        if 2 * len(rows) <= there or factor == 1:
-            self._note(name, says, rows)
-            return
-        cure = "a factor of 1 in the settings says that its unit is the study's"
-        if factor is not None:
-            cure = f"after × {factor:g} of the settings; another factor is meant"
-        self._note(name, f"most values are {says}: {cure}", rows, mend=True)
-        inside = [
-            (each, units)
-            for pattern, known, one, other in _UNITS
-            if re.search(pattern, name.casefold())
-            for each, units in ((known, f"{one} to {other}"), (1 / known, f"{other} to {one}"))
-            if ((values * each >= low) & (values * each <= high)).sum() >= _INSIDE * there
-        ]
-        if len(inside) == 1 and factor is None:
-            [(each, units)] = inside
-            question = f"most values are {says}, and × {each:.6g} ({units}) brings them in: do so?"
-            self._propose(name, question, factor=float(f"{each:.6g}"))
 
     def _patients(self, *, by_patient: bool) -> int | None:
         name = self._schema.patient

@@ -42,18 +42,25 @@ class Rows:
     named: bool = False
 
 
-def read_table(path: Path, schema: Schema, *, labelled: bool, decimal: str | None = None) -> Rows:
+def read_table(
+    path: Path,
+    schema: Schema,
+    *,
+    labelled: bool,
+    decimal: str | None = None,
+    own: OwnColumns | None = None,
+) -> Rows:
     """A CSV file with a header, encoded by the schema; columns that the schema does not name are left alone.
 
     With `labelled` every row must have a label and, where the schema has patients, name one; else both may be
     missing (a public pool). `decimal` says how this file writes numbers (`csv_file.POINT`, `COMMA`); None: as
-    can be told from it.
+    can be told from it. Without `own` the settings are those beside the file.
 
     Raises:
         InputError: the file cannot be read, lacks a column, or a value is not what the schema says; the error
             names file, row and column, and what would be right.
     """
-    reader = TableReader(path, schema, decimal=decimal)
+    reader = TableReader(path, schema, decimal=decimal, own=own)
     reader.require_columns(labelled=labelled)
     for chunk in in_chunks(reader.records()):
         reader.add(chunk)

@@ -95,6 +95,11 @@ class RoundTerms(SumTerms):
         return 1 + self.rounds
 
     @property
+    def times(self) -> int:
+        """As often as a class counts, or as a residual has steps."""
+        return max(self.first, self.length)
+
+    @property
     def longest(self) -> int:
         """Of residuals: features times as many steps."""
         return self.squared_norm * self.length**2
@@ -295,6 +300,11 @@ class RoundWords(SumWords):
             return super().given(rows, left=False)
         rounds = max(1, rows // self.sums.dimension)
         return f"its sums {counted(rounds, 'time')}"
+
+    @property
+    def step(self) -> tuple[int, str]:
+        """Rounds, each of which is of every input."""
+        return self.terms.labels, "rounds"
 
     def so_far(self, *, asked: int, answered: int) -> str:
         """Rounds."""

@@ -39,6 +39,8 @@ _MOST_FEATURES = 1_000_000
 _MOST_NORM = 10**12  # squared, in steps: beyond, no sum would fit into 32 bits
 _MOST_SIGMA = 1e9
 _MOST_SUMS = 10**8  # in one message
+_LARGEST = 2**31 - 1  # sums under masks are read mod 2^32, around zero
+_SIGMAS = 10  # of noise that an entry may have besides
 _MAP = 64 * 2**20  # bytes: far more than a feature map's file has
 
 
@@ -100,6 +102,20 @@ class SumTerms(KindTerms):
     def longest(self) -> int:
         """The most that what one record adds can be, squared and summed up, in steps of the sums."""
         return self.squared_norm
+
+    @property
+    def times(self) -> int:
+        """How many times a record counts at most in one question."""
+        return 1
+
+    def largest_entry(self, terms: Terms) -> int:
+        """What an entry of one hospital's sum may be at most, in steps, to have room in 32 bits."""
+        noise = (terms.sigma_party or self.sigma or 0.0) * math.sqrt(terms.num_clients)
+        return max(0, _LARGEST - int(_SIGMAS * noise)) // terms.num_clients
+
+    def room(self, terms: Terms) -> int:
+        """The records, or patients, that one hospital's sum is sure to have room for."""
+        return self.largest_entry(terms) // (math.isqrt(self.squared_norm) * self.times)
 
     @property
     def max_queries(self) -> int:
@@ -351,6 +367,15 @@ class SumWords(Words):
         return "its class sums once" if left else super().given(0, left=False)
 
     # After it.
+
+    @property
+    def released(self) -> str:
+        """Of inputs that nobody was asked about, or of rows that stand for them."""
+        return "labels of drawn rows" if self.terms.drawn else "labels made of sums"
+
+    def share(self, *, asked: int, answered: int) -> str:
+        """Sums, of which all labels are made."""
+        return "from one release" if asked else "before the release"
 
     def done(self, inputs: str, *, asked: int, answered: int) -> str:
         """Sums, noise, student."""

@@ -186,6 +186,16 @@ class Words(ABC):
 
     # After it: the report, the terminal, and whoever watches.
 
+    @property
+    def step(self) -> tuple[int, str]:
+        """How many inputs one of what is asked in turn is about, and what it is called, in the plural."""
+        return 1, "queries"
+
+    @property
+    def released(self) -> str:
+        """What the labels are of which reports give the number."""
+        return "labels released"
+
     def share(self, *, asked: int, answered: int) -> str:
         """Of what the released labels are a part."""
         return f"of {asked:,} queries asked" + (f" ({answered / asked:.0%})" if asked else "")

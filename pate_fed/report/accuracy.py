@@ -7,7 +7,7 @@ no privacy; `teacher_mean` and `ensemble` come from private votes. Shares are fr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -104,17 +104,13 @@ class Ranking:
         """Of probabilities float (n, 2) and true classes int64 (n,), -1 unknown; None of more classes."""
         if probabilities.shape[1] != 2 or min((truth == 0).sum(), (truth == 1).sum()) < 2:
             return None
-        found = np.asarray(probabilities, dtype=np.float64)
-        no, yes = (found[truth == each, 1] - found[truth == each, 0] for each in (0, 1))
-        # Each input's own part: the share of the other class on its right side, ties by half.
-        below = (np.searchsorted(np.sort(no), yes) + np.searchsorted(np.sort(no), yes, side="right")) / 2
-        above = (np.searchsorted(np.sort(yes), no) + np.searchsorted(np.sort(yes), no, side="right")) / 2
-        auc = float(below.mean()) / len(no)
-        spread = below.var(ddof=1) / len(no) ** 2 / len(yes) + above.var(ddof=1) / len(yes) ** 2 / len(no)
+        no, yes = _by_class(probabilities, truth)
+        parts = _own_parts(no, yes)
+        auc, spread = float(parts[0].mean()), _spread(parts)
         cut = np.sort(no)[math.ceil(_SPECIFICITY * len(no)) - 1]
         return cls(
             auc=auc,
-            interval=_logit_interval(auc, float(spread)),
+            interval=_logit_interval(auc, spread),
             sensitivity=float((yes > cut).mean()),
             positive=len(yes),
             negative=len(no),
@@ -125,6 +121,19 @@ class Ranking:
         """Wilson's 95 % interval, given the threshold."""
         return wilson_interval(self.sensitivity, self.positive)
 
+    def predictive(self, prevalence: float) -> Iterator[tuple[float, tuple[float, float]]]:
+        """The positive and the negative predictive value there, where the second class has this share.
+
+        Each with its interval by that of the sensitivity.
+        """
+        sick, well = prevalence, 1 - prevalence
+        found = [self.sensitivity, *self.sensitivity_interval]
+        for values in (
+            [each * sick / (each * sick + (1 - _SPECIFICITY) * well) for each in found],
+            [_SPECIFICITY * well / (_SPECIFICITY * well + (1 - each) * sick) for each in found],
+        ):
+            yield values[0], (values[1], values[2])
+
     @property
     def text(self) -> str:
         """The area with its interval, and the sensitivity, in words."""
@@ -133,6 +142,55 @@ class Ranking:
             f"AUC {self.auc:.3f} ({low:.3f} to {high:.3f}); at a specificity of {_SPECIFICITY:.0%} a "
             f"sensitivity of {accuracy_text(self.sensitivity, self.positive)}"
         )
+
+
+Floats = NDArray[np.float64]
+
+
+def _by_class(probabilities: NDArray[Any], truth: Ints) -> tuple[Floats, Floats]:
+    """How much rather the second class is said, of inputs of the first and of the second."""
+    found = np.asarray(probabilities, dtype=np.float64)
+    no, yes = (found[truth == each, 1] - found[truth == each, 0] for each in (0, 1))
+    return no, yes
+
+
+def _own_parts(no: Floats, yes: Floats) -> tuple[Floats, Floats]:
+    """Each input's own part in the area: the share of the other class on its right side, ties by half."""
+    below = np.searchsorted(np.sort(no), yes) + np.searchsorted(np.sort(no), yes, side="right")
+    above = np.searchsorted(np.sort(yes), no) + np.searchsorted(np.sort(yes), no, side="right")
+    return below / (2 * len(no)), above / (2 * len(yes))
+
+
+def _spread(parts: Sequence[Floats]) -> float:
+    """The variance of a sum of means."""
+    return float(sum(each.var(ddof=min(1, len(each) - 1)) / len(each) for each in parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """By how much one model is better than another on the same inputs, with its paired 95 % interval.
+
+    Of two classes in AUC (DeLong et al. 1988), of more, or without probabilities, in balanced accuracy.
+    """
+
+    what: str
+    by: float
+    interval: tuple[float, float]
+
+    @classmethod
+    def of(cls, one: NDArray[Any], other: NDArray[Any], truth: Ints, *, ranked: bool) -> Difference:
+        """Of both models' probabilities, float (n, classes), of inputs of known classes int64 (n,)."""
+        if ranked:
+            both = (_own_parts(*_by_class(each, truth)) for each in (one, other))
+            parts = [first - second for first, second in zip(*both, strict=True)]
+            what, by, spread = "AUC", float(parts[0].mean()), _spread(parts)
+        else:
+            right = [(each.argmax(axis=1) == truth).astype(np.float64) for each in (one, other)]
+            parts = [(right[0] - right[1])[truth == each] for each in np.unique(truth)]
+            what, by = "balanced accuracy", fmean(float(each.mean()) for each in parts)
+            spread = _spread(parts) / len(parts) ** 2
+        far = 1.96 * math.sqrt(spread) if spread else 3 / len(truth)  # none differs: the rule of three
+        return cls(what=what, by=by, interval=(by - far, by + far))
 
 
 def _logit_interval(share: float, variance: float) -> tuple[float, float]:

@@ -182,7 +182,9 @@ def epsilon_curve(result: RunResult) -> Figure | None:
 
     None where all was spent at once: a line to the only point would tell of a growth that never was.
     """
-    points = [(0, 0, 0.0), *result.spent_so_far]
+    words = result.study.words
+    each, unit = words.step
+    points = [(0, 0, 0.0), *((asked // each, *rest) for asked, *rest in result.spent_so_far)]
     if len(points) <= 2:
         return None
     fixed, top = result.outcome.privacy.student, points[-1][2]
@@ -191,21 +193,21 @@ def epsilon_curve(result: RunResult) -> Figure | None:
         _whole(nice_ticks(0, points[-1][0])),
         nice_ticks(0, max(top, fixed or 0) * 1.08 if shown else top),
         x_range=(0, points[-1][0]),
-        x_label="queries asked",
+        x_label=f"{unit} asked",
         y_label=f"ε at δ = {delta_text(result.study.terms.delta)}",
     )
     chart.path([(chart.x(queries), chart.y(epsilon)) for queries, _, epsilon in points], "line c1")
     for queries, labels, epsilon in points[1:]:
-        tip = f"ε = {epsilon_text(epsilon)} after {queries:,} queries, {labels:,} labels"
+        tip = f"ε = {epsilon_text(epsilon)} after {queries:,} {unit}, {labels:,} labels"
         chart.dot(chart.x(queries), chart.y(epsilon), "dot c1", tip=tip)
     if shown and fixed is not None:
         chart.mark_y(fixed)
-    alt = f"ε grows with the queries asked, to {epsilon_text(top)} after {points[-1][0]:,} queries."
+    alt = f"ε grows with the {unit} asked, to {epsilon_text(top)} after {points[-1][0]:,} {unit}."
     caption = "Spent against the public whatever the data are, charged before a batch is released."
     if assumed := result.study.assumptions:
         caption += f" Every ε is {assumed.short}."
     if fixed is not None and top == fixed and points[-2][2] == fixed:
-        caption += " It ends level: all queries together cost no more than what was fixed beforehand."
+        caption += f" It ends level: all {unit} together cost no more than what was fixed beforehand."
     if fixed is not None and not shown:
         caption += f" What was fixed beforehand, ε = {epsilon_text(fixed)}, lies far above."
     named = (("c1", "spent"), ("mark", f"fixed beforehand: ε = {epsilon_text(fixed)}"))
@@ -214,7 +216,7 @@ def epsilon_curve(result: RunResult) -> Figure | None:
         picture=chart.svg(alt),
         caption=caption,
         legend=named if shown else (),
-        header=("queries asked", "labels released", "ε"),
+        header=(f"{unit} asked", words.released, "ε"),
         rows=tuple(
             (f"{queries:,}", f"{labels:,}", epsilon_text(epsilon)) for queries, labels, epsilon in points[1:]
         ),

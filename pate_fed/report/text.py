@@ -272,7 +272,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
             right_text(outcome.accuracy.student, outcome.accuracy.student_n),
             _tested(study, outcome.accuracy),
         ),
-        KeyFigure("labels released", f"{answered:,}", (share, *_right(outcome.accuracy))),
+        KeyFigure(study.words.released, f"{answered:,}", (share, *_right(outcome.accuracy))),
         KeyFigure("hospitals", f"{terms.num_clients:,}", _hospitals(study)),
     ]
 

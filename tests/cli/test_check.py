@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import random
 import time
@@ -10,16 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from planted import draw_planted, found_in, leaks
 
+from clients.hospital import Hospital
 from clients.kinds import check_file
-from clients.local import LocalSite, local_site
+from clients.local import LocalSite, kind_of, local_site
 from clients.state_dir import LocalSettings
 from pate_fed.cli.doctor.records import WantedRecords
 from pate_fed.cli.terms import read_offer
-from pate_fed.data import read_records
+from pate_fed.data import read_pool, read_records
 from pate_fed.data.own_columns import OwnColumns
+from pate_fed.kinds.terms import Terms
+from pate_fed.protocol.messages import JoinReply, JoinRequest, RefusalReply
 from pate_fed.simulation import main as simulation_main
 
 STUDY = """
@@ -207,7 +212,7 @@ def test_further_files_are_joined_by_the_patient(dialect: Path, run: Any) -> Non
     _write(Path("other/labs.csv"), [["ID", *labs[0][1:]], *labs[1:]], by=";")
     assert "labs.csv row 1: no column 'Fall-Nr', by which it is joined" in run(*joined).err
     settings = Path("north.csv.toml").read_text(encoding="utf-8")
-    assert settings.splitlines()[1] == 'files = ["other/labs.csv"]'
+    assert settings.splitlines()[0] == 'files = ["other/labs.csv"]'
 
 
 def test_four_dialects_are_one_study(dialect: Path, run: Any) -> None:
@@ -298,3 +303,82 @@ def test_a_large_table_takes_seconds(dialect: Path, run: Any) -> None:
     code, out, err = run(*CHECK)
     assert code == 0, out + err
     assert time.process_time() - started < 15
+
+
+def _admit_north(run: Any) -> Terms:
+    for name in ("north", "east", "south", "west"):
+        assert run("hospital", "request", "--name", name, "--dir", f"keys-{name}").code == 0
+    assert run("study", "init", "ca", "--config", "study.toml", "--address", "localhost:9").code == 0
+    assert run("study", "admit", "keys-north/north.req", "--dir", "ca").code == 0
+    return read_offer(Path("north.admission"))[0]
+
+
+def test_another_unit_takes_part_nowhere(dialect: Path, run: Any) -> None:
+    """Sugar in mmol/l where the study has mg/dl: refused by whatever comes before the first answer."""
+    rows = [[*row[:2], f"{float(row[2]) / 18.016:.2f}", *row[3:]] for row in _rows(80, 2)]
+    _write(dialect, [HEADER, *rows])
+    assert run("doctor", "--data", "north.csv", "--config", "study.toml").code == 2
+    terms = _admit_north(run)
+    code, out, err = run(
+        "hospital", "rehearse", "north.admission", "--data", "north.csv", "--pool", "pool.csv"
+    )
+    assert code == 2 and "glucose: most values are outside of the pool's" in err, out
+    assert "pate-fed hospital check north.csv --study north.admission" in err
+    # At a hospital whose pool comes with the first request.
+    Path("policy.toml").write_text("plain_votes = true\n", encoding="utf-8")
+    settings = LocalSettings(
+        hospital="north", data="north.csv", state_dir=Path("state"), policy=Path("policy.toml")
+    )
+    pool = io.BytesIO()
+    np.save(pool, read_pool(Path("pool.csv"), kind_of(terms)).inputs)
+    asked = JoinRequest(terms=terms.to_json(), pool=pool.getvalue())
+    assert Hospital(local_site(settings)).join(asked) == RefusalReply(party="north", code="DATA")
+    log = [json.loads(line) for line in Path("state/log.jsonl").read_text(encoding="utf-8").splitlines()]
+    [why] = [event["sentence"] for event in log if "sentence" in event]
+    assert "glucose: most values are outside of the pool's" in why
+    Path("north.csv.toml").write_text("[columns.glucose]\nfactor = 18.016\n", encoding="utf-8")
+    anew = replace(settings, decimal="point")  # as another process reads it
+    assert isinstance(Hospital(local_site(anew)).join(asked), JoinReply)
+    assert run("doctor", "--data", "north.csv", "--config", "study.toml").code == 0
+
+
+def test_what_is_odd_is_warned_of_by_column(dialect: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that is the label itself, one that is the same everywhere, a third of one out of range."""
+    rows = _rows(90, 2)
+    for number, row in enumerate(rows):
+        row[1], row[4] = ("70" if row[5] == "yes" else "30"), "25"
+        row[2] = "900" if number % 3 == 0 else row[2]
+    _write(dialect, [HEADER, *rows])
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    code, out, _ = run("doctor", "--data", "north.csv", "--config", "study.toml")
+    told = " ".join(out.split())
+    assert code == 0 and told.count("pate-fed hospital check north.csv --study study.toml") == 3
+    for words in (
+        "age: tells",
+        "bmi: the same value in all rows with one",
+        "glucose: outside of the pool's",
+    ):
+        assert f"warning columns {words}" in told
+
+
+def test_a_check_without_the_pool_says_that_nothing_was_compared(dialect: Path, run: Any) -> None:
+    _write(dialect, [HEADER, *_rows(80, 2)])
+    _admit_north(run)
+    code, out, _ = run("hospital", "check", "north.csv", "--study", "north.admission")
+    assert code == 0 and "NOT compared with the public inputs" in out
+    code, out, _ = run("hospital", "check", "north.csv", "--study", "north.admission", "--format", "json")
+    assert json.loads(out)["compared"] is False
+    code, out, _ = run(*CHECK)
+    assert code == 0 and "NOT compared" not in out
+
+
+def test_one_column_of_a_file_is_one_of_the_study_and_other_answers_stay(
+    dialect: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["no", "yes", "GLU", "Geschlecht", *["no"] * 8])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: next(answers))
+    code, out, _ = run(*CHECK)
+    assert code == 2 and "sex: that column is another one's already; nothing is changed" in out
+    text = Path("north.csv.toml").read_text(encoding="utf-8")
+    assert 'name = "GLU"' in text and "[columns.bmi]" in text and "columns.sex" not in text

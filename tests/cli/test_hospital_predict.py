@@ -133,7 +133,7 @@ def test_a_student_comes_is_kept_and_predicts_by_the_studys_reader(house: House,
     assert [row[3] for row in rows] == [("no", "yes")[label] for label in shares.argmax(axis=1)]
     code, _, err = run("hospital", "predict", "state", "north.csv")
     assert code == 2 and "north.predictions.csv: is there already, and stays" in err
-    assert run("hospital", "predict", "state", "north.csv", "--out", "b.csv").code == 0
+    assert run("hospital", "predict", "state", "--dir", "identity", "north.csv", "--out", "b.csv").code == 0
     assert Path("b.csv").read_bytes() == answers.read_bytes()
     code, shown, _ = run("hospital", "predict", "state")
     assert code == 0 and out.startswith(shown) and "written" not in shown
@@ -313,3 +313,19 @@ def test_names_of_classes_never_hide_the_prediction(house: House, run: Any) -> N
     assert run("hospital", "predict", "state", "a.csv").code == 0
     head, _ = csv.reader(Path("a.predictions.csv").read_text().splitlines())
     assert head == ["row", "predicted", "row", "predicted_"]
+
+
+def test_a_copy_of_the_records_is_read_with_their_settings(house: House, run: Any) -> None:
+    house.end(house.bundle())
+    text = RECORDS.replace("m;", "x;")
+    Path("north.csv").write_text(text)
+    Path("north.csv.toml").write_text('[columns.sex]\nmap = { x = "m" }\n')
+    Path("copy.csv").write_text(text)
+    for name, words in (("north.csv", ""), ("copy.csv", "copy.csv: read with the settings of this hospital")):
+        code, out, _ = run("hospital", "predict", "state", name)
+        assert code == 0 and words in out and ("read with the settings" in out) == bool(words)
+    assert Path("copy.predictions.csv").read_bytes() == Path("north.predictions.csv").read_bytes()
+    Path("copy.csv.toml").touch()
+    code, out, _ = run("hospital", "predict", "state", "copy.csv", "--out", "plain.csv")
+    assert code == 0 and "read with the settings" not in out
+    assert Path("plain.csv").read_bytes() != Path("north.predictions.csv").read_bytes()

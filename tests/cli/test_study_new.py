@@ -97,7 +97,8 @@ def test_a_study_without_public_inputs_teaches_a_student(
         "--range",
         "age=0:100",
     )
-    assert agree(run, *command)[0] == 0
+    code, out, _ = agree(run, *command)
+    assert code == 0 and "records at each of 4 hospitals; where one has more, say about how many" in out
     text = Path("study.toml").read_text(encoding="utf-8")
     Path("study.toml").write_text(text.replace("# rounds = 0", f"rounds = {rounds}"), encoding="utf-8")
     code = simulate(["--config", "study.toml", "--run-dir", "run", "--epsilon", "1", "--seed", "1"])
@@ -110,6 +111,15 @@ def test_a_study_without_public_inputs_teaches_a_student(
     for option in (["--aggregator", "gnmax"], ["--student", "forest"]):
         assert simulate(["--config", "study.toml", "--run-dir", "other", *option]) == 2
         assert "data.table.ranges" in capsys.readouterr().err
+    for option in (["--max-queries", "50"], ["--threshold", "3"], ["--labels", "5"]):
+        assert simulate(["--config", "study.toml", "--run-dir", "other", *option]) == 2
+        assert f"{option[0]} {option[1]}: none is meant beside data.table.ranges" in capsys.readouterr().err
+    report = Path("run/report.html").read_text(encoding="utf-8")
+    assert "labels of drawn rows" in report and "labels released" not in report
+    assert "queries asked" not in run("ledger", "show", "run").out
+    code, out, _ = run("plan", "--config", "study.toml", "--records", "400")
+    assert code == 0 and "nothing is voted on; asked are sums of" in out and "is right in" in out
+    assert "votes" not in out.replace("nothing is voted", "")
     text = Path("study.toml").read_text(encoding="utf-8").replace("# pool =\n", 'pool = "pool.csv"\n')
     Path("both.toml").write_text(text, encoding="utf-8")
     assert simulate(["--config", "both.toml", "--run-dir", "other"]) == 2

@@ -144,3 +144,33 @@ def test_settings_that_a_link_leads_to_in_vain_are_missed(tmp_path: Path) -> Non
     OwnColumns.path_of(path).symlink_to(tmp_path / "share" / "settings.toml")
     with pytest.raises(InputError, match=r"north\.csv\.toml"):
         OwnColumns.beside(path, SCHEMA)
+
+
+def test_a_later_yes_leaves_comments_and_all_else_as_they_stand(tmp_path: Path) -> None:
+    hand = """# by hand
+[columns.glucose]  # of the laboratory
+name = "GLU"  # since 2021
+
+# asked by telephone
+[columns.sex]
+map = { m = "male" }
+"""
+    path = _write(tmp_path, hand)
+    before = OwnColumns.beside(path, SCHEMA)
+    own = before.changed("glucose", {"factor": 18.0}).changed("sex", {"map": {"w": "female"}})
+    own = own.changed("bmi", {"missing": True})
+    assert own.write(path, before=before).read_text(encoding="utf-8") == (
+        hand.replace("laboratory\n", "laboratory\nfactor = 18.0\n").replace(
+            '{ m = "male" }', '{ m = "male", w = "female" }'
+        )
+        + "\n[columns.bmi]\nmissing = true\n"
+    )
+    assert OwnColumns.beside(path, SCHEMA) == own and not (tmp_path / "north.csv.toml.bak").exists()
+    # Where lines cannot be put in, what stood there is kept under another name.
+    path = _write(tmp_path, "columns.sex.map.m = 'male'  # by hand\n")
+    before = OwnColumns.beside(path, SCHEMA)
+    own = before.changed("sex", {"map": {"w": "female"}})
+    own.write(path, before=before)
+    assert OwnColumns.beside(path, SCHEMA) == own
+    assert "# by hand" in (tmp_path / "north.csv.toml.bak").read_text(encoding="utf-8")
+    assert (tmp_path / "north.csv.toml.bak").stat().st_mode & 0o777 == 0o600

@@ -7,22 +7,25 @@ import socket
 import ssl
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
+from numpy.typing import NDArray
 
 from clients.account import Account
-from clients.local import kind_of
+from clients.local import POOL_FILE, kind_of, look_at_records
 from clients.policy import Policy, find_policy
 from clients.state_dir import PART, find_state_dir
 from pate_fed.cli.doctor.machine import CheckResult, Finding, Requirements, run_check
 from pate_fed.cli.doctor.records import WantedLabels, WantedRecords, try_teachers, wanted_by
 from pate_fed.cli.health import hospital_runs
-from pate_fed.cli.terms import cost_text
-from pate_fed.data import Rows, pool_digest, read_pool
+from pate_fed.cli.terms import cost_text, open_pool
+from pate_fed.config.study import read_study
+from pate_fed.data import Rows, Schema, pool_digest, read_pool
 from pate_fed.disk import check_there
 from pate_fed.errors import InputError, PateFedError, PolicyError
 from pate_fed.identity import HospitalIdentity
@@ -213,6 +216,9 @@ class HospitalSide:
         if self._wanted is not None:
             yield from run_check("records", self._check_records, private=True)
         if self._rows is not None and isinstance(self._wanted, WantedRecords):
+            if (schema := self._wanted.spec.schema) is not None:
+                look = partial(self._check_columns, self._rows, schema)
+                yield from run_check("columns", look, private=True)
             check = partial(try_teachers, self._rows, self._wanted)
             yield from run_check("teachers" if self._wanted.trains else "own model", check, private=True)
         if given.pool is not None:
@@ -302,6 +308,27 @@ class HospitalSide:
         assert self._wanted is not None
         self._rows, result = self._wanted.read(Path(self._given.data))
         return result
+
+    def _check_columns(self, rows: Rows, schema: Schema) -> CheckResult:
+        """What `hospital check` would find, of a table that was read."""
+        study, pool = Path(self._given.tls_dir or self._given.config), self._pool_here()
+        odd = look_at_records(Path(self._given.data), rows, schema, study=study, pool=pool)
+        beside = "the public inputs" if pool is not None else "the declared ranges"
+        if pool is None and not schema.ranges:
+            beside = "nothing: the public inputs have not come yet"
+        return CheckResult(f"{len(schema.columns)} looked at, beside {beside}", tuple(odd))
+
+    def _pool_here(self) -> NDArray[Any] | None:
+        """The public inputs where a copy is at hand; that another is given as it, its own check tells."""
+        if self._terms is None:
+            named = self._given.pool or read_study(Path(self._given.config)).data.pool
+            wanted = self._wanted
+            assert isinstance(wanted, WantedRecords)
+            return read_pool(Path(named), wanted.spec).inputs if named and Path(named).is_file() else None
+        path = Path(self._given.pool or self._state_dir / POOL_FILE)
+        with suppress(InputError):
+            return open_pool(path, self._terms) if path.is_file() else None
+        return None
 
     def _check_pool(self) -> CheckResult:
         path = Path(self._given.pool)

@@ -198,7 +198,7 @@ class LedgerReport:
         signed = f"signed by {self.chain.public_key}" if self.chain.public_key else "not signed"
         return [
             f"{self.path}: intact, {counted(rows, 'row')}, {signed}",
-            f"{self.asked} queries asked, {self.answered} answered, every released label as it was written",
+            f"{_counts(self)}, every released label as it was written",
             *_bounds(self),
             *_by_accountant(accountants(self.chain.terms)),
             *self.beside,
@@ -292,12 +292,18 @@ def describe(path: Path) -> list[str]:
         *(f"Mechanism: {_mechanism(mechanism)}" for mechanism in terms.mechanisms),
         f"Noise: {terms.noise}",
         f"Budget: {budget}",
-        f"Spent: {report.asked} queries asked, {report.answered} answered, in "
-        f"{counted(len(chain.entries), 'release')}",
+        f"Spent: {_counts(report)}, in {counted(len(chain.entries), 'release')}",
         *_bounds(report),
         *_by_accountant([*accountants(terms), *second_opinions(terms)]),
         *(_entry_line(entry, chain.entries) for entry in chain.entries),
     ]
+
+
+def _counts(report: LedgerReport) -> str:
+    """What was asked and answered; of sums nobody was asked about an input."""
+    if any(mechanism.name in CLASS_SUM_MECHANISMS for mechanism in report.chain.terms.mechanisms):
+        return f"sums of {counted(len(report.chain.entries), 'round')}, {report.answered} labels made of them"
+    return f"{report.asked} queries asked, {report.answered} answered"
 
 
 def _bounds(report: LedgerReport) -> list[str]:

@@ -27,10 +27,12 @@ def test_a_hospital_that_is_ready(site: Any, serve: Any) -> None:
     port = serve(*SERVER, authority=Path("authority/ca.crt"))
     found = site.hospital(*NORTH, "--server", f"127.0.0.1:{port}")
     assert list(found) == [
-        *("identity", "terms", "policy", "data", "records", "teachers", "state", "coordinator", "TLS")
+        *("identity", "terms", "policy", "data", "records", "columns", "teachers", "state"),
+        *("coordinator", "TLS"),
     ]
     assert {row.severity for row in found.values()} == {"ok"}
     assert "95 records, 30 features: 33 malignant, 62 benign" in found["records"].text
+    assert found["columns"].text == "30 looked at, beside nothing: the public inputs have not come yet"
     assert "random-forest" in found["teachers"].text
     assert "TLSv1.3 with certificates of this study's authority on both sides" in found["TLS"].text
     assert site.snapshot() == before

@@ -212,9 +212,10 @@ def test_sums_that_the_coordinator_would_read_exactly_need_a_line_in_the_policy(
 def test_more_records_than_32_bits_have_room_for_are_refused(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clients.kinds.sums._LARGEST", 2**10)
+    monkeypatch.setattr("pate_fed.kinds.sums._LARGEST", 2**17)
     assert _code(asked.join()) is Refusal.DATA
-    assert any("room for" in event.get("sentence", "") for event in asked.log())
+    [why] = [event["sentence"] for event in asked.log() if "sentence" in event]
+    assert "more records than the " in why and "right is a study with sums.lattice = " in why
     assert Account("north").bookings()[0].asked  # that they are refused follows from records
 
 
