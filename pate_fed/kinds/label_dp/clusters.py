@@ -35,10 +35,11 @@ from pate_fed.privacy.label_dp import equation5_sigma
 
 # Networks that learn from private labels: a light one on public features, and those on images.
 #
-# LDP, section 5.1: ResNet-18 (He et al. 2016), torchvision's with a stem for small images.
+# LDP, section 5.1: ResNet-18 (He et al. 2016), torchvision's with a stem for small images, and WRN-28-4
+# (Zagoruyko and Komodakis 2016), which it lacks.
 
 
-NETWORKS = ("light", "small-cnn", "deep-cnn", "resnet-18")
+NETWORKS = ("light", "small-cnn", "deep-cnn", "resnet-18", "wrn-28-4")
 _SURE = 40.0  # logit of the one class of a centre: its probability is 1 in float32
 
 
@@ -58,7 +59,10 @@ def build_network(name: str, shape: Shape, num_classes: int, encoder: Encoder | 
         return build_classifier(name, shape, num_classes)
     if min(shape[:2]) < 16:
         raise InputError(f"network {name} on images of {shape[0]}×{shape[1]}: at least 16×16 is meant")
-    return _resnet(Standardisation(shape[2]), shape[2], num_classes)
+    front = Standardisation(shape[2])
+    if name == "resnet-18":
+        return _resnet(front, shape[2], num_classes)
+    return Classifier(front, [_WideResNet(shape[2])], nn.Linear(_WideResNet.FEATURES, num_classes))
 
 
 def nearest_centre(
@@ -99,6 +103,44 @@ def _resnet(front: Preprocessing, channels: int, num_classes: int) -> Classifier
     body.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
     body.maxpool, body.fc = nn.Identity(), nn.Identity()
     return Classifier(front, [body], nn.Linear(512, num_classes))  # (n, 512)
+
+
+class _Block(nn.Module):
+    """Norm, ReLU and 3×3 convolution twice, plus the input or a 1×1 convolution of it."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.BatchNorm2d(before), nn.BatchNorm2d(after)
+        self.first = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
+        self.second = nn.Conv2d(after, after, 3, padding=1, bias=False)
+        same = before == after and stride == 1
+        self.short = nn.Identity() if same else nn.Conv2d(before, after, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, before, H, W) to (n, after, H/stride, W/stride)."""
+        ready = F.relu(self.norm1(x))
+        shortcut = x if isinstance(self.short, nn.Identity) else self.short(ready)
+        shown: Tensor = self.second(F.relu(self.norm2(self.first(ready)))) + shortcut
+        return shown
+
+
+class _WideResNet(nn.Module):
+    """28 layers, 4 times as wide: three groups of four blocks."""
+
+    FEATURES = 256
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        widths = (16, 64, 128, 256)
+        self.stem = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
+        blocks = []
+        for before, after, stride in zip(widths, widths[1:], (1, 2, 2), strict=False):
+            blocks += [_Block(before, after, stride), *(_Block(after, after, 1) for _ in range(3))]
+        self.blocks, self.norm = nn.Sequential(*blocks), nn.BatchNorm2d(self.FEATURES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) to (n, 256)."""
+        return F.relu(self.norm(self.blocks(self.stem(x)))).mean(dim=(2, 3))
 
 
 Floats = NDArray[np.float32]
