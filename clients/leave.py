@@ -33,7 +33,16 @@ _WAIT_S = 60.0
 _POLL_S = 0.1
 # What a hospital answers with. Its claims, its terms and its log stay.
 _ERASED = (
-    *("teacher-*", "teachers.key", "parts.sha256", "features.bin", "clusters.bin", "pool.npy", "tmp/*"),
+    *(
+        "teacher-*",
+        "teachers.key",
+        "held-out.sha256",
+        "parts.sha256",
+        "features.bin",
+        "clusters.bin",
+        "pool.npy",
+        "tmp/*",
+    ),
     *("answer.npz", "response.npy*", "secure_sum"),
     *(f"{OLD_LABELS}/response.npy", f"{OLD_LABELS}/secure_sum"),
 )

@@ -34,6 +34,7 @@ from pate_fed.secure_sum import Demands
 from pate_fed.structure.parts import search_folder
 
 _DEALING_KEY = "teachers.key"  # in a state directory
+_HELD_OUT = "held-out.sha256"  # there, of the records and of who is out
 
 Objection = tuple[Refusal, str]
 """Why a hospital refuses, with a sentence for its own log."""
@@ -183,6 +184,29 @@ class Site(BaseSite):
         data, patients = self.dataset, self._numbers()
         names = (data.private_images, data.private_labels) if patients is None else (patients,)
         return held_out(self.own_records(), *names, share=share, key=self.dealing_key())
+
+    def keep_held_out(self, share: float) -> None:
+        """Hold the records, and who of them is held out, to what they were at the study's first answer.
+
+        A record that is written otherwise, or another key, would have one in sums and counts.
+
+        Raises:
+            InputError: they are others now.
+        """
+        digest, data, own = sha256(self.held_out(share).tobytes()), self.dataset, self.own_records()
+        for array in (data.private_images, data.private_labels, self._numbers()):
+            if array is not None:
+                part = np.ascontiguousarray(array[own])
+                digest.update(f"{part.dtype}{part.shape}".encode() + part.tobytes())
+        note = self.state_dir / _HELD_OUT
+        if not note.exists():
+            write_private(note, digest.digest(), durable=self.durable)
+        if note.read_bytes() != digest.digest():
+            raise InputError(
+                "the records are not those of this study's first answer, or the key that holds some out is "
+                f"another ({_DEALING_KEY} in the state directory): one could be in sums and counts; put both "
+                "back as they were"
+            )
 
     def _numbers(self) -> NDArray[np.int64] | None:
         """Each record's patient by the number that its own file gives, wherever that is read."""

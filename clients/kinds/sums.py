@@ -254,6 +254,7 @@ class ScoredSide(RoundSide):
         Each record, or with the unit patient each patient, has one count in all: so many parts of it, each
         rounded down, as it has records in one place of the table.
         """
+        self.site.keep_held_out(self.asks.held_out)
         if not self._asks_for_counts(question):
             return super().answer(question)
         asks, held_out = self.asks, np.flatnonzero(self.site.held_out(self.asks.held_out))

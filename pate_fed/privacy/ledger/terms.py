@@ -112,6 +112,8 @@ class LedgerTerms:
             check_delta(self.delta)
         if self.each_once and len({each.cost_asked(self.protection) for each in self.mechanisms}) > 1:
             raise InputError("mechanisms that respond label by label must have one ε")
+        if sum(each.held_out for each in self.mechanisms) > 1:
+            raise InputError("held-out records are counted by one mechanism")
         if self.counts is not None and self.epsilon is not None:
             raise InputError("counts of held-out records go with caps; a filter has no part in them")
         if self.epsilon is not None:
@@ -250,7 +252,7 @@ class LedgerTerms:
             )
 
     def refuse_out_of_turn(self, before: Iterable[PrivacyEvent], event: PrivacyEvent) -> None:
-        """Refuse what follows the counts of held-out records, and sums in the place of these.
+        """Refuse counts of held-out records before all sums, what follows them, and sums in their place.
 
         Raises:
             IntegrityError: it is such. Their cost is known as that of the last row alone.
@@ -260,9 +262,9 @@ class LedgerTerms:
         events = [*before, event]
         if any(each.mechanism.held_out for each in events[:-1]):
             raise IntegrityError("held-out records were counted: nothing is released after that")
-        asked = sum(each.asked for each in events)
-        if not event.mechanism.held_out and self.most_summed is not None and asked > self.most_summed:
-            raise IntegrityError(f"{asked} queries of sums: the ledger's terms allow {self.most_summed}")
+        asked, most = sum(each.asked for each in events if not each.mechanism.held_out), self.most_summed
+        if most is not None and (asked > most or (event.mechanism.held_out and asked < most)):
+            raise IntegrityError(f"{asked} queries of sums: the ledger's terms have {most}, and then counts")
 
     def refuse_beyond_caps(self, *, asked: int, answered: int) -> None:
         """Refuse totals of queries and labels beyond the caps.

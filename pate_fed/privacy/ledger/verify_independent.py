@@ -506,6 +506,8 @@ def verify(run_dir: Path, public_key: str | None = None) -> list[str]:
         )
         if asked > terms["most_asked"] or answered > terms["most_answered"] or sums > most:
             raise FoundError("more was asked or answered than the terms allow")
+        if sums < most and any(row["mechanism"].startswith(COUNTS) for row in rows[1:]):
+            raise FoundError("a row counts held-out records before all sums of the terms")
         bound, gauss = (min(bound, each) for each in own_epsilon(terms, _caps(terms)))
     for row in rows[1:]:
         _hold(

@@ -86,6 +86,7 @@ def test_a_patient_more_changes_its_own_count_and_nothing_else(kind: ScoredSums)
         rest = everyone[patients != left_out]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(side.site), "own_records", lambda _, rest=rest: rest)
+            patch.setattr(type(side.site), "keep_held_out", lambda *_: None)  # as if it had been so before
             _FEATURES.clear()  # a process has one set of records for its life
             counts, sums = (side.answer(each) for each in (question, first))
         by_counts, by_sums = (before - after for before, after in zip(whole, (counts, sums), strict=True))
@@ -103,6 +104,28 @@ def test_who_is_held_out_stays_so_in_another_process(kind: ScoredSums) -> None:
     assert patients is not None and not set(patients[one]) & set(patients[~one])
     others = [_side(kind, number).site.held_out(0.2) for number in range(HOSPITALS)]
     assert len({tuple(each) for each in others}) > 1  # each by a key of its own
+
+
+def test_records_or_a_key_that_are_others_after_the_first_answer_are_not_counted(kind: ScoredSums) -> None:
+    """A record that is written otherwise falls on another side, and would be in sums and counts."""
+    side, question, first = _side(kind, 2), _question(kind, _given(kind)), kind.question()
+    whole, key = side.answer(first), side.site.state_dir / "teachers.key"
+    before = key.read_bytes()
+    for lost in (True, False):
+        key.unlink() if lost else key.write_bytes(sha256(b"another").digest())
+        for each in (question, first):
+            with pytest.raises(InputError, match="the key that holds some out is another"):
+                _side(kind, 2).answer(each)
+    key.write_bytes(before)
+    data = side.site.dataset
+    rounded = replace(data, private_images=np.round(data.private_images, 1))
+    for changed in (rounded, replace(data, private_labels=1 - data.private_labels)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(side.site), "dataset", changed)
+            with pytest.raises(InputError, match="not those of this study's first answer"):
+                side.answer(question)
+    note = side.site.state_dir / "held-out.sha256"
+    assert note.stat().st_mode & 0o777 == 0o600 and np.array_equal(_side(kind, 2).answer(first), whole)
 
 
 def test_what_is_no_question_of_the_study_is_refused(kind: ScoredSums) -> None:

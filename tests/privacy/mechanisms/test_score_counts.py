@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,10 @@ def test_a_ledger_takes_counts_once_after_the_sums_at_the_larger_cost(
                 _charge(ledger, sums)
         with pytest.raises(IntegrityError, match="once a round"):
             _charge(ledger, counts, asked=1)
+        if rounds < ROUNDS:  # or a sum could be written as cheaper counts
+            with pytest.raises(IntegrityError, match="and then counts"):
+                _charge(ledger, counts, answered=True)
+            return
         spent.append(_charge(ledger, counts, answered=True))
         for again in pair:
             with pytest.raises(IntegrityError, match="nothing is released after that"):
@@ -212,6 +217,13 @@ def test_a_ledger_takes_counts_once_after_the_sums_at_the_larger_cost(
         verify_independent.own_epsilon(plain, twice)
 
 
+def test_counts_by_two_mechanisms_are_refused() -> None:
+    """Each would be in parallel with the sums, and so the dearer one with the cheaper."""
+    sums, counts = PAIRS[0]
+    with pytest.raises(InputError, match="by one mechanism"):
+        _terms(sums, counts, replace(counts, squared_norm=counts.squared_norm + 1))
+
+
 def test_counts_with_a_budget_s_filter_are_refused() -> None:
     with pytest.raises(InputError, match="go with caps"):
         LedgerTerms(
@@ -226,6 +238,7 @@ def test_counts_with_a_budget_s_filter_are_refused() -> None:
     ("order", "words"),
     [
         ("cs", "counts held-out records, and is not the last"),
+        ("sc", "counts held-out records before all sums"),
         ("scc", "and is not the last"),
         ("ssss", "more was"),
     ],
