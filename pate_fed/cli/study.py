@@ -30,12 +30,12 @@ def add_new_action(actions: Any) -> None:
     """Register `study new`."""
     new = add_command(actions, "new", "write a commented study.toml, from CSV files where there are some")
     text = "the parties' records, or a hospital's own: the columns are read from them"
-    new.add_argument("--csv", metavar="FILE", nargs="+", default=[], help=text)
+    new.add_argument("--csv", metavar="FILE", nargs="+", action="extend", default=[], help=text)
     add_option(new, "--pool FILE", "the public inputs (default pool.csv beside the study)")
     ranges = (
         "without public inputs, for each column of numbers: what can be measured, never what records hold"
     )
-    add_option(new, "--range COLUMN=LOW:HIGH", ranges, nargs="+", default=[])
+    add_option(new, "--range COLUMN=LOW:HIGH", ranges, nargs="+", action="extend", default=[])
     deal = "try it with one file: its rows go at random to N parties, a third of them into the pool"
     add_option(new, "--deal N", deal)
     add_option(new, "--decimal", DECIMAL, choices=("point", "comma"))

@@ -267,11 +267,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
             details,
             "danger" if bad else "",
         ),
-        KeyFigure(
-            "student's accuracy",
-            right_text(outcome.accuracy.student, outcome.accuracy.student_n),
-            _tested(study, outcome.accuracy),
-        ),
+        KeyFigure("student's accuracy", *_right_share(study, outcome.accuracy)),
         KeyFigure(study.words.released, f"{answered:,}", (share, *_right(outcome.accuracy))),
         KeyFigure("hospitals", f"{terms.num_clients:,}", _hospitals(study)),
     ]
@@ -290,8 +286,16 @@ def _right(accuracy: Accuracy) -> tuple[str, ...]:
     return f"{share_text(accuracy.labels, count)} right", f"95 % interval {interval_text(interval, count)}"
 
 
+def _right_share(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[str, tuple[str, ...]]:
+    """The student's accuracy on public inputs, else on hospitals' own records, for its card."""
+    own = accuracy.own_records
+    if accuracy.student is None and own is not None and own.accuracy is not None:
+        share, ends = own.accuracy.text.split(" (")
+        return share, (f"on about {own.records:,.0f} hospitals' records", f"95 %, with noise: {ends[:-1]}")
+    return right_text(accuracy.student, accuracy.student_n), _tested(study, accuracy)
+
+
 def _tested(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[str, ...]:
-    """What belongs to the student's accuracy, for its card."""
     interval, count = accuracy.student_interval, accuracy.student_n
     if interval is None or not count:
         return (f"no public {study.inputs} with true labels tested it",)

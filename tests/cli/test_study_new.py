@@ -64,6 +64,7 @@ def test_without_public_inputs_a_study_runs_on_declared_ranges(run: Any) -> None
     Path("study.toml").unlink()
     for given, words in (
         (["--range", "age=0"], "COLUMN=LOW:HIGH is meant"),
+        (["--range", "sex=0:1", "--range", "age=0:90"], "for each number is meant: 'age'"),  # both count
         (["--range", "sex=0:1"], "for each number is meant: 'age'"),
         (["--range", "age=0:90", "--pool", "north.csv"], "leave --pool and --deal out"),
     ):
