@@ -192,9 +192,10 @@ def _good(result: RunResult) -> str:
     own = accuracy.own_records
     if own is not None and own.accuracy is not None:
         about = f"of about {own.records:,.0f} records of the hospitals that it had not learnt from"
+        chose = "" if own.at is None else " They also chose its operating point."
         return (
             f"It was right in {own.accuracy.text} {about}. They were counted with noise, which the interval "
-            "includes. Whether that is enough to be used on patients, this report does not say."
+            f"includes.{chose} Whether that is enough to be used on patients, this report does not say."
         )
     if interval is None or not count or accuracy.student is None:
         return "Nobody knows yet: no public input with a true label tested it."

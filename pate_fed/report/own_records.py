@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _Z = 1.96
-_FINE = 2001  # shares that an interval is sought among
+_STEP = 0.0005  # between shares that an interval is sought among
 _GROUPS = 5  # of a calibration curve, at most
 _LEAST = 1e-6  # of a chance
-_TOLD = 3.0  # deviations of its noise that a number of records must be above 0
+_SURE = 1.0  # deviations by which an operating point must win
+_TOLD = 3.0  # deviations of their noise that right and wrong ones together must be from 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,23 +137,37 @@ class HeldOutCount:
         return float(found.x[0]), float(found.x[1])
 
     @property
-    def _best(self) -> tuple[int, float]:
+    def _best(self) -> tuple[int, float] | None:
         """From which of the ordered rows on the second class is best called, and its chance there.
 
         Best for the mean of both recalls is where the chance is the class's share; the nearest end of a row.
+        None where that is the usual one, or does not win by more than the deviation of what it wins.
         """
+        if self._classes != 2 or None in self._recall(self._right(None)):
+            return None
         no, yes = self._ordered.sum(axis=0)
         intercept, slope = self._line
-        row = int(np.argmin(np.abs(self._ends - (math.log(yes / no) - intercept) / slope)))
-        return row + 1, 1 / (1 + math.exp(-self._ends[row]))
+        ends = self._ends
+        far = np.abs(ends - (math.log(yes / no) - intercept) / slope)
+        # Rows that end beyond the cut are parted by other chances than the one that would be published.
+        far[np.abs(ends) >= math.log((1 - _LEAST) / _LEAST) - 1e-6] = np.inf
+        row = int(np.argmin(far)) + 1
+        return (row, 1 / (1 + math.exp(-ends[row - 1]))) if self._wins(row) else None
+
+    def _wins(self, row: int) -> bool:
+        """Whether both recalls' mean is higher, calling from this row on, by more than its deviation."""
+        first, last = sorted((row, self._bins))
+        moved, whole = self._ordered[first:last].sum(axis=0), self._ordered.sum(axis=0)
+        share = np.clip(moved / whole, 0, 1)
+        variance = (self.sigma**2 * (last - first) / whole + share * (1 - share)) / whole
+        gain = float(moved[1] / whole[1] - moved[0] / whole[0]) * (1 if row < self._bins else -1)
+        return gain > _SURE * math.sqrt(float(variance.sum()))
 
     @property
     def shift(self) -> float | None:
         """What to add to the second class's score, so that it is called where that is best; else None."""
-        if self._classes != 2 or any(each is None for each in self._recall(self._right(None))):
-            return None
-        chance = self._best[1]
-        return math.log((1 - chance) / chance)
+        best = self._best
+        return None if best is None else math.log((1 - best[1]) / best[1])
 
     def _right(self, row: int | None) -> NDArray[np.bool_]:
         """Which counts are of right answers, as the table has them; with `row` as called from there on."""
@@ -162,25 +177,37 @@ class HeldOutCount:
             said = np.concatenate([ordered[: self._bins][::-1], ordered[self._bins :]]).astype(np.int64)
         return np.asarray(said[:, None] == np.arange(self._classes))
 
-    def _share(self, right: NDArray[np.bool_], among: NDArray[np.bool_]) -> Estimate | None:
-        """The share of right ones among some counts: all that noise and chance do not rule out (Fieller)."""
-        hits, count = float(self.table[right & among].sum()), float(self.table[among].sum())
-        if count < _TOLD * self.sigma * math.sqrt(among.sum()) or count < 1:
+    def _uncut(self, right: NDArray[np.bool_], among: NDArray[np.bool_]) -> Estimate | None:
+        """The share of right ones among some counts, and all that noise and chance do not rule out (Fieller).
+
+        Noise may take both below 0 and above 1. It is told by how far right and wrong ones together are from
+        0, in deviations: that leans to no share, as their sum would.
+        """
+        good, bad = int((right & among).sum()), int((among & ~right).sum())
+        hits, misses = float(self.table[right & among].sum()), float(self.table[among & ~right].sum())
+        count = hits + misses
+        clear = math.hypot(hits / math.sqrt(max(1, good)), misses / math.sqrt(max(1, bad)))
+        if clear < _TOLD * self.sigma or count < 1:
             return None
-        p, found = np.linspace(0, 1, _FINE), min(1.0, max(0.0, hits / count))
-        good, bad = (right & among).sum(), (among & ~right).sum()
-        spread = self.sigma**2 * (good * (1 - p) ** 2 + bad * p**2) + count * p * (1 - p)
-        inside = p[(hits - p * count) ** 2 <= _Z**2 * spread]
-        ends = (inside.min(), inside.max()) if len(inside) else (found, found)
-        return Estimate(share=found, low=min(found, float(ends[0])), high=max(found, float(ends[1])))
+        p, found = np.arange(-1, 2, _STEP), min(2.0, max(-1.0, hits / count))
+        noise = self.sigma**2 * (good * (1 - p) ** 2 + bad * p**2)
+        spread = noise + count * np.maximum(0, p * (1 - p))
+        ahead = bad * p * hits + good * (1 - p) * misses > 0  # else right and wrong ones both below 0
+        inside = np.append(p[((hits - p * count) ** 2 <= _Z**2 * spread) & ahead], found)
+        return Estimate(share=found, low=float(inside.min()) - _STEP, high=float(inside.max()) + _STEP)
+
+    def _share(self, right: NDArray[np.bool_], among: NDArray[np.bool_]) -> Estimate | None:
+        found = self._uncut(right, among)
+        return None if found is None else _cut(found)
 
     def _recall(self, right: NDArray[np.bool_]) -> tuple[Estimate | None, ...]:
+        """Of each class; uncut."""
         columns = np.eye(self._classes, dtype=np.bool_)
-        return tuple(self._share(right, np.broadcast_to(each, right.shape)) for each in columns)
+        return tuple(self._uncut(right, np.broadcast_to(each, right.shape)) for each in columns)
 
     def figures(self, *, at_threshold: bool) -> OwnRecords:
         """All of them; `at_threshold`: of two classes, as called from where that is best."""
-        chosen = self._best if at_threshold and self.shift is not None else None
+        chosen = self._best if at_threshold else None
         right = self._right(None if chosen is None else chosen[0])
         recall, everywhere = self._recall(right), np.ones_like(right)
         more: dict[str, Any] = {}
@@ -190,7 +217,7 @@ class HeldOutCount:
             records=float(self.table.sum()),
             noise=self.sigma * math.sqrt(self.table.size),
             accuracy=self._share(right, everywhere),
-            recall=recall,
+            recall=tuple(None if each is None else _cut(each) for each in recall),
             balanced=_mean([each for each in recall if each is not None], of=self._classes),
             calibration=self._calibration(),
             at=None if chosen is None else chosen[1],
@@ -207,8 +234,8 @@ class HeldOutCount:
             float((each**2 * (self.sigma**2 + np.maximum(count, 0))).sum())
             for each, count in zip(moved, (yes, no), strict=True)
         )
-        area, far = min(1.0, max(0.0, area)), _Z * math.sqrt(variance)
-        return Estimate(share=area, low=max(0.0, area - far), high=min(1.0, area + far))
+        far = _Z * math.sqrt(variance)
+        return _cut(Estimate(share=area, low=area - far, high=area + far))
 
     def _roc(self) -> tuple[tuple[float, float], ...]:
         """From (0, 0) to (1, 1); noise that would have it fall is averaged away."""
@@ -236,11 +263,24 @@ class HeldOutCount:
         return tuple(found)
 
 
+def _cut(found: Estimate) -> Estimate:
+    """What of it can be; a share that cannot be is moved with its ends, so that these never fall on it."""
+    share = min(1.0, max(0.0, found.share))
+    low, high = (
+        min(found.low, found.low - found.share + share),
+        max(found.high, found.high - found.share + share),
+    )
+    return Estimate(share=share, low=max(0.0, low), high=min(1.0, high))
+
+
 def _mean(parts: list[Estimate], *, of: int) -> Estimate | None:
-    """Their mean, by the distances to their own ends (MOVER: Zou and Donner 2008); None: one is not known."""
+    """Their mean, by the distances to their own ends, which are not cut yet (MOVER: Zou and Donner 2008).
+
+    None: one is not known.
+    """
     if len(parts) < of:
         return None
     share = sum(each.share for each in parts) / of
     down = math.sqrt(sum((each.share - each.low) ** 2 for each in parts)) / of
     up = math.sqrt(sum((each.high - each.share) ** 2 for each in parts)) / of
-    return Estimate(share=share, low=max(0.0, share - down), high=min(1.0, share + up))
+    return _cut(Estimate(share=share, low=share - down, high=share + up))

@@ -55,6 +55,93 @@ def test_intervals_hold_the_truth_as_often_as_they_say(records: int, sigma: floa
         assert len(each) > 100 and 0.90 <= sum(each) / len(each) <= 0.998, (name, sum(each), len(each))
 
 
+@pytest.mark.parametrize(
+    ("records", "apart", "bins", "noise", "most"),
+    [(200, 4, 4, 0.2, 1), (200, 5, 4, 0.1, 1), (400, 6, 16, 0.05, 1), (1000, 2, 8, 0.02, 0.985)],
+)
+def test_intervals_hold_the_truth_of_a_student_that_is_nearly_always_right(
+    records: int, apart: float, bins: int, noise: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where ends fall on 1 it is held at least so often, else neither too often; shares lean little."""
+    monkeypatch.setattr(HeldOutCount, "_line", property(lambda _: (0.0, 1.0)))  # no share needs it
+    rng, sigma = np.random.default_rng(8), noise * records / math.sqrt(4 * bins)
+    sure = 1 / (1 + np.exp(-apart * rng.normal(apart / 2, 1, 100_000)))
+    edges = np.tile(np.quantile(np.maximum(sure, 1 - sure), np.arange(1, bins) / bins), (2, 1))
+    truth = (1 + math.erf(apart / math.sqrt(8))) / 2  # of each class, and so of all
+    held, miss, half = dict[str, list[bool]](), list[float](), list[float]()
+    for _ in range(250):
+        label = rng.integers(0, 2, records)
+        chance = 1 / (1 + np.exp(-apart * rng.normal((label - 0.5) * apart, 1)))
+        top, said = np.maximum(chance, 1 - chance), (chance > 0.5).astype(np.int64)
+        table = rng.normal(0, sigma, (2 * bins, 2))
+        np.add.at(table, (said * bins + (top[:, None] > edges[said]).sum(axis=1), label), 1)
+        own = HeldOutCount(table=table, sigma=sigma, edges=edges).figures(at_threshold=False)
+        for name, each in (("right", own.accuracy), ("found", own.recall[1]), ("balanced", own.balanced)):
+            if each is not None:
+                assert each.low < each.high
+                held.setdefault(name, []).append(each.low <= truth <= each.high)
+        if own.balanced is not None:
+            miss.append(own.balanced.share - truth)
+            half.append((own.balanced.high - own.balanced.low) / 2)
+    for name, each in held.items():
+        assert len(each) >= 200 and 0.92 <= sum(each) / len(each) <= most, (name, sum(each), len(each))
+    assert abs(float(np.mean(miss))) < 0.4 * float(np.mean(half)), (np.mean(miss), np.mean(half))
+
+
+def test_an_interval_has_a_width_where_noise_took_the_wrong_ones_below_none() -> None:
+    table = np.array([[50.0, -5.0], [-6.0, 40.0]])
+    own = HeldOutCount(table=table, sigma=2.0, edges=np.zeros((2, 0))).figures(at_threshold=False)
+    for each in (own.accuracy, own.balanced, *own.recall):
+        assert each is not None and each.share == each.high == 1 and each.low < 0.95
+
+
+def _balanced_truth(chance: np.ndarray, label: np.ndarray, at: float | None) -> float:
+    called = chance > (0.5 if at is None else at)
+    return float((called[label == 1].mean() + (~called)[label == 0].mean()) / 2)
+
+
+@pytest.mark.parametrize(
+    ("apart", "rare", "records", "bins", "noise"), [(4, 0.5, 200, 4, 0.2), (2, 0.1, 900, 8, 0.03)]
+)
+def test_an_operating_point_must_win_by_more_than_its_noise(
+    apart: float, rare: float, records: int, bins: int, noise: float
+) -> None:
+    """It does no harm to a student that is good, and finds the rare class for one that seldom calls it."""
+    rng, sigma = np.random.default_rng(9), noise * records / math.sqrt(4 * bins)
+
+    def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
+        label = (rng.random(count) < rare).astype(np.int64)
+        odds = apart * rng.normal((label - 0.5) * apart, 1) + math.log(rare / (1 - rare))
+        return label, 1 / (1 + np.exp(-odds))
+
+    label, chance = draw(50_000)
+    edges, gains = even_edges(np.stack([1 - chance, chance], axis=1), bins), list[float]()
+    for _ in range(60):
+        own, sure = draw(records)
+        top, said = np.maximum(sure, 1 - sure), (sure > 0.5).astype(np.int64)
+        table = rng.normal(0, sigma, (2 * bins, 2))
+        np.add.at(table, (said * bins + (top[:, None] > edges[said]).sum(axis=1), own), 1)
+        shift = HeldOutCount(table=table, sigma=sigma, edges=edges).shift
+        at = None if shift is None else 1 / (1 + math.exp(shift))
+        gains.append(_balanced_truth(chance, label, at) - _balanced_truth(chance, label, None))
+    assert np.mean(gains) > (0.06 if rare < 0.5 else -0.003) and min(gains) > -0.06
+
+
+def test_rows_that_count_as_called_are_those_that_the_published_chance_calls() -> None:
+    """Also where a student is so sure that rows end beyond what a published chance may be."""
+    sure = 1 - np.array([1e-3, 1e-7, 1e-8, 1e-9])
+    edges, bins = np.tile(sure, (2, 1)), 5
+    table = np.zeros((2 * bins, 2))
+    table[:bins] = [[5, 20], [5, 20], [5, 100], [5, 100], [400, 100]]  # the second class, never called
+    table[bins:] = [[0, 5]] * bins
+    counted = HeldOutCount(table=table, sigma=0.1, edges=edges)
+    own = counted.figures(at_threshold=True)
+    assert own.at is not None and own.recall[1] is not None
+    ends = 1 - edges[0]  # of the first class's rows but the last, chances of the second where each ends
+    called = table[:bins, 1][np.append(ends, 0)[:bins] >= own.at * (1 - 1e-9)].sum() + table[bins:, 1].sum()
+    assert own.recall[1].share == pytest.approx(called / table[:, 1].sum())
+
+
 def test_without_noise_they_are_the_counts_own() -> None:
     table = _table(np.random.default_rng(3), 4000).astype(float)
     own = HeldOutCount(table=table, sigma=1e-6, edges=EDGES).figures(at_threshold=False)
