@@ -350,7 +350,7 @@ class ScoreWords(RoundWords):
         one = "A patient has one count in all." if self.terms.names_patients else "A record has one count."
         key = "a key that never leaves"
         if self.terms.seed is not None:
-            key = "a key that follows from the study's seed, so that whoever has the terms can make it"
+            key = "a key that others can make, too: it follows from the study's seed and your hospital's name"
         told = (
             f"{self.sums.held_out:.0%} of your {self._who} are left out of these sums and counted once. Your "
             f"own program draws them by {key}. The table has "

@@ -59,7 +59,7 @@ def test_a_key_of_a_seed_is_not_said_to_stay_at_home() -> None:
         dict(terms.words.leaves)["counts"] for terms in (make_scored_terms(), make_scored_terms(seed=3))
     )
     assert "by a key that never leaves" in drawn and "never leaves" not in seeded
-    assert "follows from the study's seed, so that whoever has the terms can make it" in seeded
+    assert "a key that others can make, too: it follows from the study's seed" in seeded
 
 
 def test_images_are_held_out_by_patient_wherever_they_name_them() -> None:
