@@ -15,6 +15,7 @@ from typing import Any
 
 from pate_fed.disk import read_toml
 from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.kinds.rounds import ScoredTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms, worst_epsilon
 from pate_fed.privacy.protection import (
@@ -74,7 +75,9 @@ class Policy:
     `class_sums` says which sums of features by class leave, under masks all of them: "noisy", with this
     hospital's own noise, so that nobody ever reads an exact sum; "exact", also sums of all hospitals that the
     coordinator reads before it adds noise (how many of all records have a class and a feature); or "no". They
-    leave `most_sums` times in a study at most: in rounds ε is of all of them.
+    leave `most_sums` times in a study at most: in rounds ε is of all of them. `counts` allows besides what
+    some studies ask once after the sums: how many held-out records have which class. `pate-fed hospital
+    accept` writes it after a yes to a page that says so, unless the file has it.
 
     In a secure summation `least_hospitals` is also the smallest roster and sum. `every_signature` wants
     all hospitals of a sum to sign who is in it. `trusted` are the others' fingerprints, heard by telephone:
@@ -145,6 +148,11 @@ class Policy:
     most_sums: int | None = setting(
         None, low=0, help="times that class sums leave in one study; none: any, as its ε is of all of them"
     )
+    counts: bool = setting(
+        False,
+        help="held-out records may be counted once after class sums; `pate-fed hospital accept` writes true "
+        "after a yes to a study that asks it",
+    )
     every_signature: bool = setting(False, help="all hospitals of a masked sum sign who is in it")
     least_confirmed: int | None = setting(
         None,
@@ -179,7 +187,12 @@ class Policy:
     def of_simulated(cls) -> Policy:
         """The policy of a simulated party that is rehearsed: it has no records at risk."""
         return cls(
-            seeded_noise=True, plain_votes=True, uncapped=True, least_hospitals=1, class_sums=EXACT_SUMS
+            seeded_noise=True,
+            plain_votes=True,
+            uncapped=True,
+            least_hospitals=1,
+            class_sums=EXACT_SUMS,
+            counts=True,
         ).rehearsed()
 
     def rehearsed(self) -> Policy:
@@ -304,7 +317,8 @@ class Policy:
 
     def _demands_on_method(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
         asks, sums = terms.asks, isinstance(terms.asks, SumTerms)
-        often = asks.questions if isinstance(asks, SumTerms) else None
+        counts = isinstance(asks, ScoredTerms)
+        often = asks.questions - counts if isinstance(asks, SumTerms) else None
         exact = asks.totals_tell and not terms.adds_noise
         return [
             (
@@ -321,6 +335,11 @@ class Policy:
                 Refusal.POLICY_ROUNDS,
                 often is None or self.most_sums is None or often <= self.most_sums,
                 f"sums may be asked for {often} times, {_limit(f'most_sums = {self.most_sums}')}",
+            ),
+            (
+                Refusal.POLICY_COUNTS,
+                not counts or self.counts,
+                f"the line counts = true in {POLICY_FILE} would allow counts of held-out records",
             ),
             (
                 Refusal.POLICY_EXACT_SUMS,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.journal import Journal
 from clients.kinds.base import HospitalSide
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
@@ -240,10 +241,14 @@ class ScoredSide(RoundSide):
         return np.array_equal(question.index, self.asks.places(self.terms))
 
     def refusal(self, question: Question) -> Refusal | None:
-        """A question is every feature of one round, or every place of the counts."""
-        if not self._asks_for_counts(question):
-            return super().refusal(question)
+        """A question is every feature of one round, or every place of the counts, after which no sum leaves.
+
+        Whoever missed the last round may still be asked for counts, so these are not held to come after it.
+        """
         asks = self.asks
+        if not self._asks_for_counts(question):
+            over = Journal(self.site.state_dir).overlaps(asks.places(self.terms))
+            return Refusal.CAPS if over else super().refusal(question)
         size = ScoreRows.size(asks.dimension, self.terms.num_classes, asks.bins)
         fits = not question.measured and len(question.given) == size
         return None if fits else Refusal.MALFORMED

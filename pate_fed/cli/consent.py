@@ -17,6 +17,8 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import printable
 from pate_fed.identity import Admission, HospitalIdentity
 from pate_fed.identity.admission import CONSENT_FILE, Consent, record_consent
+from pate_fed.kinds.rounds import ScoredTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.secure_sum import read_fingerprint
 from pate_fed.structure import PARTY_NAME
 
@@ -61,7 +63,7 @@ def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Co
     if not yes and _asked(f"Type yes to accept these terms for {admission.hospital}: ") != "yes":
         raise InputError("not accepted: nothing was changed, and nobody was told")
     confirm(given, arguments, identity)
-    return record_consent(
+    made = record_consent(
         identity.folder,
         hospital=admission.hospital,
         study=terms.study,
@@ -70,6 +72,10 @@ def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Co
         fingerprint_given=fingerprint_given,
         answer=answer,
     )
+    path = _policy_path(arguments, identity)
+    if allow_counts(path, terms):  # last: whatever fails before, nothing is counted
+        print(f"counts of held-out records: counts = true is written into {path}")
+    return made
 
 
 def read_confirmed(given: Sequence[str] | None, admission: Admission) -> dict[str, str]:
@@ -96,9 +102,29 @@ def read_confirmed(given: Sequence[str] | None, admission: Admission) -> dict[st
 def confirm(confirmed: Mapping[str, str], arguments: argparse.Namespace, identity: HospitalIdentity) -> None:
     """Write confirmed hospitals into the policy's [trusted], and say so."""
     if confirmed:
-        path = Path(arguments.policy or identity.folder / POLICY_FILE)
+        path = _policy_path(arguments, identity)
         confirm_in(path, confirmed)
         print(f"confirmed {', '.join(confirmed)}: written into [trusted] of {path}")
+
+
+def _policy_path(arguments: argparse.Namespace, identity: HospitalIdentity) -> Path:
+    return Path(arguments.policy or identity.folder / POLICY_FILE)
+
+
+def allow_counts(path: Path, terms: Terms) -> bool:
+    """Write `counts = true` into a policy's file where agreed terms ask for counts; its own word stays.
+
+    Whether it was written.
+
+    Raises:
+        InputError: the file cannot be read or written.
+    """
+    values = read_toml(path, option="--policy") if path.exists() else {}
+    if not isinstance(terms.asks, ScoredTerms) or "counts" in values:
+        return False
+    before = path.read_text("utf-8-sig") if path.exists() else ""
+    write_result(path, f"counts = true\n{before}".encode())  # at the top: below may be a table
+    return True
 
 
 def _asked(question: str) -> str:

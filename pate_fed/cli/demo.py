@@ -212,7 +212,7 @@ def make_identities(folder: Path, *, policy: str = "") -> None:
     Every hospital gets the same `policy`, and has confirmed the others.
     """
     from clients.policy import POLICY_FILE
-    from pate_fed.cli.consent import confirm_in
+    from pate_fed.cli.consent import allow_counts, confirm_in
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.identity import Authority, HospitalIdentity, make_request
     from pate_fed.runtime.addresses import free_port
@@ -228,6 +228,7 @@ def make_identities(folder: Path, *, policy: str = "") -> None:
         HospitalIdentity.accept(own, path, expected=authority.words)
         write_result(own / POLICY_FILE, policy.encode())
         confirm_in(own / POLICY_FILE, admission.hospitals)
+        allow_counts(own / POLICY_FILE, admission.study_terms)
 
 
 def run_demo(demo: Demo) -> int:

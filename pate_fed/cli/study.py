@@ -332,7 +332,7 @@ def _study_init(arguments: argparse.Namespace) -> int:
         print(reason)
     print("the authority's fingerprint, to tell every hospital by telephone:")
     print(f"  {made.words}")
-    refused = Policy(least_confirmed=0, least_colluders=0).objection(Terms.from_json(terms))
+    refused = Policy(least_confirmed=0, least_colluders=0, counts=True).objection(Terms.from_json(terms))
     if refused is not None:
         print(f"warning: a hospital without a policy.toml will not take part: {refused[0].value}")
     public = made.ledger_key().public_key().public_bytes_raw().hex()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pate_fed.format import counted
 from pate_fed.kinds.base import Bounds, Check
 from pate_fed.kinds.sums import SumMechanism, SumTerms, SumWords
-from pate_fed.kinds.words import ALSO, Facts
+from pate_fed.kinds.words import ALSO, Against, AtHome, Facts
 from pate_fed.learning.features.residuals import (
     MOST_CLASSES,
     MOST_LENGTHS,
@@ -338,16 +338,22 @@ class ScoreWords(RoundWords):
 
     @property
     def _who(self) -> str:
-        return "patients" if self.terms.table is not None and self.terms.table.patient else "records"
+        table = self.terms.table
+        if self.terms.names_patients or (table is not None and table.patient is not None):
+            return "patients"
+        return "records" if table is not None else "records, or of patients where images name them,"
 
     @property
     def leaves(self) -> Facts:
         """A table a round, and one of counts."""
         [(name, sums), how, also] = super().leaves
         one = "A patient has one count in all." if self.terms.names_patients else "A record has one count."
+        key = "a key that never leaves"
+        if self.terms.seed is not None:
+            key = "a key that others can make, too: it follows from the study's seed and your hospital's name"
         told = (
             f"{self.sums.held_out:.0%} of your {self._who} are left out of these sums and counted once. Your "
-            "own program draws them by a key that never leaves. The table has "
+            f"own program draws them by {key}. The table has "
             f"{self.sums.rows(self.terms)} rows and {self.terms.num_classes} columns: how many of them have "
             f"a class, by the class that the public model says and by how sure it is. {one}"
         )
@@ -355,9 +361,22 @@ class ScoreWords(RoundWords):
 
     @property
     def sees(self) -> Facts:
-        """The same of the counts as of sums."""
-        (who, told), *others = super().sees
-        return ((who, f"{told.removesuffix('.')}, of which the last is of the counts."), *others)
+        """The same of the counts as of sums; figures of the noisy ones are for all."""
+        (who, told), others, (public, made) = super().sees
+        told = (
+            f"{told.removesuffix('.')}, of which the last is of the counts. It chooses the model's weights."
+        )
+        if not self.terms.adds_noise:
+            told += (
+                " Under these it reads an exact table of the held-out records of all hospitals together: how "
+                "many have a class, by the class that is said and by how sure it is, also where that is a "
+                "single one."
+            )
+        figures = (
+            "Figures of the noisy counts are published: about how many records were held out, and how often "
+            "the student is right about each class."
+        )
+        return ((who, told), others, (public, f"{made} {figures}"))
 
     @property
     def caps(self) -> Facts:
@@ -365,6 +384,24 @@ class ScoreWords(RoundWords):
         (name, told), labels = super().caps
         once = "gives counts of the records left out once"
         return ((name, told.replace(". All of them", f", and {once}. All of them", 1)), labels)
+
+    def settings(self, records: str) -> Facts:
+        """The same noise is of other weight on a count."""
+        one = "patients" if self.terms.names_patients else "records"
+        noise = f"{self.sigma / self.sums.count:,.4g} {one} on every count"
+        return (*super().settings(records), ("Noise σ of counts", noise))
+
+    def _public(self, noise: str) -> Against:
+        found = super()._public(noise)
+        return replace(
+            found, sees=f"Noisy counts of held-out records, {found.sees[0].lower()}{found.sees[1:]}"
+        )
+
+    @property
+    def home(self) -> AtHome:
+        """The counts besides."""
+        found = super().home
+        return replace(found, released=f"{found.released}, and counts once")
 
     @property
     def asked(self) -> str:

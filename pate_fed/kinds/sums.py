@@ -390,14 +390,19 @@ class SumWords(Words):
         noise = " and noise" if self.terms.adds_noise else ""
         return f"Sums over all its records, under a mask{noise}. No record left it."
 
-    def settings(self, records: str) -> Facts:
-        """Hospitals, features, and noise in records."""
-        terms, sums = self.terms, self.sums
-        of = "a table's columns" if sums.settings.columns else "images"
-        length = math.sqrt(sums.longest)
-        sigma = sums.sigma
+    @property
+    def sigma(self) -> float:
+        """Noise that is counted on, in steps."""
+        terms, sigma = self.terms, self.sums.sigma
         if sigma is None:
             sigma = (terms.sigma_party or 0.0) * math.sqrt(terms.least_clients - terms.colluders)
+        return sigma
+
+    def settings(self, records: str) -> Facts:
+        """Hospitals, features, and noise in records."""
+        terms, sums, sigma = self.terms, self.sums, self.sigma
+        of = "a table's columns" if sums.settings.columns else "images"
+        length = math.sqrt(sums.longest)
         return (
             ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in the sum"),
             ("Mechanism", f"{self.mechanism}: {self.often}"),

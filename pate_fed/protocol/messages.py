@@ -62,6 +62,10 @@ class Refusal(Enum):
     )
     POLICY_SUMS = "refused by the hospital's policy: class sums do not leave it"
     POLICY_ROUNDS = "refused by the hospital's policy: class sums in more rounds than it allows"
+    POLICY_COUNTS = (
+        "refused by the hospital's policy: counts of held-out records do not leave it; sums.scores = false "
+        "asks for none"
+    )
     POLICY_EXACT_SUMS = (
         "refused by the hospital's policy: class sums would be read without noise; --noise-at hospitals adds "
         "it before they leave"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import make_label_terms
+from builders import make_label_terms, make_scored_terms
 
 from clients.policy import Policy
 from clients.state_dir import default_state_dir
@@ -147,6 +147,26 @@ def test_a_hospital_that_is_admitted_with_new_keys_is_confirmed_again(
     assert run(*ACCEPT, "--yes", "--confirm", f"east={words}")[0] == 0
     assert Policy.load(own / "policy.toml").trusted["east"] == words
     assert "ANOTHER KEY" not in run("hospital", "terms", "own")[1]
+
+
+def test_a_yes_to_a_page_with_counts_lets_them_leave(
+    own: Path, demonstration: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy of before counts is given its line by a yes alone; one that says no to them stays as it is."""
+    authority = Authority.init(Path("ca"), address="a.example:9", terms=make_scored_terms().to_json(), days=9)
+    request = demonstration / "identity-north" / "north.req"
+    [admission] = authority.admit_all([request], days=9)
+    admission.write(own / "north.admission")
+    policy = own / "policy.toml"
+    policy.write_text("most_sums = 3\n", encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", Terminal("no\n"))
+    assert run(*ACCEPT)[0] == 2 and Policy.load(policy) == Policy(most_sums=3)
+    code, out, _ = run(*ACCEPT, "--yes")
+    assert code == 0 and Policy.load(policy) == Policy(most_sums=3, counts=True)
+    assert out.index("counted once") < out.index("counts = true is written into own/policy.toml")
+    policy.write_text("counts = false\n", encoding="utf-8")
+    code, out, _ = run(*ACCEPT, "--yes")
+    assert code == 0 and "is written" not in out and Policy.load(policy) == Policy()
 
 
 def test_without_a_terminal_a_script_must_say_yes(

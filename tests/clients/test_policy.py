@@ -12,6 +12,7 @@ from builders import (
     THEIRS,
     make_label_terms,
     make_lung_terms,
+    make_scored_terms,
     make_sum_terms,
     make_terms,
     own_map_terms,
@@ -19,7 +20,7 @@ from builders import (
 )
 
 from clients.policy import Policy, find_policy
-from pate_fed.cli.consent import confirm_in
+from pate_fed.cli.consent import allow_counts, confirm_in
 from pate_fed.config.sections import Aggregation
 from pate_fed.errors import InputError
 from pate_fed.kinds.sums import SumTerms
@@ -169,6 +170,55 @@ def test_class_sums_leave_with_noise_in_them_unless_the_policy_says_otherwise(
     found = policy.objection(make_sum_terms(at_hospitals=at_hospitals))
     if reason is Refusal.POLICY_EXACT_SUMS:
         assert found is not None and 'class_sums = "exact"' in found[1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "at_hospitals", "reason"),
+    [
+        (Policy(), True, Refusal.POLICY_COUNTS),
+        (Policy(class_sums="exact"), False, Refusal.POLICY_COUNTS),  # of before there were counts
+        (Policy(most_sums=3), True, Refusal.POLICY_COUNTS),
+        (Policy(counts=True), True, None),
+        (Policy(counts=True, most_sums=3), True, None),  # as the page says: 3 times sums, and once counts
+        (Policy(counts=True, most_sums=2), True, Refusal.POLICY_ROUNDS),
+        (Policy(counts=True), False, Refusal.POLICY_EXACT_SUMS),
+        (Policy(counts=True, class_sums="exact"), False, None),
+        (Policy(counts=True, class_sums="no"), True, Refusal.POLICY_SUMS),
+        (Policy.of_simulated(), False, None),
+    ],
+)
+def test_counts_leave_only_where_the_policy_has_a_word_of_them(
+    policy: Policy, at_hospitals: bool, reason: Refusal | None
+) -> None:
+    assert _reason(policy, make_scored_terms(at_hospitals=at_hospitals)) is reason
+    if reason is Refusal.POLICY_COUNTS:
+        found = policy.objection(make_scored_terms(at_hospitals=at_hospitals))
+        assert found is not None and "counts = true in policy.toml would allow" in found[1]
+        assert _reason(policy, make_sum_terms(at_hospitals=at_hospitals)) is None  # sums alone still do
+
+
+@pytest.mark.parametrize(
+    ("before", "counts"),
+    [
+        (None, True),
+        ("", True),
+        ("most_sums = 3", True),
+        ('\ufeff[trusted]\nh1 = "babab-babab-babab-babab-babab"\n', True),
+        ("counts = false\n", False),
+    ],
+)
+def test_a_yes_to_counts_is_written_unless_the_policy_has_its_own_word(
+    before: str | None, counts: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "policy.toml"
+    if before is not None:
+        path.write_text(before, encoding="utf-8")
+    assert not allow_counts(path, make_sum_terms())  # nothing of counts was agreed to
+    assert path.exists() == (before is not None) and (before is None or path.read_text("utf-8") == before)
+    old = Policy.load(path if before is not None else None)
+    assert allow_counts(path, make_scored_terms()) == counts
+    assert Policy.load(path) == replace(old, counts=counts)
+    assert not allow_counts(path, make_scored_terms())
 
 
 def test_whoever_never_gives_sums_votes_all_the_same() -> None:

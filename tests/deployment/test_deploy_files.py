@@ -298,13 +298,14 @@ def test_the_policies_on_the_page_are_read_and_the_default_is_as_it_says(tmp_pat
         least_hospitals=2,
         seeded_noise=True,
         class_sums="exact",
+        counts=True,
         teachers=("my_pkg.models:make",),
         feature_maps=("my_pkg.maps:make",),
         aggregators=("my_pkg.mech:MyMax",),
     )
     path.write_text(less)
     assert Policy.load(path).least_hospitals == 4
-    assert Policy().class_sums == "noisy"
+    assert Policy().class_sums == "noisy" and not Policy().counts
     assert "(default 3)" in more and Policy().least_hospitals == 3
     path.write_text(limits)
     assert Policy.load(path).epsilon_public_total == 6.0

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from builders import make_label_terms, make_noisy_terms, make_sum_terms, make_terms, vary
+from builders import make_label_terms, make_noisy_terms, make_scored_terms, make_sum_terms, make_terms, vary
 
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.words import Against, AtHome, Facts, Words
 
 MASKED = vary(make_terms(), secure_sum=True)
-ALL = [make_terms(), MASKED, make_noisy_terms(), make_sum_terms(), make_label_terms()]
+ALL = [make_terms(), MASKED, make_noisy_terms(), make_sum_terms(), make_scored_terms(), make_label_terms()]
 
 
 class Least(Words):

@@ -11,6 +11,7 @@ from pate_fed.config.sections import Aggregation, Privacy
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import Dataset, Schema
 from pate_fed.kinds.make import PublicPool, label_terms
+from pate_fed.kinds.rounds import ScoredTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import VoteTerms
@@ -128,6 +129,15 @@ def make_sum_terms(*, at_hospitals: bool = True, **changes: Any) -> Terms:
         asks=sums,
     )
     return vary(terms, **changes)
+
+
+def make_scored_terms(*, at_hospitals: bool = True, rounds: int = 2, **changes: Any) -> Terms:
+    """The same in rounds, and with a fifth of the records held out and counted once."""
+    terms = make_sum_terms(at_hospitals=at_hospitals, **changes)
+    plain = {each.name: getattr(terms.asks, each.name) for each in fields(SumTerms) if each.name != "kind"}
+    noise = {"sigma": None} if at_hospitals else {"sigma": 120_000.0}
+    scored = ScoredTerms(**plain | noise, rounds=rounds, first=14, held_out=0.2, bins=4, count=20_000)
+    return replace(terms, asks=scored, sigma_party=48_000.0 if at_hospitals else None)
 
 
 THEIRS = PartIdentity(name="theirs.mech:make", version="1.2", digest="cd" * 32)

@@ -335,7 +335,7 @@ class WholeSums(RoundSums):
 class ScoredSums(RoundSums):
     """Sums in rounds and counts of held-out records, of which `places` are the first sums."""
 
-    asks = "scored"
+    asks, permits = "scored", "counts = true\n"
 
     def places(self) -> Ints:
         return np.arange(ScoredTerms.of(self.terms).dimension, dtype=np.int64)

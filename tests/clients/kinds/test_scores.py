@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,24 @@ def test_what_is_no_question_of_the_study_is_refused(kind: ScoredSums) -> None:
         assert side.refusal(question) is Refusal.MALFORMED
     with pytest.raises(IntegrityError, match="bytes"):
         _asks(kind).score_rows(kind.terms, _question(kind, right[:-4]))
+
+
+def test_no_sum_leaves_after_the_counts(tmp_path: Path) -> None:
+    """A coordinator that asks for counts first has no sums of this hospital any more."""
+    kind = ScoredSums(tmp_path)
+    kind.close()
+    counts = _question(kind, _given(kind))
+    batch, given = kind.open(counts), []
+    for requests in batch.rounds():
+        for party, step in requests.items():
+            reply = kind.send(int(party[-1]), counts, step, given=counts.given)
+            given.append(type(reply).__name__)
+            batch.take(reply)
+    assert "MaskedVector" in given and "SumRefused" not in given
+    kind.show()
+    sums = kind.question(batch=1)
+    reply = kind.send(0, sums, kind.open(sums).opening)
+    assert getattr(reply, "code", None) == "CAPS"
 
 
 def test_rows_are_those_that_were_sent(kind: ScoredSums) -> None:

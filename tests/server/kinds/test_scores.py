@@ -170,8 +170,9 @@ def test_a_study_says_what_is_left_out_before_it_begins(tmp_path: Path) -> None:
     assert leaves["sums"].startswith("At most 3 times one table of")
     assert leaves["counts"] == (
         "20% of your records are left out of these sums and counted once. Your own program draws them by a "
-        "key that never leaves. The table has 32 rows and 2 columns: how many of them have a class, by the "
-        "class that the public model says and by how sure it is. A record has one count."
+        "key that others can make, too: it follows from the study's seed and your hospital's name. The table "
+        "has 32 rows and 2 columns: how many of them have a class, by the class that the public model says "
+        "and by how sure it is. A record has one count."
     )
     assert (
         "at most 3 times, once a round, and gives counts of the records left out once"
