@@ -101,14 +101,21 @@ class LocalSite(Site):
         return np.arange(len(self.dataset.private_labels), dtype=np.int64)
 
     def look_at_records(self) -> list[str]:
-        """What is odd about them beside the public pool, which has come."""
+        """What is odd about them beside the public pool, which has come.
+
+        A refusal here would tell the coordinator, who chose the pool, a bit of the values that nobody charges.
+        So commands that its user types refuse, and this one warns.
+        """
         terms, data, identity = self.terms, self.dataset, self.identity
         if self.simulated or terms is None or terms.table is None:
             return []
         rows = Rows(data.private_images, data.private_labels, self.own_records())
         study = Path("STUDY") if identity is None else identity
         path = Path(self.settings.data)
-        return look_at_records(path, rows, terms.table, study=study, pool=data.public_images, again=True)
+        try:
+            return look_at_records(path, rows, terms.table, study=study, pool=data.public_images, again=True)
+        except InputError as error:
+            return [str(error)]
 
     @property
     def _file(self) -> int:

@@ -158,11 +158,7 @@ class Site(BaseSite):
         return _pool_digest(self.study)
 
     def look_at_records(self) -> list[str]:
-        """What is odd about its records, for its own terminal: a simulated party's are nobody's.
-
-        Raises:
-            InputError: most of a column's numbers are not in the study's unit.
-        """
+        """What is odd about its records, for its own terminal: a simulated party's are nobody's."""
         return []
 
     def own_records(self) -> NDArray[np.int64]:

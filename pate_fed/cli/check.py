@@ -148,7 +148,7 @@ def _lines(data: Path, found: TableProfile, written: Path | None) -> Iterator[st
     if written is not None:
         yield f"written: {written}, which is read with {data.name} from now on; that file is as it was"
         if (bak := written.with_name(f"{written.name}.bak")).exists():
-            yield f"as it stood before: {bak}"
+            yield f"an earlier one: {bak}"
     yield (
         "fits the study"
         if found.fits

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.cli.hospital_log import settings_of, state_dir_of
-from pate_fed.cli.hospital_predict import settings_for, student_of
+from pate_fed.cli.hospital_predict import decimal_of, settings_for, student_of
 from pate_fed.cli.parser import print_lines
 from pate_fed.cli.predict import predictor_of
 from pate_fed.disk import check_there, write_private
@@ -156,23 +156,25 @@ def held_out_share(terms: Terms) -> float | None:
 
 
 def _other_records(site: Site, terms: Terms, arguments: argparse.Namespace) -> tuple[Rows, NDArray[np.bool_]]:
-    """Records in another file, and which of them are of no patient that is in the study's own."""
+    """Records in another file, and which are of no patient, or equal to no record, in the study's own."""
     from clients.local import kind_of
     from pate_fed.data import read_records
     from pate_fed.data.files import file_mark
     from pate_fed.data.table import read_table
 
-    path, kind = Path(arguments.records), replace(kind_of(terms), decimal=arguments.decimal)
+    path, decimal = Path(arguments.records), decimal_of(arguments)
+    kind = replace(kind_of(terms), decimal=decimal)
     check_there(path, option="RECORDS")
     if kind.schema is None or path.suffix == ".npz":
         rows = read_records(path, kind)
     else:
         own, told = settings_for(path, kind.schema, state_dir_of(arguments.state_dir))
         print_lines([printable(told)] if told else [])
-        rows = read_table(path, kind.schema, labelled=True, decimal=arguments.decimal, own=own)
+        rows = read_table(path, kind.schema, labelled=True, decimal=decimal, own=own)
     known = site.dataset.patients
     if known is None or not rows.named:
-        return rows, np.ones(len(rows.labels), dtype=np.bool_)
+        own_records = {each.tobytes() for each in site.dataset.private_images[site.own_records()]}
+        return rows, np.array([each.tobytes() not in own_records for each in rows.inputs])
     return rows, ~np.isin(rows.patients, known ^ file_mark(0))
 
 
@@ -186,16 +188,17 @@ def _trainer(site: Site, terms: Terms) -> Callable[[NDArray[Any], Ints], Callabl
 
     if terms.table is not None:
         return lambda inputs, labels: _table_model(*some(inputs, labels), classes)
+    from pate_fed.config.registry import find_part
     from pate_fed.learning import TeacherSettings
     from pate_fed.learning.networks.encoder import encoder_for
-    from pate_fed.learning.teachers.network import train_teacher
 
     settings = TeacherSettings()
+    teach = find_part(settings.name, "teacher")
     encoder = encoder_for(settings, site.dataset.public_images)
 
     def train(inputs: NDArray[Any], labels: Ints) -> Callable[[NDArray[Any]], Floats]:
         how: dict[str, Any] = {"num_classes": classes, "settings": settings, "seed": 0, "encoder": encoder}
-        teacher = train_teacher(*some(inputs, labels), **how)
+        teacher = teach(*some(inputs, labels), **how)
         return lambda asked: np.eye(classes)[teacher.predict(asked)]
 
     return train
@@ -205,11 +208,15 @@ def _table_model(rows: Floats, labels: Ints, classes: int) -> Callable[[NDArray[
     """The mean of gradient boosting and logistic regression: strong on large tables and on small ones."""
     from sklearn.linear_model import LogisticRegression
 
-    from pate_fed.learning.teachers.forests import train_forest
+    from pate_fed.config.registry import find_part
+    from pate_fed.learning import TeacherSettings
 
     if len(np.unique(labels)) == 1:
         return lambda asked: np.tile(np.eye(classes)[labels[0]], (len(asked), 1))
-    boosted = train_forest(rows, labels, num_classes=classes, method="gradient-boosting", seed=0)
+    settings = TeacherSettings(name="gradient-boosting")
+    boosted = find_part(settings.name, "teacher")(
+        rows, labels, num_classes=classes, settings=settings, seed=0
+    )
     filled = np.where(np.isnan(rows), boosted.fill, rows)
     middle, scale = filled.mean(axis=0), filled.std(axis=0)
     scale[scale == 0] = 1.0

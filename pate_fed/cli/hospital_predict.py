@@ -6,6 +6,7 @@ import argparse
 import csv
 import hashlib
 import io
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pate_fed.cli.predict import Predictor
     from pate_fed.data import Schema
     from pate_fed.data.own_columns import OwnColumns
+    from pate_fed.data.table import ColumnReader
     from pate_fed.identity.bundle import Bundle
 
 _AT_ONCE = 5000  # inputs
@@ -99,7 +101,7 @@ def _ask(bundle: Bundle, model: Predictor, arguments: argparse.Namespace) -> Ite
         own, told = settings_for(path, table, state_dir_of(arguments.state_dir))
         if told:
             yield told
-        asked = _rows(path, table, arguments.decimal, bundle.covered, own)
+        asked = _rows(path, table, decimal_of(arguments), bundle.covered, own)
     content, classes = _answers(asked, model)
     _require_new(out)  # all this while another may have written it
     write_result(out, content)
@@ -157,6 +159,16 @@ class _Asked:
     read_as: str = ""
 
 
+def decimal_of(arguments: argparse.Namespace) -> str | None:
+    """How numbers are written in a file: as is said, else as was said of this hospital's records."""
+    from clients.state_dir import LOCAL_SITE
+
+    state_dir = state_dir_of(arguments.state_dir)
+    if arguments.decimal is not None or not (state_dir / LOCAL_SITE).exists():
+        return arguments.decimal  # type: ignore[no-any-return]
+    return settings_of(state_dir).decimal
+
+
 def settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns | None, str]:
     """A file's own settings where it has some, None; else those of this hospital's records, told in a line.
 
@@ -207,7 +219,7 @@ def _rows(
                         column.read(cells[column.place or 0], number)
                     except InputError:
                         unknown[column.name] += 1
-                        cells[column.place or 0] = ""
+                        cells[column.place or 0] = _lacking(column)
             reader.add(chunk)
             numbers += [number for number, _ in chunk]
         rows = reader.rows()
@@ -223,6 +235,13 @@ def _rows(
         odd=tuple(odd),
         read_as=rows.read_as,
     )
+
+
+def _lacking(column: ColumnReader) -> str:
+    """A text that is a missing value there, also where the file's settings give empty cells a meaning."""
+    from pate_fed.data.schema import MISSING
+
+    return next(each for each in sorted(MISSING) if math.isnan(column.read(each, 0)))
 
 
 def _beyond(inputs: NDArray[Any], table: Schema, covered: NDArray[Any] | None) -> Iterator[str]:

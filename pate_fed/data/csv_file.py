@@ -174,12 +174,6 @@ class CsvFile:
         known = self._columns is not None and self._columns[place].style == POINT
         return known or self._decimal == POINT
 
-    @property
-    def most_rows(self) -> int:
-        """Lines of the file: it has no more rows."""
-        ends = self._text.count("\n") + self._text.count("\r") - self._text.count("\r\n")
-        return ends + 1
-
     def described(self) -> str:
         """How the file is written, in words, so far as it was met; empty for commas, points and UTF-8."""
         found = [] if self._separator == "," else [_SEPARATORS[self._separator]]

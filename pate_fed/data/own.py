@@ -92,7 +92,7 @@ def _from_arrays(arrays: dict[str, Any], *, what: str, name: str, num_queries: i
         owners=_each(arrays.get("owners"), f"{what}: owners", len(private)),
         patients=_patients(arrays.get("patients"), f"{what}: patients", len(private)),
         public_patients=_patients(arrays.get("public_patients"), f"{what}: public_patients", len(public)),
-        shape=tuple(arrays.get("shape") or shape),
+        shape=_shape(arrays.get("shape", ()), f"{what}: shape") or shape,
     )
     check_dataset(dataset, what=what)
     if labelled and "num_queries" not in arrays and num_queries is None:
@@ -110,13 +110,14 @@ def check_dataset(dataset: Dataset, *, what: str) -> None:
     for holds, wrong in (
         (len(public) > 0, "public_images holds nothing"),
         (
-            math.prod(dataset.input_shape) == math.prod(public.shape[1:]),
-            f"shape {dataset.shape} for inputs of {public.shape[1:]}",
-        ),
-        (
             private.shape[1:] == public.shape[1:] and private.dtype == public.dtype,
             f"private inputs are {private.dtype} {private.shape[1:]}, public ones {public.dtype} "
             f"{public.shape[1:]}",
+        ),
+        (
+            math.prod(dataset.input_shape) == math.prod(public.shape[1:])
+            and not (dataset.shape and public.ndim == 4),
+            f"shape {dataset.shape} for inputs of {public.shape[1:]}",
         ),
         (isinstance(classes, int) and 2 <= classes <= _MOST_CLASSES, f"num_classes {classes!r}: 2 or more"),
         (
@@ -181,12 +182,19 @@ def _inputs(given: Any, what: str) -> tuple[NDArray[Any], tuple[int, ...]]:
             f"{what} is {found.dtype} {found.shape}: images uint8 (n, height, width[, 1 or 3]) or arrays of "
             "numbers (n, ...) are meant"
         )
-    rows = found.reshape(len(found), -1).astype(np.float64, copy=False)
+    rows = found.reshape(len(found), math.prod(found.shape[1:])).astype(np.float64, copy=False)
     bad = np.argwhere(np.abs(rows) > LARGEST)  # NaN is a missing value
     if len(bad):
         row, column = bad[0]
         raise InputError(f"{what} row {row}, column {column}: not finite, or above {LARGEST:.1e} in size")
     return rows, found.shape[1:]
+
+
+def _shape(given: Any, what: str) -> tuple[int, ...]:
+    found = np.asarray(given)
+    if found.ndim != 1 or (len(found) and (found.dtype.kind not in "iu" or found.min() < 1)):
+        raise InputError(f"{what} is {given!r}: the lengths of one input are meant, as (16, 8, 8)")
+    return tuple(int(each) for each in found)
 
 
 def _labels(given: Any, what: str, count: int) -> NDArray[np.int64]:

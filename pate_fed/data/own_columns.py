@@ -18,6 +18,7 @@ from typing import Any
 from pate_fed.data.schema import MOST_TEXT, Schema, number_in
 from pate_fed.disk import read_toml, write_result
 from pate_fed.errors import InputError
+from pate_fed.format import printable
 from pate_fed.structure import from_plain, nearest, setting
 
 
@@ -141,7 +142,7 @@ class OwnColumns:
         """
         path = self.path_of(data)
         text = path.read_text("utf-8-sig") if before is not None and path.exists() else ""
-        fresh = "\n".join(self._changes([_HEAD.format(data.name)], OwnColumns()))
+        fresh = "\n".join(self._changes([_HEAD.format(printable(data.name))], OwnColumns()))
         made = "\n".join(self._changes(text.splitlines(), before)) if text and before is not None else fresh
         if made != fresh and not self._reads(made):
             write_result(path.with_name(f"{path.name}.bak"), text.encode())

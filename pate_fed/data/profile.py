@@ -21,7 +21,7 @@ from pate_fed.data.csv_file import in_chunks
 from pate_fed.data.infer import MOST_VALUES, _patient
 from pate_fed.data.own_columns import OwnColumns
 from pate_fed.data.schema import Schema, number_in
-from pate_fed.data.table import Rows, TableReader
+from pate_fed.data.table import Rows, TableReader, with_room
 from pate_fed.errors import InputError
 from pate_fed.format import counted, share_text
 
@@ -224,11 +224,13 @@ class _TableExaminer(_Examiner):
     def _take_rows(self) -> tuple[NDArray[np.int64], list[int]]:
         """Take all rows, a column as its texts and which of them each has; numbers of rows, and of ragged."""
         reader, width, ragged = self._reader, len(self._reader.header), list[int]()
-        self._codes = np.empty((width, reader.file.most_rows), dtype=np.int32)
-        numbers, count = np.empty(reader.file.most_rows, dtype=np.int64), 0
+        self._codes = np.empty((width, 0), dtype=np.int32)
+        numbers, count = np.empty(0, dtype=np.int64), 0
         for chunk in in_chunks(reader.records()):
             ragged += [number for number, cells in chunk if len(cells) != width]
             rows = [row for row in chunk if len(row[1]) == width]
+            self._codes = with_room(self._codes, count + len(rows), axis=1)
+            numbers = with_room(numbers, count + len(rows))
             numbers[count : count + len(rows)] = [number for number, _ in rows]
             columns = zip(*[cells for _, cells in rows], strict=True)
             for texts, own, codes in zip(self._texts, columns, self._codes, strict=bool(rows)):

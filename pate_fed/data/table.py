@@ -42,6 +42,18 @@ class Rows:
     named: bool = False
 
 
+def with_room(array: NDArray[Any], rows: int, *, axis: int = 0) -> NDArray[Any]:
+    """An array of which so many rows can be written to: itself, or twice as large with what it holds."""
+    had = array.shape[axis]
+    if had >= rows:
+        return array
+    shape = list(array.shape)
+    shape[axis] = max(rows, 2 * had)
+    found = np.empty(shape, dtype=array.dtype)
+    np.moveaxis(found, axis, 0)[:had] = np.moveaxis(array, axis, 0)
+    return found
+
+
 def read_table(
     path: Path,
     schema: Schema,
@@ -225,10 +237,8 @@ class TableReader:
         self.places = {name: place for place, name in enumerate(self.header) if name}
         self.columns = [ColumnReader(self, name, values) for name, values in self.schema.columns]
         self._classes, self._class_map = _Names(self.schema.classes), self.own.of(self.schema.label).map
-        # As many rows as the file has at most: what none is written to takes no memory.
-        self._inputs = np.empty((self.file.most_rows, self.schema.num_features))
-        self._labels = np.empty(len(self._inputs), dtype=np.int64)
-        self._patients, self._count = np.empty_like(self._labels), 0
+        self._inputs, self._count = np.empty((0, self.schema.num_features)), 0
+        self._labels, self._patients = np.empty((2, 0), dtype=np.int64)
         self._labelled = True
 
     def _by_patient(self, path: Path) -> tuple[list[str], dict[str, list[str]]]:
@@ -336,7 +346,10 @@ class TableReader:
                     f"{self.file.path} row {number}: {len(cells)} values for {len(self.header)} columns"
                 )
         numbers, texts = [number for number, _ in rows], [*zip(*[cells for _, cells in rows], strict=True)]
-        part, at = self._inputs[self._count : self._count + len(rows)], 0
+        end, at = self._count + len(rows), 0
+        self._inputs = with_room(self._inputs, end)
+        self._labels, self._patients = with_room(self._labels, end), with_room(self._patients, end)
+        part = self._inputs[self._count : end]
         for column in self.columns:
             own = np.full(len(rows), np.nan)
             if column.place is not None:
@@ -346,11 +359,11 @@ class TableReader:
             at += width
         place, patient = self.places.get(self.schema.label), self.places.get(self.schema.patient or "")
         labels = [""] * len(rows) if place is None else texts[place]
-        self._labels[self._count : self._count + len(rows)] = [*map(self.label, labels, numbers)]
+        self._labels[self._count : end] = [*map(self.label, labels, numbers)]
         if patient is not None:
             names = [*map(self.patient, texts[patient], numbers)]
-            self._patients[self._count : self._count + len(rows)] = patient_numbers(names)
-        self._count += len(rows)
+            self._patients[self._count : end] = patient_numbers(names)
+        self._count = end
 
     def rows(self) -> Rows:
         """All rows.

@@ -24,7 +24,7 @@ from pate_fed.cli.terms import read_offer
 from pate_fed.data import read_pool, read_records
 from pate_fed.data.own_columns import OwnColumns
 from pate_fed.kinds.terms import Terms
-from pate_fed.protocol.messages import JoinReply, JoinRequest, RefusalReply
+from pate_fed.protocol.messages import JoinReply, JoinRequest
 from pate_fed.simulation import main as simulation_main
 
 STUDY = """
@@ -313,8 +313,13 @@ def _admit_north(run: Any) -> Terms:
     return read_offer(Path("north.admission"))[0]
 
 
-def test_another_unit_takes_part_nowhere(dialect: Path, run: Any) -> None:
-    """Sugar in mmol/l where the study has mg/dl: refused by whatever comes before the first answer."""
+def test_another_unit_is_refused_at_home_and_warned_of_at_the_first_request(
+    dialect: Path, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sugar in mmol/l where the study has mg/dl: what its user types refuses it.
+
+    A refusal to the coordinator, who chose the pool, would tell of values: by pool after pool, of all.
+    """
     rows = [[*row[:2], f"{float(row[2]) / 18.016:.2f}", *row[3:]] for row in _rows(80, 2)]
     _write(dialect, [HEADER, *rows])
     assert run("doctor", "--data", "north.csv", "--config", "study.toml").code == 2
@@ -332,10 +337,12 @@ def test_another_unit_takes_part_nowhere(dialect: Path, run: Any) -> None:
     pool = io.BytesIO()
     np.save(pool, read_pool(Path("pool.csv"), kind_of(terms)).inputs)
     asked = JoinRequest(terms=terms.to_json(), pool=pool.getvalue())
-    assert Hospital(local_site(settings)).join(asked) == RefusalReply(party="north", code="DATA")
-    log = [json.loads(line) for line in Path("state/log.jsonl").read_text(encoding="utf-8").splitlines()]
-    [why] = [event["sentence"] for event in log if "sentence" in event]
-    assert "glucose: most values are outside of the pool's" in why
+    for terminal in (False, True):  # which a service's log is not
+        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
+        assert isinstance(Hospital(local_site(settings)).join(asked), JoinReply)
+        warned = "glucose: most values are outside of the pool's" in capsys.readouterr().err
+        assert warned == terminal
+    assert "outside" not in Path("state/log.jsonl").read_text(encoding="utf-8")
     Path("north.csv.toml").write_text("[columns.glucose]\nfactor = 18.016\n", encoding="utf-8")
     anew = replace(settings, decimal="point")  # as another process reads it
     assert isinstance(Hospital(local_site(anew)).join(asked), JoinReply)

@@ -114,7 +114,7 @@ def test_both_are_measured_and_kept_at_home(state: Path, run: Any) -> None:
         auc, (low, high) = kept[who]["AUC"]
         assert 0.6 < low < auc < high < 0.85 and 0.3 < kept[who]["calibration slope"][0] < 2
         ppv, (least, most) = kept[who]["PPV at that prevalence"]
-        assert 0.2 < least < ppv < most < 0.4 < 0.9 < kept[who]["NPV at that prevalence"][0]
+        assert 0.15 < least < ppv < most < 0.4 < 0.9 < kept[who]["NPV at that prevalence"][0]
     assert (kept["records"], kept["patients"], kept["tested_on"]) == (300, 150, "in the study")
     picture = (state / "compare.svg").read_text()
     assert picture.startswith("<svg ") and "xmlns" in picture and "sensitivity" in picture

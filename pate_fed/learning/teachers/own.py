@@ -97,6 +97,8 @@ class RowsNetwork:
     def _tensor(self, x: NDArray[np.float64]) -> Any:
         import torch
 
+        if np.isnan(x).any():
+            raise ValueError("a network takes no NaN: fill missing values in")
         return torch.from_numpy(x.astype(np.float32).reshape(len(x), *self._shape))
 
 
@@ -246,6 +248,8 @@ def try_own(
         rows=tried.ndim == 2,
         settings=_SHORT,
     )
+    if isinstance(made, RowsNetwork) and np.isnan(inputs).any():
+        raise InputError(f"{what}: makes a network, which takes no NaN; public inputs hold some")
     if not is_network(made):
         labels = np.arange(len(tried), dtype=np.int64) % num_classes
         fit_own_teacher(made, tried, labels, what=what, num_classes=num_classes, seed=0).predict(tried)
