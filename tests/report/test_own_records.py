@@ -51,8 +51,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say(records: int, sigma: floa
         for name, each in told.items():
             if each is not None:
                 held.setdefault(name, []).append(each.low <= truth[name] <= each.high)
-    for name, each in held.items():
-        assert len(each) > 100 and 0.90 <= sum(each) / len(each) <= 0.998, (name, sum(each), len(each))
+    for name, those in held.items():
+        assert len(those) > 100 and 0.90 <= sum(those) / len(those) <= 0.998, (name, sum(those), len(those))
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_intervals_hold_the_truth_of_a_student_that_is_nearly_always_right(
         if own.balanced is not None:
             miss.append(own.balanced.share - truth)
             half.append((own.balanced.high - own.balanced.low) / 2)
-    for name, each in held.items():
-        assert len(each) >= 200 and 0.92 <= sum(each) / len(each) <= most, (name, sum(each), len(each))
+    for name, those in held.items():
+        assert len(those) >= 200 and 0.92 <= sum(those) / len(those) <= most, (name, sum(those), len(those))
     assert abs(float(np.mean(miss))) < 0.4 * float(np.mean(half)), (np.mean(miss), np.mean(half))
 
 
