@@ -103,7 +103,7 @@ class LocalSite(Site):
     def look_at_records(self) -> list[str]:
         """What is odd about them beside the public pool, which has come.
 
-        A refusal here would tell the coordinator, who chose the pool, a bit of the values that nobody charges.
+        A refusal here would tell the coordinator, who chose the pool, a bit of values that nobody charges.
         So commands that its user types refuse, and this one warns.
         """
         terms, data, identity = self.terms, self.dataset, self.identity

@@ -183,21 +183,21 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_160, 21),
+    "clients": (5_220, 21),
     "pate_fed": (870, 7),
-    "pate_fed/cli": (8_440, 34),
+    "pate_fed/cli": (8_490, 34),
     "pate_fed/config": (2_570, 10),
-    "pate_fed/data": (4_510, 15),
+    "pate_fed/data": (4_530, 15),
     "pate_fed/flower": (3_940, 17),
     "pate_fed/identity": (1_370, 6),
-    "pate_fed/kinds": (6_270, 23),
+    "pate_fed/kinds": (6_310, 23),
     "pate_fed/learning": (7_890, 33),
     "pate_fed/privacy": (11_610, 38),
     "pate_fed/protocol": (590, 3),
-    "pate_fed/report": (4_850, 15),
-    "pate_fed/reproduce": (3_060, 14),
+    "pate_fed/report": (4_890, 15),
+    "pate_fed/reproduce": (3_050, 14),
     "pate_fed/runtime": (1_080, 8),
-    "pate_fed/secure_sum": (3_810, 14),
+    "pate_fed/secure_sum": (3_800, 14),
     "pate_fed/structure": (1_150, 5),
     "server": (5_790, 21),
 }

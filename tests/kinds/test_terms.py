@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from builders import (
     THEIRS,
     make_noisy_terms,
+    make_scored_terms,
     make_sum_terms,
     make_table_terms,
     make_terms,
@@ -19,7 +21,7 @@ from builders import (
 
 from pate_fed.data import Schema
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.terms import Terms, worst_epsilon
 from pate_fed.learning import TeacherSettings
 from pate_fed.privacy import LedgerTerms
 from pate_fed.structure import entries
@@ -183,3 +185,12 @@ def test_ε_rests_on_code_that_could_carry_a_record_to_what_the_unit_does_not_mo
     assert [each.kind for each in made.assumptions.each] == together
     assert ("assumed" in made.to_dict()) is bool(together)  # ledgers of other studies are as they were
     assert LedgerTerms.from_dict(made.to_dict()) == made
+
+
+def test_hardly_any_noise_is_a_large_epsilon_and_no_fault() -> None:
+    """As a page says it of confirmed hospitals alone: a chance that underflows divides by 0."""
+    terms = make_scored_terms()
+    terms = replace(terms, asks=replace(terms.asks, first=1, count=1024), sigma_party=2400.0)
+    told = replace(terms, secrecy=replace(terms.secrecy, colluders=terms.least_clients - 1))
+    _, coordinator = worst_epsilon(told)
+    assert coordinator is not None and 150 < coordinator < 200

@@ -235,7 +235,7 @@ def _increment(step: _Step, start: float, slack: float) -> float:
             best = min(best, rise)
             if share < 1 + 1e-4:
                 break
-        rise *= min(max((1 + 3e-5) / share, 0.5), 2.0)
+        rise *= min(max((1 + 3e-5) / max(share, 1e-300), 0.5), 2.0)  # it may underflow to 0
         if rise > 64 * start:
             break
     return best
