@@ -299,6 +299,8 @@ class SummingHospital(BaseHospital, ABC):
                 reply = machine.refuse(error.reason)
             except _Declined as error:
                 return self.refuse(error.reason)
+            except InputError as error:
+                return self.unusable(error)
         # Only now: a claim says that a vector may have left, and this one is on the disk to be sent again.
         if isinstance(reply, MaskedVector) and not self.journal.claim(request.question):
             return self.refuse(Refusal.REPEATED)

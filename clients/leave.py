@@ -35,8 +35,8 @@ _POLL_S = 0.1
 _ERASED = (
     *(
         "teacher-*",
-        "teachers.key",
-        "held-out.sha256",
+        "teachers.key*",
+        "held-out.sha256*",
         "parts.sha256",
         "features.bin",
         "clusters.bin",

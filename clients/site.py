@@ -34,6 +34,7 @@ from pate_fed.secure_sum import Demands
 from pate_fed.structure.parts import search_folder
 
 _DEALING_KEY = "teachers.key"  # in a state directory
+_ROWS = 1000  # at once
 _HELD_OUT = "held-out.sha256"  # there, of the records and of who is out
 
 Objection = tuple[Refusal, str]
@@ -181,27 +182,29 @@ class Site(BaseSite):
         names = (data.private_images, data.private_labels) if patients is None else (patients,)
         return held_out(self.own_records(), *names, share=share, key=self.dealing_key())
 
-    def keep_held_out(self, share: float) -> None:
-        """Hold the records, and who of them is held out, to what they were at the study's first answer.
+    def keep_held_out(self, mask: NDArray[np.bool_], *, answered: bool) -> None:
+        """Hold the records, and which of them are held out, to what they were at the study's first answer.
 
-        A record that is written otherwise, or another key, would have one in sums and counts.
+        A record that is written otherwise, or another key, would have one in sums and counts. `answered` says
+        whether there was such an answer.
 
         Raises:
-            InputError: they are others now.
+            InputError: they are others now, or nothing says what they were.
         """
-        digest, data, own = sha256(self.held_out(share).tobytes()), self.dataset, self.own_records()
+        digest, data, own = sha256(mask.tobytes()), self.dataset, self.own_records()
         for array in (data.private_images, data.private_labels, self._numbers()):
-            if array is not None:
-                part = np.ascontiguousarray(array[own])
-                digest.update(f"{part.dtype}{part.shape}".encode() + part.tobytes())
+            for start in range(0, len(own) if array is not None else 0, _ROWS):
+                part = np.ascontiguousarray(array[own[start : start + _ROWS]])  # type: ignore[index]
+                digest.update(f"{part.dtype}{part.shape}".encode())
+                digest.update(part.data)
         note = self.state_dir / _HELD_OUT
-        if not note.exists():
+        if not note.exists() and not answered:
             write_private(note, digest.digest(), durable=self.durable)
-        if note.read_bytes() != digest.digest():
+        if not note.exists() or note.read_bytes() != digest.digest():
             raise InputError(
-                "the records are not those of this study's first answer, or the key that holds some out is "
-                f"another ({_DEALING_KEY} in the state directory): one could be in sums and counts; put both "
-                "back as they were"
+                "the records are not those of this study's first answer, or the key that holds some out "
+                f"({_DEALING_KEY} in the state directory) or the note of both ({_HELD_OUT}) is another: one "
+                "could be in sums and counts; put all back as they were, and start this again"
             )
 
     def _numbers(self) -> NDArray[np.int64] | None:

@@ -183,9 +183,9 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_220, 21),
+    "clients": (5_250, 21),
     "pate_fed": (870, 7),
-    "pate_fed/cli": (8_490, 34),
+    "pate_fed/cli": (8_510, 34),
     "pate_fed/config": (2_570, 10),
     "pate_fed/data": (4_530, 15),
     "pate_fed/flower": (3_940, 17),

@@ -7,7 +7,8 @@ a record changes nothing of what others add follows of our maps from their code;
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from clients.journal import Journal
 from clients.kinds.base import HospitalSide
+from clients.local import check_records, kind_of
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.rounds import RoundTerms, ScoredTerms
@@ -26,6 +28,7 @@ from pate_fed.learning.features.residuals import ScoreRows, packed_size
 from pate_fed.protocol.messages import Question, Refusal
 
 if TYPE_CHECKING:
+    from pate_fed.kinds.terms import Terms
     from pate_fed.learning.features.feature_map import FeatureMap, Pull
 
 FEATURES_FILE = "features.bin"
@@ -54,7 +57,19 @@ class SumSide(HospitalSide):
         Raises:
             InputError: they cannot be read, or are too many for sums in 32 bits.
         """
-        units, asks, room = len(self.site.own_records()), self.asks, self.asks.room(self.terms)
+        self._require_room(len(self.site.own_records()), self.terms)
+
+    @classmethod
+    def check_file(cls, path: Path, terms: Terms, *, decimal: str | None) -> str:
+        """As of other kinds, and whether sums have room for so many: a refusal later would tell how many."""
+        own = check_records(path, replace(kind_of(terms), decimal=decimal), unit=terms.privacy.unit)
+        cls._require_room(len(own.labels), terms)
+        return own.read_as
+
+    @classmethod
+    def _require_room(cls, records: int, terms: Terms) -> None:
+        asks = SumTerms.of(terms)
+        units, room = records, asks.room(terms)
         if asks.most_units is not None:  # along directions nothing but the cut bounds an entry
             directions = asks.settings.name == DIRECTIONS
             units = asks.most_units if directions else min(units, asks.most_units)
@@ -65,7 +80,7 @@ class SumSide(HospitalSide):
             told = ", or one that is told about how many there are (parties.records)" * (asks.times > 1)
             raise InputError(
                 f"more records than the {room:,} that sums in 32 bits have room for at each of "
-                f"{self.terms.num_clients} hospitals; right is a study with sums.lattice = {coarse}{told}"
+                f"{terms.num_clients} hospitals; right is a study with sums.lattice = {coarse}{told}"
             )
 
     def rehearse(self, inputs: NDArray[np.generic], *, of_pool: bool, sample: int) -> tuple[Ints, Facts]:
@@ -224,14 +239,19 @@ class ScoredSide(RoundSide):
         """The terms of sums in rounds and counts."""
         return ScoredTerms.of(self.terms)
 
-    def _summed(self) -> Ints:
-        return np.flatnonzero(~self.site.held_out(self.asks.held_out))
+    @cached_property
+    def _held_out(self) -> NDArray[np.bool_]:
+        return self.site.held_out(self.asks.held_out)
 
-    def prepare(self) -> None:
-        """Find what is wrong with the records; counts of all of them must have room as well."""
-        super().prepare()
-        held_out = int(self.site.held_out(self.asks.held_out).sum())
-        if held_out * self.asks.count > self.asks.largest_entry(self.terms):
+    def _summed(self) -> Ints:
+        return np.flatnonzero(~self._held_out)
+
+    @classmethod
+    def _require_room(cls, records: int, terms: Terms) -> None:
+        """And counts have, of twice as many as are held out on average: by the number of all alone."""
+        super()._require_room(records, terms)
+        asks = ScoredTerms.of(terms)
+        if 2 * asks.held_out * records * asks.count > asks.largest_entry(terms):
             raise InputError(
                 "more held-out records than counts in 32 bits have room for; right is a study that is told "
                 "about how many records there are (parties.records)"
@@ -259,10 +279,11 @@ class ScoredSide(RoundSide):
         Each record, or with the unit patient each patient, has one count in all: so many parts of it, each
         rounded down, as it has records in one place of the table.
         """
-        self.site.keep_held_out(self.asks.held_out)
+        answered = Journal(self.site.state_dir).answered() > 0
+        self.site.keep_held_out(self._held_out, answered=answered)
         if not self._asks_for_counts(question):
             return super().answer(question)
-        asks, held_out = self.asks, np.flatnonzero(self.site.held_out(self.asks.held_out))
+        asks, held_out = self.asks, np.flatnonzero(self._held_out)
         own, rows = self.site.own_records()[held_out], asks.score_rows(self.terms, question)
         inputs, features = self.site.dataset.private_images, self._kept()
         place = np.zeros(len(own), dtype=np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import tomllib
@@ -13,7 +14,7 @@ from pathlib import Path
 from clients.policy import POLICY_FILE, Policy, find_policy
 from pate_fed.cli.terms import make_page
 from pate_fed.disk import read_toml, write_result
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, naming_refusal
 from pate_fed.format import printable
 from pate_fed.identity import Admission, HospitalIdentity
 from pate_fed.identity.admission import CONSENT_FILE, Consent, record_consent
@@ -72,10 +73,15 @@ def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Co
         fingerprint_given=fingerprint_given,
         answer=answer,
     )
-    path = _policy_path(arguments, identity)
-    if allow_counts(path, terms):  # last: whatever fails before, nothing is counted
-        print(f"counts of held-out records: counts = true is written into {path}")
+    allow_counts_of(admission, arguments, identity)  # last: whatever fails before, nothing is counted
     return made
+
+
+def allow_counts_of(admission: Admission, arguments: argparse.Namespace, identity: HospitalIdentity) -> None:
+    """`allow_counts` in this hospital's policy, of terms that somebody here agreed to; and say so."""
+    path = _policy_path(arguments, identity)
+    if allow_counts(path, admission.study_terms):
+        print(f"counts of held-out records: counts = true is written into {path}")
 
 
 def read_confirmed(given: Sequence[str] | None, admission: Admission) -> dict[str, str]:
@@ -121,10 +127,24 @@ def allow_counts(path: Path, terms: Terms) -> bool:
     """
     values = read_toml(path, option="--policy") if path.exists() else {}
     if not isinstance(terms.asks, ScoredTerms) or "counts" in values:
+        if values.get("counts") is False and isinstance(terms.asks, ScoredTerms):
+            print(f"counts = false stands in {path}: this hospital will refuse the study")
         return False
     before = path.read_text("utf-8-sig") if path.exists() else ""
-    write_result(path, f"counts = true\n{before}".encode())  # at the top: below may be a table
+    _rewrite(path, f"counts = true\n{before}")  # at the top: below may be a table
     return True
+
+
+def _rewrite(path: Path, text: str) -> None:
+    """Write a file that may be there already, through a link to it, with its mode and owner."""
+    path = path.resolve()
+    before = path.stat() if path.exists() else None
+    write_result(path, text.encode())
+    if before is not None:
+        with naming_refusal(f"{path}: its mode and owner cannot be kept"):
+            path.chmod(before.st_mode & 0o777)
+            if (before.st_uid, before.st_gid) != (path.stat().st_uid, path.stat().st_gid):
+                os.chown(path, before.st_uid, before.st_gid)
 
 
 def _asked(question: str) -> str:
@@ -160,4 +180,4 @@ def confirm_in(path: Path, confirmed: Mapping[str, str]) -> None:
     if not right:
         shown = "; ".join(new)
         raise InputError(f"{path}: cannot be added to; write these lines into its table [trusted]: {shown}")
-    write_result(path, text.encode())
+    _rewrite(path, text)

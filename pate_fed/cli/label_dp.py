@@ -53,7 +53,7 @@ def _add_data_options(made: argparse.ArgumentParser) -> None:
     add_option(made, "--download", "let torchvision fetch the data set")
     for name in ("images", "labels", "test-images", "test-labels"):
         add_option(made, f"--{name} FILE", "--dataset files: a .npy or .npz")
-    networks = "light, small-cnn, deep-cnn, resnet-18 (default light)"
+    networks = "light, small-cnn, deep-cnn, resnet-18, wrn-28-4 (default light)"
     add_option(made, "--network NAME", networks)
     add_option(made, "--clusterer NAME", "light, scan or MODULE:FUNCTION (default light)")
     add_option(made, "--clusters N", "clusters (default: what suits the method)")

@@ -26,7 +26,7 @@ from clients.local import POOL_FILE, LocalSite, check_records, kind_of, look_at_
 from clients.log import HospitalLog
 from clients.policy import Policy, find_policy
 from clients.state_dir import LocalSettings
-from pate_fed.cli.consent import ask_consent, confirm, read_confirmed
+from pate_fed.cli.consent import allow_counts_of, ask_consent, confirm, read_confirmed
 from pate_fed.cli.doctor.command import show_findings
 from pate_fed.cli.doctor.hospital import HospitalSide
 from pate_fed.cli.doctor.machine import PROBLEM, Finding, machine_findings
@@ -354,6 +354,7 @@ def join(arguments: argparse.Namespace) -> int:
     else:
         print(f"accepted on {printable(before.time)} by {printable(before.user)}: not asked again")
         confirm(read_confirmed(arguments.confirm, admission), arguments, identity)
+        allow_counts_of(admission, arguments, identity)
     identity.take()
     options = {
         "--data": arguments.data,

@@ -68,8 +68,10 @@ def _from_arrays(arrays: dict[str, Any], *, what: str, name: str, num_queries: i
     (private, shape), (public, shared) = (
         _inputs(arrays[key], f"{what}: {key}") for key in ("private_images", "public_images")
     )
-    if shape and shared and shape != shared:
-        raise InputError(f"{what}: private inputs are {shape}, public ones {shared}")
+    told = _shape(arrays.get("shape", ()), f"{what}: shape")
+    for whose, other in (("public ones", shared), ("the shape given", told if len(shape) > 1 else ())):
+        if shape and other and other != shape:
+            raise InputError(f"{what}: private inputs are {shape}, {whose} {other}")
     labels = _labels(arrays["private_labels"], f"{what}: private_labels", len(private))
     none = np.full(len(public), UNLABELLED)
     truth = _labels(arrays.get("public_labels", none), f"{what}: public_labels", len(public))
@@ -92,7 +94,7 @@ def _from_arrays(arrays: dict[str, Any], *, what: str, name: str, num_queries: i
         owners=_each(arrays.get("owners"), f"{what}: owners", len(private)),
         patients=_patients(arrays.get("patients"), f"{what}: patients", len(private)),
         public_patients=_patients(arrays.get("public_patients"), f"{what}: public_patients", len(public)),
-        shape=_shape(arrays.get("shape", ()), f"{what}: shape") or shape,
+        shape=told or shape,
     )
     check_dataset(dataset, what=what)
     if labelled and "num_queries" not in arrays and num_queries is None:
@@ -191,10 +193,10 @@ def _inputs(given: Any, what: str) -> tuple[NDArray[Any], tuple[int, ...]]:
 
 
 def _shape(given: Any, what: str) -> tuple[int, ...]:
-    found = np.asarray(given)
-    if found.ndim != 1 or (len(found) and (found.dtype.kind not in "iu" or found.min() < 1)):
+    lengths = given if isinstance(given, Sequence | np.ndarray) else [given]
+    if not all(isinstance(each, int | np.integer) and each > 0 for each in lengths):
         raise InputError(f"{what} is {given!r}: the lengths of one input are meant, as (16, 8, 8)")
-    return tuple(int(each) for each in found)
+    return tuple(int(each) for each in lengths)
 
 
 def _labels(given: Any, what: str, count: int) -> NDArray[np.int64]:

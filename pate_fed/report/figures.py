@@ -406,8 +406,8 @@ def own_records(result: RunResult) -> Figure | None:
     rows = [(name, "not told" if each is None else each.text) for name, each in figures]
     tenths = [place / 5 for place in range(6)]
     if own.roc:
-        first, second = (result.study.class_name(each) for each in (0, 1))
-        chart = Chart(tenths, tenths, x_label=f"{first} called {second}", y_label="found", y_text=_percent)
+        called = " called ".join(result.study.class_name(each) for each in (0, 1))
+        chart = Chart(tenths, tenths, x_label=called, y_label="found", y_text=_percent)
         chart.path([(chart.x(x), chart.y(y)) for x, y in own.roc], "line c1")
         rows.append(("area under the ROC curve", "not told" if own.auc is None else own.auc.text))
     else:
@@ -423,6 +423,7 @@ def own_records(result: RunResult) -> Figure | None:
         "and of that noise. How hospitals differ is not told."
     )
     if own.at is not None:
+        second = result.study.class_name(1)
         caption += f" {second} is called from a chance of {own.at:.2g} on, which these same counts chose."
     return Figure(
         title="On hospitals' own records",

@@ -14,7 +14,7 @@ from builders import make_label_terms, make_scored_terms
 
 from clients.policy import Policy
 from clients.state_dir import default_state_dir
-from pate_fed.cli.consent import confirm_in
+from pate_fed.cli.consent import allow_counts, confirm_in
 from pate_fed.cli.demo import HOSPITALS
 from pate_fed.cli.terms import make_terms_of, open_pool
 from pate_fed.identity import Admission, Authority, make_request, read_request
@@ -227,3 +227,19 @@ def test_what_is_no_offer_is_named(content: str, code: int, words: str, own: Pat
     Path("offer").write_text(content)
     found = run("hospital", "terms", "offer")
     assert found.code == code and words in found.err
+
+
+def test_a_policy_that_is_written_to_stays_what_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A link to a shared file, its mode, its comments; a no of its own stays, and is said."""
+    terms, shared, link = make_scored_terms(), tmp_path / "shared.toml", tmp_path / "policy.toml"
+    shared.write_text("# ours\nleast_hospitals = 4\n[trusted]\n", encoding="utf-8")
+    shared.chmod(0o640)
+    link.symlink_to(shared)
+    assert allow_counts(link, terms) and not allow_counts(link, terms)
+    assert link.is_symlink() and shared.stat().st_mode & 0o777 == 0o640
+    assert shared.read_text(encoding="utf-8") == "counts = true\n# ours\nleast_hospitals = 4\n[trusted]\n"
+    shared.write_text("counts = false\n", encoding="utf-8")
+    assert not allow_counts(link, terms) and "will refuse the study" in capsys.readouterr().out
+    assert shared.read_text(encoding="utf-8") == "counts = false\n"

@@ -91,6 +91,15 @@ def test_without_true_labels_all_may_be_asked_about() -> None:
             r"private inputs are \(2, 3\), public ones \(3, 2\)",
         ),
         (
+            {
+                "private_images": np.ones((40, 2, 3)),
+                "public_images": np.ones((20, 2, 3)),
+                "shape": (3, 2),
+            },
+            r"private inputs are \(2, 3\), the shape given \(3, 2\)",
+        ),
+        *(({"shape": bad}, "the lengths of one input") for bad in (((1, 2), 3), 1.5, (-1, 4), "ab")),
+        (
             {"private_images": np.ones((40, 6)), "public_images": np.ones((20, 6)), "shape": (2, 2)},
             r"shape \(2, 2\) for inputs of \(6,\)",
         ),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pate_fed.report.own_records import Estimate, HeldOutCount, even_edges
+from pate_fed.report import figures
+from pate_fed.report.own_records import Estimate, HeldOutCount, OwnRecords, even_edges
+from pate_fed.report.result import RunResult
 
 BINS = 8
 
@@ -198,3 +201,12 @@ def test_bins_end_where_inputs_fill_them_alike() -> None:
         assert counts.min() > 0.9 * counts.max()
     assert even_edges(shares[said == 0], 4).shape == (3, 3)  # also where a class is never said
     assert Estimate(share=0.5, low=0.25, high=0.75).text == "50.0 % (25.0 to 75.0 %)"
+
+
+def test_a_chosen_point_is_drawn_also_where_its_recalls_are_not_told(run_result: RunResult) -> None:
+    """What the threshold is called by stands in the caption, with a ROC curve or without."""
+    result = run_result
+    own = OwnRecords(records=90.0, noise=20.0, recall=(None, None), at=0.4)
+    accuracy = replace(result.outcome.accuracy, own_records=own)
+    drawn = figures.own_records(replace(result, outcome=replace(result.outcome, accuracy=accuracy)))
+    assert drawn is not None and "is called from a chance of 0.4 on" in drawn.caption

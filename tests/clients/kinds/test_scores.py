@@ -87,9 +87,9 @@ def test_a_patient_more_changes_its_own_count_and_nothing_else(kind: ScoredSums)
         rest = everyone[patients != left_out]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(side.site), "own_records", lambda _, rest=rest: rest)
-            patch.setattr(type(side.site), "keep_held_out", lambda *_: None)  # as if it had been so before
+            patch.setattr(type(side.site), "keep_held_out", lambda *_, **__: None)  # as if always so
             _FEATURES.clear()  # a process has one set of records for its life
-            counts, sums = (side.answer(each) for each in (question, first))
+            counts, sums = (_side(kind, 0).answer(each) for each in (question, first))
         by_counts, by_sums = (before - after for before, after in zip(whole, (counts, sums), strict=True))
         moved += [bool(by_counts.any()), bool(by_sums.any())]
         assert not (by_counts.any() and by_sums.any())  # in the one or in the other
@@ -115,7 +115,7 @@ def test_records_or_a_key_that_are_others_after_the_first_answer_are_not_counted
     for lost in (True, False):
         key.unlink() if lost else key.write_bytes(sha256(b"another").digest())
         for each in (question, first):
-            with pytest.raises(InputError, match="the key that holds some out is another"):
+            with pytest.raises(InputError, match="the key that holds some out"):
                 _side(kind, 2).answer(each)
     key.write_bytes(before)
     data = side.site.dataset
@@ -126,6 +126,14 @@ def test_records_or_a_key_that_are_others_after_the_first_answer_are_not_counted
             with pytest.raises(InputError, match="not those of this study's first answer"):
                 side.answer(question)
     note = side.site.state_dir / "held-out.sha256"
+    with pytest.MonkeyPatch.context() as patch:  # the note is gone after an answer: nothing says what was
+        patch.setattr("clients.journal.Journal.answered", lambda *_, **__: 1)
+        held = note.read_bytes()
+        note.unlink()
+        with pytest.raises(InputError, match="the note of both"):
+            _side(kind, 2).answer(question)
+        note.write_bytes(held)
+        note.chmod(0o600)
     assert note.stat().st_mode & 0o777 == 0o600 and np.array_equal(_side(kind, 2).answer(first), whole)
 
 
