@@ -14,6 +14,7 @@ import pytest
 from builders import make_terms
 from planted import draw_planted, found_in
 
+import clients.local
 from clients.local import POOL_FILE, local_site
 from clients.state_dir import LOCAL_SITE, TERMS_FILE, LocalSettings
 from pate_fed.cli import hospital_compare
@@ -65,6 +66,7 @@ def _write(path: Path, count: int, seed: int, *, first: int = 0, steep: float = 
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A hospital after its study, whose student was made of other hospitals' records."""
     monkeypatch.chdir(tmp_path)
+    clients.local._dataset.cache_clear()  # a folder that a test left has its name again
     _write(Path("north.csv"), 300, 1)
     authority = Authority.init(tmp_path / "authority", address="a:1", terms=TERMS.to_json(), days=9)
     authority.admit(make_request(Path("keys"), "north"), days=9).write(Path("north.admission"))
