@@ -90,9 +90,8 @@ class Hospital(SummingHospital):
 
     def _ready(self, side: HospitalSide, enrol: bytes) -> JoinReply:
         try:
-            for odd in self._site.look_at_records():
-                if sys.stderr.isatty():
-                    print(f"warning: {self._party}: {printable(odd)}", file=sys.stderr, flush=True)
+            for odd in self._site.look_at_records() if sys.stderr.isatty() else ():
+                print(f"warning: {self._party}: {printable(odd)}", file=sys.stderr, flush=True)
             side.prepare()
         except InputError:  # that the records do not do follows from them
             self._over_account(side.terms, asked=True)
