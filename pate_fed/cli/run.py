@@ -244,6 +244,10 @@ def add_report_command(commands: argparse._SubParsersAction[Parser]) -> None:
     report.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
     publishable = "write report-publishable.html, without what comes from private votes"
     add_option(report, "--publishable", publishable)
+    papers = (
+        "write model card, data protection impact assessment, ethics list and a board's page there instead"
+    )
+    add_option(report, "--papers DIR", papers)
     report.set_defaults(run=_report)
 
 
@@ -317,9 +321,17 @@ def _report(arguments: argparse.Namespace) -> int:
     from pate_fed.report.comparison import BROKEN, NO_LEDGER, ledger_state
 
     run_dir = Path(arguments.run_dir)
-    path = run_dir / (_PUBLISHABLE if arguments.publishable else _REPORT)
-    write_result(path, _page(run_dir, path.name))
-    print(f"wrote {path}")
+    if arguments.papers:
+        from pate_fed.report.papers import write_papers
+        from pate_fed.report.run import Run
+
+        with _folder(Path(arguments.papers), option="--papers"):
+            names = write_papers(Run.load(run_dir), Path(arguments.papers))
+        print(f"wrote {', '.join(names)} in {arguments.papers}")
+    else:
+        path = run_dir / (_PUBLISHABLE if arguments.publishable else _REPORT)
+        write_result(path, _page(run_dir, path.name))
+        print(f"wrote {path}")
     said = {
         NO_LEDGER: "holds no ledger.sqlite, so nothing proves the report's ε",
         BROKEN: "its ledger does not pass its check, so do not rely on the report's ε; pate-fed ledger "

@@ -76,7 +76,10 @@ def pages(runs: Path) -> dict[str, Path]:
             found[f"{run.name}-{'publishable' if publishable else 'report'}"] = path
     compared = runs / "votes" / "compare.html"
     assert main(["compare", str(runs / "votes"), str(runs / "failed"), "--html", str(compared)]) == 0
-    return {**found, "compare": compared}
+    assert main(["report", str(runs / "votes"), "--papers", str(runs / "papers")]) == 0
+    papers = {path.stem: path for path in (runs / "papers").glob("*.html")}
+    assert len(papers) == 4
+    return {**found, **papers, "compare": compared}
 
 
 PAGES = [
