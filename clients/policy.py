@@ -334,7 +334,8 @@ class Policy:
             (
                 Refusal.POLICY_ROUNDS,
                 often is None or self.most_sums is None or often <= self.most_sums,
-                f"sums may be asked for {often} times, {_limit(f'most_sums = {self.most_sums}')}",
+                f"sums may be asked for {counted(often or 0, 'time')}, "
+                f"{_limit(f'most_sums = {self.most_sums}')}",
             ),
             (
                 Refusal.POLICY_COUNTS,

@@ -129,10 +129,9 @@ def make_page(
         ]
     signed = "Signed by the authority." if admission is not None else "Not signed: a file of terms alone."
     asks.append(("terms", f"{signed} Their SHA-256:\n{terms.digest}"))
-    pool = preview or (
-        "No copy is here. The coordinator sends one, which is held against this SHA-256; --pool FILE shows a "
-        "copy of yours."
-    )
+    sent = "The coordinator sends them" if terms.drawn else "No copy is here. The coordinator sends one"
+    yours = "" if terms.drawn else "; --pool FILE shows a copy of yours"
+    pool = preview or f"{sent}, held against this SHA-256{yours}."
     held = f"{counted(terms.pool_size, 'public input')}, the same for every hospital."
     if terms.drawn:
         held = f"None: {terms.pool_size:,} rows drawn from the columns' ranges, the same for every hospital."

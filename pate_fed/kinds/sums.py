@@ -447,6 +447,10 @@ class SumWords(Words):
             released=f"{released}, {self.times}",
         )
 
+    def summary(self, hospitals: str, *, asked: int, answered: int, apart: bool) -> Facts:
+        """How often sums came, and the labels that were made of them."""
+        return (("hospitals", hospitals), ("class sums", self.often), (self.released, f"{answered:,}"))
+
     def question(self, rows: int) -> str:
         """Sums of so many features."""
         return f"sums of {counted(rows, 'feature')}"

@@ -346,7 +346,8 @@ def _figures(result: RunResult, width: int) -> list[str]:
         if name == "student" and len(found.recall) > 1:
             rows += _by_class(result)
     if len(rows) == 1:
-        return ["accuracy               not known"]
+        own = found.own_records is not None and found.own_records.accuracy is not None
+        return _row("accuracy", "on hospitals' own records alone, above" if own else "not known", width)
     lines = [f"{row[0]:<{_FIRST}}{row[1]:>10}{row[2]:>9}  {row[3]:<16}{row[4]}" for row in rows]
     tested = found.how_tested(result.study.inputs, made_of=result.study.words.made_of)
     marked = any("◆" in row[0] for row in rows)

@@ -13,6 +13,7 @@ from pate_fed.report.accuracy import Accuracy, HowTested
 from pate_fed.report.figures import accuracy_bars
 from pate_fed.report.html import write_report
 from pate_fed.report.log import RunLog, read_result
+from pate_fed.report.own_records import Estimate, OwnRecords
 from pate_fed.report.result import Outcome, PrivacyFigures, ReleasedBatch, RunResult, StudyRecord
 from pate_fed.report.terminal import print_summary
 from pate_fed.report.text import banners, describe_terms, guarantees
@@ -117,3 +118,17 @@ def test_an_epsilon_against_the_coordinator_says_why_it_stands_where_nothing_was
         [by] = [row.against.by for row in guarantees(result) if row.against.who == "The coordinator"]
         for told in (by, capsys.readouterr().err):
             assert (note in told) == (public == 0)
+
+
+def test_the_summary_counts_releases_of_sums_and_no_queries(capsys: pytest.CaptureFixture[str]) -> None:
+    """A study in rounds has five releases about a thousand inputs, and nobody asked five thousand queries."""
+    result = _result(at_hospitals=True)
+    print_summary(replace(result, releases=5 * (replace(result.releases[0], answered=300),)))
+    told = capsys.readouterr().err
+    assert "queries" not in told
+    assert "class sums             one release\n" in told and "labels made of sums    1,500\n" in told
+    assert "accuracy               not known" in told
+    own = OwnRecords(records=800.0, noise=3.0, accuracy=Estimate(share=0.8, low=0.7, high=0.9))
+    outcome = replace(result.outcome, accuracy=Accuracy(own_records=own))
+    print_summary(replace(result, outcome=outcome))
+    assert "accuracy               on hospitals' own records alone, above" in capsys.readouterr().err
