@@ -184,13 +184,13 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
     "clients": (5_250, 21),
-    "pate_fed": (870, 7),
+    "pate_fed": (860, 7),
     "pate_fed/cli": (8_520, 34),
     "pate_fed/config": (2_570, 10),
     "pate_fed/data": (4_530, 15),
-    "pate_fed/flower": (3_940, 17),
-    "pate_fed/identity": (1_370, 6),
-    "pate_fed/kinds": (6_310, 23),
+    "pate_fed/flower": (3_930, 17),
+    "pate_fed/identity": (1_360, 6),
+    "pate_fed/kinds": (6_320, 23),
     "pate_fed/learning": (7_890, 33),
     "pate_fed/privacy": (11_610, 38),
     "pate_fed/protocol": (590, 3),
