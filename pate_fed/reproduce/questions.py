@@ -4,7 +4,8 @@ Which inputs are asked about: at random, those first of which a student of the f
 least sure, or those of which binary experts are in doubt. All students are supervised alone, as in the paper,
 and every label comes from GNMax, so a number of labels costs the same however they were chosen.
 
-Distillation, which has no noise and so no privacy, is left out. The paper takes SVHN; here it is Fashion-MNIST, with 250 heads on a public encoder and a small network.
+Distillation, which has no noise and so no privacy, is left out. The paper takes SVHN; here it is
+Fashion-MNIST, with 250 heads on a public encoder and a small network.
 """
 
 from __future__ import annotations
