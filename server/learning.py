@@ -382,8 +382,6 @@ class Learner:
                 on_epoch=on_epoch,
                 make=self._make_own if study.student.code else None,
             )
-            if len(student.history) < study.student.total_epochs:
-                bar.advance(0, "ended early: no more of the held-out labels were met")
         return student
 
     def _least_noise(self) -> float:
