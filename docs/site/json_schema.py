@@ -1,4 +1,4 @@
-"""A file of settings as a JSON schema: types, defaults and bounds, which the reference shows and tests hold."""
+"""A file of settings as a JSON schema: types, defaults and bounds, for the reference and for tests."""
 
 from __future__ import annotations
 
