@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import TypeVar
 import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import Mod
 
 from clients.hospital import Hospital
 from clients.local import read_site
@@ -154,13 +153,9 @@ def _logged(hospital: Hospital, reply: Reply, start: float) -> Reply:
     return reply
 
 
-def make_app(mods: Sequence[Mod] = ()) -> ClientApp:
-    """A hospital's app; `mods` of Flower wrap every handler, the first outermost.
-
-    `python -m pate_fed.client` runs `app`, which has none: they are for simulations in a Flower project of
-    one's own, as what they add to a reply would leave the house.
-    """
-    made = ClientApp(mods=list(mods))
+def _make_app() -> ClientApp:
+    """A hospital's app. It has none of Flower's mods: what they add to a reply would leave the house."""
+    made = ClientApp()
     for register, action, handler in (
         # Agree to a study's terms and get ready; answer, in the open or a step under masks; it is over.
         (made.train, "join", _handler(JoinRequest.from_record, lambda h, asked: h.join(asked))),
@@ -172,7 +167,7 @@ def make_app(mods: Sequence[Mod] = ()) -> ClientApp:
     return made
 
 
-app = make_app()
+app = _make_app()
 
 
 # Simulated parties on a node of a cluster: what is sent there, and the ClientApp that plays them with it.

@@ -1,10 +1,9 @@
 """The hospital's own log, every line of which holds the digest of the one before and is signed; and receipts.
 
 A line is a JSON object. Its last fields are `before`, the SHA-256 hex of the line before without its line
-feed (of the whole log so far, where an earlier release wrote it), and where the hospital has an identity
-`signature`, over the line as it is without that field. A line that a crash cut short stays; the next is a
-line "cut", which holds the digest of what stayed, and goes on from the last whole line. Beside it lies the
-log's head: how long it is, and its last line's digest, signed.
+feed, and where the hospital has an identity `signature`, over the line as it is without that field. A line
+that a crash cut short stays; the next is a line "cut", which holds the digest of what stayed, and goes on
+from the last whole line. Beside it lies the log's head: how long it is, and its last line's digest, signed.
 """
 
 from __future__ import annotations
@@ -117,7 +116,6 @@ def _checked_student(content: bytes, identity: Path, *, where: str) -> Bundle:
 LOG_FILE = "log.jsonl"
 HEAD_FILE = "log.head"
 NO_LINE = "0" * 64
-CHAINED = b'"before": "'  # in every line but those of earlier releases, as quotes in a text are escaped
 LINE_PURPOSE = b"pate_fed/v1 line of a hospital's log\n"
 HEAD_PURPOSE = b"pate_fed/v1 head of a hospital's log\n"
 _TAIL = 4096  # bytes that are read back at first: most lines are far shorter
@@ -276,9 +274,4 @@ def _last_line(handle: int, size: int) -> tuple[str, bytes]:
         if length == size or (feed and len(line) < len(whole)):
             break
         length = min(size, 8 * length)
-    if not feed:
-        return NO_LINE, torn
-    if CHAINED in line:
-        return digest_of_line(line), torn
-    # Lines of an earlier release hold nothing of each other: the first that is chained names them all.
-    return hashlib.sha256(os.pread(handle, size - len(torn), 0)).hexdigest(), torn
+    return digest_of_line(line) if feed else NO_LINE, torn

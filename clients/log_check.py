@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from clients.log import (
-    CHAINED,
     HEAD_FILE,
     HEAD_PURPOSE,
     LINE_PURPOSE,
@@ -36,13 +34,12 @@ _END = "ended"  # what a hospital answers to the notice that brings the receipt
 class LogCheck:
     """What was found: sentences of what holds (`holds`) and of what does not (`broken`).
 
-    `lines` are whole ones, `unchained` those of an earlier release among them, `cut` those that a crash or a
-    full disk cut short, `signed` those with a signature. `left` are the digests of all messages that left.
+    `lines` are whole ones, `cut` those that a crash or a full disk cut short, `signed` those with a
+    signature. `left` are the digests of all messages that left.
     """
 
     hospital: str | None = None
     lines: int = 0
-    unchained: int = 0
     cut: int = 0
     signed: int = 0
     left: list[str] = field(default_factory=list)
@@ -55,8 +52,6 @@ class LogCheck:
         """One line: what the log proves."""
         if self.broken:
             return "NOT verified: something was changed, removed or reordered"
-        if self.unchained and self.unchained == self.lines:
-            return "written by an earlier release: not chained, so nothing is proven"
         if self.hospital is None:
             return "chain whole, but not verified: no signature was checked"
         receipt = "without a receipt" if self.confirmed is None else "with the coordinator's receipt"
@@ -79,7 +74,7 @@ def check_log(state_dir: Path, identity: Path | None) -> LogCheck:
     if admission is not None:
         public = read_certificate(admission.certificate.encode(), f"{identity}: the admission").public_key()
     _Reader(found, public).read(content)
-    if not (found.broken or (found.unchained and found.unchained == found.lines)):
+    if not found.broken:
         _say_signatures(found, public)
     _check_head(found, state_dir / HEAD_FILE, content, public)
     _check_receipts(found, state_dir, admission, content)
@@ -91,7 +86,6 @@ class _Reader:
 
     def __init__(self, found: LogCheck, public: object) -> None:
         self._found, self._public, self._before = found, public, NO_LINE
-        self._old = hashlib.sha256()  # of all that an earlier release wrote
 
     def read(self, content: bytes) -> None:
         *lines, torn = content.split(b"\n")
@@ -107,13 +101,8 @@ class _Reader:
                 return
         if torn:
             found.cut += 1
-        if found.lines > found.unchained:
-            found.holds.append(f"chain: {counted(found.lines - found.unchained, 'line')}, whole and in order")
-        if found.unchained:
-            pinned = ", held by the first chained line" if found.lines > found.unchained else ""
-            found.holds.append(
-                f"{found.unchained} lines were written by an earlier release: not chained{pinned}"
-            )
+        if found.lines:
+            found.holds.append(f"chain: {counted(found.lines, 'line')}, whole and in order")
         if found.cut:
             end = "; the last one is the log's end" if torn else ""
             found.holds.append(f"{counted(found.cut, 'line')} cut short by a crash or a full disk{end}")
@@ -126,18 +115,15 @@ class _Reader:
     def _take(self, line: bytes) -> str | None:
         """Take a line in; why it does not follow, or None."""
         found, values = self._found, _fields(line)
-        chained = CHAINED in line
-        if not chained and found.lines > found.unchained:
-            return "is none that this log's hospital wrote: it was changed"
-        if chained and (values is None or values.get("before") != self._before):
+        if values is None or "before" not in values:
+            return "is none that this log's hospital wrote with this release: it was changed, or is older"
+        if values["before"] != self._before:
             return "does not follow the line before it: something was changed, removed or reordered there"
         problem = self._check_signature(line)
         if problem is not None:
             return problem
         found.lines += 1
-        found.unchained += not chained
-        self._old.update(line + b"\n")
-        self._before = digest_of_line(line) if chained else self._old.hexdigest()
+        self._before = digest_of_line(line)
         found.left += _left(values)
         return None
 
@@ -175,8 +161,7 @@ def _say_signatures(found: LogCheck, public: object) -> None:
     elif not found.signed:
         found.broken.append(f"no line is signed by {found.hospital}")
     else:
-        chained = found.lines - found.unchained
-        before = chained - found.signed
+        before = found.lines - found.signed
         more = f"; the {before} before them are held by the first of these" if before else ""
         found.holds.append(f"signatures: {counted(found.signed, 'line')} signed by {found.hospital}{more}")
 
@@ -219,8 +204,6 @@ def _check_receipts(found: LogCheck, state_dir: Path, admission: Admission | Non
         receipts = read_receipts(state_dir, key)
     except IntegrityError as error:
         found.broken.append(str(error))
-        return
-    if not receipts and found.unchained and found.unchained == found.lines:
         return
     if not receipts:
         found.holds.append("receipt: none; the coordinator countersigned nothing")

@@ -1,16 +1,11 @@
 """PATE as a federation: hospitals vote on public inputs, or few of them give one noisy sum under masks.
 
 `simulate` runs a study with all its parties on this machine, `Run` is what it leaves, `plan` says beforehand
-what a budget affords. Accounting by itself is in `pate_fed.privacy`. `server_app` and `client_app` are what a
-Flower project of one's own names; the functions that make them take its settings and mods.
+what a budget affords. Accounting by itself is in `pate_fed.privacy`.
 """
 
 TYPE_CHECKING = False  # nothing is imported here: `python -m` looks into the current folder first
 if TYPE_CHECKING:
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import ServerApp
-
-    from pate_fed.cli.flower_app import make_client_app, make_server_app
     from pate_fed.cli.simulate import simulate
     from pate_fed.config.study import Study
     from pate_fed.format import VERSION as __version__
@@ -18,20 +13,13 @@ if TYPE_CHECKING:
     from pate_fed.report.run import Run
     from pate_fed.report.terminal import Step
 
-    client_app: ClientApp
-    server_app: ServerApp
-
 __all__ = [
     "Plan",
     "Run",
     "Step",
     "Study",
     "__version__",
-    "client_app",
-    "make_client_app",
-    "make_server_app",
     "plan",
-    "server_app",
     "simulate",
 ]
 
@@ -58,12 +46,6 @@ def __getattr__(name: str) -> object:
         from pate_fed.report.terminal import Step
 
         return Step
-    if name in ("client_app", "make_client_app", "make_server_app", "server_app"):
-        from pate_fed.cli import flower_app
-
-        if name.startswith("make_"):
-            return getattr(flower_app, name)
-        return flower_app.the_client_app() if name == "client_app" else flower_app.the_server_app()
     if name == "__version__":
         from pate_fed.format import VERSION
 

@@ -84,7 +84,7 @@ LACKING = {
     "flower-simulation --num-clients 20": ("torch", "images"),
     "flower-simulation --config simulated.toml --backend ray": ("ray", "simulation"),
     "label-dp --epsilon 1": ("torch", "images"),
-    "reproduce class-sums-tables": ("torch", "images"),
+    "reproduce pate-2017-adult": ("torch", "images"),
 }
 
 

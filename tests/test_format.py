@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.format import (
+    VERSION,
     accuracy_text,
     delta_text,
     epsilon_json,
@@ -99,3 +102,8 @@ def test_a_share_short_of_all_is_not_shown_as_all() -> None:
     assert share_text(0.5, 999) == "50 %" and share_text(0.5, 1000) == "50.0 %" and share_text(None) == "-"
     assert wilson_interval(1.0, 4) == pytest.approx((0.5101, 1.0), abs=1e-4)
     assert wilson_interval(0.0, 4)[0] == 0.0
+
+
+def test_the_package_has_the_version_that_its_code_tells() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["version"] == VERSION

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from json_schema import json_schema, study_schema
 from tables import cell, page, table
 
 from clients.policy import Policy
@@ -15,7 +16,6 @@ from pate_fed import client, server, simulation
 from pate_fed.cli import health
 from pate_fed.cli.main import make_parser
 from pate_fed.config.options import study_options
-from pate_fed.config.template import json_schema, study_schema
 from pate_fed.format import delta_text
 
 # Every program by the name of its command, and what makes its parser.
@@ -100,8 +100,7 @@ def study_toml() -> str:
         "# study.toml",
         "",
         "Every key of a study. All are optional: what is left out has the default, or is chosen for the",
-        "study. `pate-fed study new` writes such a file with every key explained; `pate-fed study schema`",
-        "gives its JSON schema to an editor.",
+        "study. `pate-fed study new` writes such a file with every key explained.",
         "",
     ]
     for section in order:

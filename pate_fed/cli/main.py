@@ -1,4 +1,4 @@
-"""The command `pate-fed`: its parser, put together of all commands, exit codes, and completion for shells."""
+"""The command `pate-fed`: its parser, put together of all commands, and exit codes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import argparse
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from pate_fed.cli.demo import add_demo_command
 from pate_fed.cli.doctor.command import add_doctor_command
 from pate_fed.cli.hospital import add_hospital_command
 from pate_fed.cli.label_dp import add_label_dp_command
-from pate_fed.cli.parser import Parser, RawHelpFormatter, add_command, as_typed
+from pate_fed.cli.parser import Parser, as_typed
 from pate_fed.cli.plan import add_audit_command, add_plan_command
 from pate_fed.cli.predict import add_predict_command
 from pate_fed.cli.reproduce import add_reproduce_command
@@ -26,53 +25,6 @@ from pate_fed.format import VERSION
 from pate_fed.runtime.console import any_console
 from pate_fed.runtime.isolation import require_one_installation
 from pate_fed.runtime.signals import INTERRUPTED, terminating
-
-_HOW = """\
-for this session:  eval "$(pate-fed completion bash)"
-for good:          put that line at the end of ~/.bashrc"""
-
-
-def add_completion_command(commands: argparse._SubParsersAction[Parser], parser: Parser) -> None:
-    """Register `completion`; `parser` is that of all commands."""
-    completion = add_command(
-        commands,
-        "completion",
-        "a script that completes commands in a shell",
-        epilog=_HOW,
-        formatter_class=RawHelpFormatter,
-    )
-    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="for which shell")
-    completion.set_defaults(run=partial(_completion, parser))
-
-
-def _completion(of_all: Parser, arguments: argparse.Namespace) -> int:
-    import shtab
-
-    from pate_fed import client, server, simulation
-
-    study = simulation.make_parser()
-    _offer_choices(study)
-    for prog, parser in (
-        ("pate-fed", of_all),
-        ("flower-simulation", study),
-        ("pate-fed-coordinator", server.make_parser()),
-        ("pate-fed-hospital", client.make_parser()),
-    ):
-        parser.prog = prog
-        print(shtab.complete(parser, shell=arguments.shell, root_prefix=prog.replace("-", "_")))
-    return 0
-
-
-def _offer_choices(parser: argparse.ArgumentParser) -> None:
-    """The names that a setting may have; parsing leaves them to the study, which says more of a wrong one."""
-    from pate_fed.config.options import study_options
-
-    choices = {
-        flag: entry.setting.choices for entry in study_options().values() for flag in entry.setting.flags
-    }
-    for action in parser._actions:
-        action.choices = action.choices or choices.get(next(iter(action.option_strings), "")) or None
-
 
 _DESCRIPTION = (
     "What comes before and after a study with PATE. The study itself is flower-simulation on one machine. "
@@ -143,5 +95,4 @@ def make_parser(*, only: Sequence[str] = ()) -> Parser:
         return parser
     for register in _COMMANDS.values():
         register(commands)
-    add_completion_command(commands, parser)
     return parser

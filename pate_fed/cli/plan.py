@@ -7,7 +7,6 @@ import json
 import shlex
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.config.backend import PROCESSES, cores, teaching_seconds
 from pate_fed.config.study import Study, read_study
-from pate_fed.disk import check_file_path
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, duration_text, epsilon_json, epsilon_text
 from pate_fed.privacy.protection import PATIENT_UNIT, UNITS
@@ -27,47 +25,6 @@ if TYPE_CHECKING:
     from pate_fed.privacy import Plan, Protection
     from pate_fed.privacy.mechanisms.own import OwnMechanism
     from pate_fed.privacy.planning.choice import Sites
-
-
-def draw_plan(plan: Mapping[str, Any], path: Path) -> None:
-    """Draw the curve of a plan (`Plan.to_dict()`) to a PNG.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-    from matplotlib.ticker import MaxNLocator
-
-    points = plan["curve"]
-    epsilons, labels = [at["epsilon"] for at in points], [at["labels"] for at in points]
-    right = [at["labels"] * (at["right_share"] or 0.0) for at in points]
-    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    axes.plot(epsilons, labels, marker="o", color="#20639b", label="labels")
-    axes.fill_between(epsilons, right, color="#20639b", alpha=0.18, label="of them right")
-    axes.axvline(plan["epsilon"], color="#b5484b", linestyle="--", linewidth=1, label="budget")
-    axes.set(
-        xlabel=f"ε (data-independent, δ={delta_text(plan['delta'])}, unit: {plan['unit']})", ylabel="labels"
-    )
-    axes.set_ylim(0, max(1.0, 1.08 * max(labels)))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True))
-    axes.set_title(
-        f"{plan['num_teachers']} teachers, {plan['num_classes']} classes: what a budget affords",
-        loc="left",
-        pad=28,
-    )
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    # Above the plot, where neither curve nor budget can be.
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise InputError(f"--picture {path}: cannot be written ({error})") from error
-    finally:
-        plt.close(figure)
 
 
 def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -105,7 +62,6 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "confident-gnmax, gnmax or lnmax (default: the better of the first two), or your own as "
         "module:attribute, at the parameters that it has",
     )
-    add_option(plan, "--picture FILE.png", "draw labels against ε")
     add_format_option(plan)
     plan.set_defaults(run=_plan)
 
@@ -130,8 +86,6 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    if arguments.picture:
-        check_file_path(Path(arguments.picture), option="--picture")
     if arguments.config and read_study(Path(arguments.config)).data.drawn:
         return _plan_sums(arguments)
     _fill(arguments)
@@ -147,8 +101,6 @@ def _plan(arguments: argparse.Namespace) -> int:
     choice = None if sites is None else choose(sites, made.best)
     if choice is not None:
         choice = replace(choice, command=_with_study(choice.command, arguments.config))
-    if arguments.picture:
-        draw_plan(made.to_dict(), Path(arguments.picture))
     if arguments.format == "json":
         print(json.dumps({**made.to_dict(), "choice": None if choice is None else choice.to_dict()}))
     else:

@@ -19,8 +19,6 @@ _REPRODUCTIONS = {
     "pate-2017-adult": "minutes",
     "pate-2017-diabetes": "minutes",
     "label-dp-fashion-mnist": "an hour with --seeds 1, three with 5",
-    "class-sums-fashion-mnist": "some minutes",
-    "class-sums-tables": "a minute or two",
 }
 
 

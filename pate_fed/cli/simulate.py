@@ -185,7 +185,7 @@ _PLACES = {kind.replace(" ", "_"): (place.section, place.key) for kind, place in
 
 def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Parts) -> Study:
     """The study with objects of this process as its parts, by kind; None: the part that it names."""
-    values, where = study_values(study)
+    values, where = _study_values(study)
     for kind, part in parts.items():
         if part is None:
             continue
@@ -210,7 +210,7 @@ def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Par
     return study_from_dict(values, where=where)
 
 
-def study_values(study: Study | Mapping[str, Any] | str | Path | None) -> tuple[dict[str, Any], str]:
+def _study_values(study: Study | Mapping[str, Any] | str | Path | None) -> tuple[dict[str, Any], str]:
     """A study as `study.toml` has it, and what errors call it.
 
     Raises:

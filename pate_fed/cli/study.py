@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -271,9 +270,6 @@ def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:
     study = add_command(commands, "study", "at the coordinator: a new study, and who may join it")
     actions = study.add_subparsers(title="actions", required=True, metavar="ACTION")
     add_new_action(actions)
-    schema = add_command(actions, "schema", "the JSON schema of study.toml, for editors")
-    add_option(schema, "--policy", "of a hospital's policy.toml instead")
-    schema.set_defaults(run=_study_schema)
     init = add_command(actions, "init", "make the study's authority and the coordinator's keys")
     init.add_argument("folder", metavar="DIR", help="a new folder; keep ca.key in it as you keep a seal")
     add_option(init, "--config FILE", "the study's study.toml", required=True)
@@ -303,15 +299,6 @@ def _days(text: str) -> int:
     if not 1 <= days <= 3650:
         raise argparse.ArgumentTypeError(f"{text}: 1 to 3650 days are meant")
     return days
-
-
-def _study_schema(arguments: argparse.Namespace) -> int:
-    from clients.policy import Policy
-    from pate_fed.config.template import json_schema, study_schema
-
-    schema = json_schema(Policy, title="policy.toml of pate_fed") if arguments.policy else study_schema()
-    print(json.dumps(schema, indent=2, ensure_ascii=False))
-    return 0
 
 
 def _study_init(arguments: argparse.Namespace) -> int:

@@ -8,9 +8,8 @@ import os
 import signal
 import sys
 import threading
-import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
 
-_WAIT_S = 60.0
-_STILL_S = 1.0  # Flower registers all simulated nodes in one go, beside the ServerApp
 _LONGEST_FOLDER = 44  # a socket's path has at most 107 bytes, of which Ray's own part takes 63
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
 
@@ -110,6 +107,7 @@ def run_apps(
 
 def _ending(server_app: ServerApp, end_late: Callable[[], None]) -> ServerApp:
     """The app, behind which parties that were given up are ended."""
+    from flwr.serverapp import ServerApp
 
     def main(grid: Grid, context: Context) -> None:
         try:
@@ -117,7 +115,9 @@ def _ending(server_app: ServerApp, end_late: Callable[[], None]) -> ServerApp:
         finally:
             end_late()
 
-    return server_app_of(main)
+    app = ServerApp()
+    app.main()(main)
+    return app
 
 
 def take_back_sigterm() -> None:
@@ -150,48 +150,3 @@ def _start_ray(actors: int, folder: Path) -> None:
             f"Ray does not start ({str(error).strip().partition(chr(10))[0]}): try again when the machine is "
             "less busy, or with --backend inline"
         ) from error
-
-
-def server_app_of(run: Callable[[Grid, Context], None]) -> ServerApp:
-    """An app whose main is `run`."""
-    from flwr.serverapp import ServerApp
-
-    app = ServerApp()
-    app.main()(run)
-    return app
-
-
-def count_nodes(grid: Grid) -> int:
-    """How many SuperNodes the federation has, once no more come.
-
-    Raises:
-        InputError: none comes.
-    """
-    end = time.monotonic() + _WAIT_S
-    found, since = 0, time.monotonic()
-    while time.monotonic() < end:
-        now = len(list(grid.get_node_ids()))
-        if now != found:
-            found, since = now, time.monotonic()
-        elif found and time.monotonic() - since >= _STILL_S:
-            return found
-        time.sleep(_STILL_S / 10)
-    raise InputError("the federation has no SuperNodes: give --federation-config num-supernodes=N")
-
-
-def nested_settings(run_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Flower's flat run config as nested dictionaries: "parties.num-clients" is num_clients of parties.
-
-    Raises:
-        InputError: a key is both a value and a table.
-    """
-    nested: dict[str, Any] = {}
-    for key, value in run_config.items():
-        *tables, name = key.replace("-", "_").split(".")
-        place = nested
-        for table in tables:
-            place = place.setdefault(table, {})
-            if not isinstance(place, dict):
-                raise InputError(f"run config {key}: {table} is a value already")
-        place[name] = value
-    return nested

@@ -94,10 +94,6 @@ class StudentSettings:
     where `ema_decay` is 0. It trains twice, `epochs` each time.
     With averaged weights co-teaching discriminators see deformed images, and learn what their peer and a head
     in closed form say of unlabelled ones; on pixels None is then a dropout of 0.1 and noise of 0.05.
-    With `patience` a share `held_out` of the labels does not teach. A stage ends after so many epochs in
-    which no more of them were met than in the best one before; the last one not worse than it by a standard
-    error answers. Where the share is fewer than 10 labels, all labels teach, for all epochs; "encoder-head"
-    and "forest" have none.
     "vat" is one network that small steps in the pixels must not sway (virtual adversarial training).
     "fixmatch" is one network. All labels teach it, or those of small loss where `noise_rate` is given.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
@@ -163,10 +159,6 @@ class StudentSettings:
     )
     test_every: int = setting(1, help="epochs between two tests of its accuracy", low=1, high=MOST)
     trees: int = setting(100, help="of a forest, for tables", low=1, high=MOST)
-    patience: int | None = setting(
-        None, help="end a stage after so many epochs without a gain (default: never)", low=1, high=MOST
-    )
-    held_out: float = setting(0.1, help="share of labels that judges that gain", above=0, below=1)
 
     DEFAULT_NOISE_RATE = 0.2
     DEFAULT_EPOCHS = 10
@@ -245,7 +237,7 @@ class StudentSettings:
 
     @property
     def total_epochs(self) -> int:
-        """Epochs of all stages together: the number of records, or the most where `patience` is set."""
+        """Epochs of all stages together: the number of records."""
         return 1 if self.name in CLOSED_FORM else self.stage_epochs * self.stages
 
 
@@ -257,7 +249,6 @@ class EpochRecord:
     labelled samples (duplicates counted) on which the two discriminators disagreed, None with one of them;
     `disputed_wrong_share` the share of wrong labels within these, where the true labels are known.
     `noise_rate` is the β and `removal` the τ that it learns with, None where it needs none.
-    `held_out_share` is the part of the labels held out for an early stop that is met, None where none are.
     """
 
     epoch: int
@@ -269,6 +260,5 @@ class EpochRecord:
     disputed_wrong_share: float | None = None
     stage: int = 1
     test_accuracy: float | None = None
-    held_out_share: float | None = None
     noise_rate: float | None = None
     removal: float | None = None

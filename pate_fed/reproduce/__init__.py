@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from pate_fed.errors import InputError, naming_refusal
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
-from pate_fed.reproduce.class_sums import reproduce_sums_of_images, reproduce_sums_of_tables
 from pate_fed.reproduce.driver import Log, Reproduction
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
 from pate_fed.reproduce.interactive import reproduce_interactive
@@ -36,8 +35,6 @@ _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "pate-2017-adult": (reproduce_adult, ["--seeds"]),
     "pate-2017-diabetes": (reproduce_diabetes, ["--seeds"]),
     "label-dp-fashion-mnist": (reproduce_label_dp, "--paper --seeds".split()),
-    "class-sums-fashion-mnist": (reproduce_sums_of_images, ["--seeds"]),
-    "class-sums-tables": (reproduce_sums_of_tables, ["--seeds"]),
 }
 REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 

@@ -114,20 +114,6 @@ def least_noise(
     return least(fits, low, high) / 10
 
 
-def affordable_sigma2(labels: int, *, epsilon: float, delta: float) -> float:
-    """The least σ2 (to 0.1 votes) at which so many labels, of a mechanism that answers every query, cost ε.
-
-    Raises:
-        InputError: there is none.
-    """
-    return least_noise(
-        lambda sigma2: GNMax(num_teachers=1, num_classes=2, sigma=sigma2),  # its cost has neither in it
-        queries=labels,
-        epsilon=epsilon,
-        delta=delta,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudentRow:
     """What every row of a student has, as shares; `accuracy_single` is its networks' mean, each alone."""

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from affordable import affordable_sigma2
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
@@ -37,7 +38,6 @@ from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import (
     StudentRow,
-    affordable_sigma2,
     draw_panels,
     least,
     release_labels,

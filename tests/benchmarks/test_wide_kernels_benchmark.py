@@ -33,6 +33,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from affordable import affordable_sigma2
 from numpy.typing import NDArray
 from scattering import JointFeatures
 
@@ -42,7 +43,7 @@ from pate_fed.privacy import RECORD, GNMax, SeededNoise
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.reproduce.columns import Column, cells_of, student_table
 from pate_fed.reproduce.driver import Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import affordable_sigma2, least
+from pate_fed.reproduce.measures import least
 from pate_fed.reproduce.votes import AT_ONCE, TEACHERS, ensemble_size, inputs_of, kept_totals
 
 Ints = NDArray[np.int64]

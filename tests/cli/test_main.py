@@ -32,12 +32,12 @@ def test_help_needs_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-def test_an_interrupted_command_says_so(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_command_says_so(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pate_fed.config.template.study_schema", interrupted)
-    assert run("study", "schema")[::2] == (130, "interrupted\n")
+    monkeypatch.setattr("pate_fed.config.template.study_template", interrupted)
+    assert run("study", "new", "--out", str(tmp_path / "study.toml"))[::2] == (130, "interrupted\n")
 
 
 def test_on_a_terminal_lines_end_between_words(

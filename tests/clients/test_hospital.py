@@ -26,7 +26,6 @@ from clients.policy import Policy
 from clients.site import SITE_VARIABLE, LocalSettings, Site
 from pate_fed.config.sections import Aggregation
 from pate_fed.config.study import Study
-from pate_fed.config.template import json_schema
 from pate_fed.flower.compat import set_identity, stamp
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.kinds.make import make_terms, public_file
@@ -44,6 +43,7 @@ from pate_fed.protocol.messages import (
     RefusalReply,
 )
 from pate_fed.secure_sum import Identity
+from pate_fed.structure import entries
 
 
 def _terms(site: Site) -> Terms:
@@ -141,9 +141,9 @@ def test_queries_are_counted_study_by_study_and_the_policy_s_words_say_so(
         hospital = Hospital(replace(each, settings=settings))
         assert isinstance(hospital.answer(_request(_terms(each), [1, 2])), AnswerReply)
         assert _code(hospital.answer(_request(_terms(each), [3], batch=1))) is Refusal.POLICY_DAY
-    told = json_schema(Policy, title="policy")["properties"]
-    assert told["most_queries"]["description"] == "public inputs answered in one study"
-    assert "another study on that day has as many again" in told["most_queries_a_day"]["description"]
+    told = {entry.name: entry.setting.help for entry in entries(Policy)}
+    assert told["most_queries"] == "public inputs answered in one study"
+    assert "another study on that day has as many again" in told["most_queries_a_day"]
     assert all("one study" in each.value for each in (Refusal.POLICY_QUERIES, Refusal.POLICY_DAY))
 
 

@@ -207,17 +207,15 @@ def test_a_line_that_was_cut_short_is_told_and_the_rest_holds(
     assert _check(tmp_path, identity, content[:place] + b"9" + content[place + 1 :]).broken
 
 
-def test_of_an_earlier_release_nothing_is_claimed(tmp_path: Path, admitted: tuple[Authority, Path]) -> None:
-    (tmp_path / LOG_FILE).write_text('{"time": 1, "event": "voted", "queries": 3}\n' * 2)
+def test_of_an_older_log_nothing_is_claimed(tmp_path: Path, admitted: tuple[Authority, Path]) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "log.jsonl").write_text('{"time": 1.0, "event": "joined"}\n', encoding="utf-8")
+    HospitalLog(state, key=admitted[1] / "hospital.key").record("asked")
     for identity in (None, admitted[1]):
-        found = check_log(tmp_path, identity)
-        assert not found.broken
-        assert found.verdict == "written by an earlier release: not chained, so nothing is proven"
-    _write(tmp_path, admitted[1])  # this release goes on with it
-    found = check_log(tmp_path, admitted[1])
-    assert found.verdict.startswith("verified") and (found.unchained, found.signed) == (2, 6)
-    content = (tmp_path / LOG_FILE).read_bytes()
-    assert _check(tmp_path, admitted[1], content.replace(b'"queries": 3', b'"queries": 1', 1)).broken
+        found = check_log(state, identity)
+        assert found.verdict.startswith("NOT verified")
+        assert "line 1 is none that this log's hospital wrote with this release" in found.broken[0]
 
 
 def test_without_an_identity_the_chain_alone_is_checked(tmp_path: Path) -> None:

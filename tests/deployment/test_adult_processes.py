@@ -13,7 +13,7 @@ import pytest
 from pate_fed.cli.demo import HOSPITALS, make_identities
 from pate_fed.privacy.ledger.report import verify_run
 
-CENTRAL = 0.853  # logistic regression of all records in one place (`pate-fed reproduce class-sums-tables`)
+CENTRAL = 0.853  # logistic regression of all records in one place (test_class_sums_benchmark.py)
 NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 COLUMNS = (
     "age workclass fnlwgt education education-num marital-status occupation relationship race sex "

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.flower import engine, prepare_environment
-from pate_fed.flower.engine import count_nodes, gpu_share, nested_settings
+from pate_fed.flower import prepare_environment
+from pate_fed.flower.engine import gpu_share
 from pate_fed.simulation import main
 
 STUDY = """
@@ -80,30 +79,3 @@ def test_parties_share_gpus_by_free_memory(monkeypatch: pytest.MonkeyPatch) -> N
     assert gpu_share("auto", None, actors=16) == 1 / 4  # four parties' memory fits
     assert gpu_share("auto", None, actors=4) == 1 / 2  # never more parties than cores
     assert gpu_share("cuda", 0.1, actors=16) == 0.1
-
-
-class Grid:
-    """Of which `counts` nodes are there at each look, the last from then on."""
-
-    def __init__(self, *counts: int) -> None:
-        self.counts = list(counts)
-
-    def get_node_ids(self) -> range:
-        return range(self.counts.pop(0) if len(self.counts) > 1 else self.counts[0])
-
-
-def test_a_flat_run_config_becomes_tables() -> None:
-    assert nested_settings({"a-b.c": 1, "a_b.d": 2}) == {"a_b": {"c": 1, "d": 2}}
-    assert nested_settings({"run-dir": "x"}) == {"run_dir": "x"}
-    with pytest.raises(InputError, match=r"run config a\.b\.c: b is a value already"):
-        nested_settings({"a.b": 1, "a.b.c": 2})
-
-
-def test_nodes_are_counted_once_no_more_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_STILL_S", 0.02)
-    grid: Any = Grid(0, 1, 3)
-    assert count_nodes(grid) == 3
-    monkeypatch.setattr(engine, "_WAIT_S", 0.03)
-    none: Any = Grid(0)
-    with pytest.raises(InputError, match="no SuperNodes"):
-        count_nodes(none)

@@ -78,7 +78,7 @@ def small(tmp_path: Path, loaded: dict[str, Dataset], monkeypatch: pytest.Monkey
         votes: {"TEACHERS": 5},
         mnist: {"LABELS": (20,), "SLOW_STUDENTS": ()},
         mnist2017: {"ENSEMBLES": (4, 250), "GAMMAS": (0.05,), "LABELS": (20,), "STUDENTS": ("encoder-head",)},
-        questions: {"LABELS": (20,), "STRATEGIES": ("random",), "EPOCHS": 1, "SAMPLES": (30,), "TEACHERS": 5},
+        questions: {"LABELS": (20,), "STRATEGIES": ("random",), "EPOCHS": 1},
         interactive: {"BUDGETS": {"fashion-mnist": (1.5,), "mnist": (1.5,)}, "STUDENTS": ("encoder-head",)},
         tables: {"LABELS": 40, "PAPER": {(4.05, "supervised", None, None): 74.8}},
     }

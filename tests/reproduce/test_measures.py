@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from affordable import affordable_sigma2
 
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
@@ -26,7 +27,7 @@ def test_noise_at_a_price_is_what_it_was() -> None:
         (5.04, 2000): 59.9,
         (6.0, 2200): 54.0,
     }
-    priced = partial(measures.affordable_sigma2, delta=1e-5)
+    priced = partial(affordable_sigma2, delta=1e-5)
     assert {(e, n): priced(n, epsilon=e) for e, n in before} == before
     assert priced(500, epsilon=4.05) == 36.3
     for kind, values in {"LNMax": (1321.9, 353.8, 99.1), "GNMax": (934.8, 250.2, 70.1)}.items():
@@ -36,7 +37,7 @@ def test_noise_at_a_price_is_what_it_was() -> None:
 
 def test_what_no_noise_affords_is_named() -> None:
     with pytest.raises(InputError, match="9000 queries cost more"):
-        measures.affordable_sigma2(9000, epsilon=0.01, delta=1e-5)
+        affordable_sigma2(9000, epsilon=0.01, delta=1e-5)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.05])
@@ -45,7 +46,7 @@ def test_the_noise_costs_what_it_says_and_no_tenth_less(epsilon: float) -> None:
         mechanism = GNMax(num_teachers=250, num_classes=10, sigma=sigma)
         return epsilon_of((mechanism.cost_asked(RECORD) * 800).as_totals, 1e-5)
 
-    sigma = measures.affordable_sigma2(800, epsilon=epsilon, delta=1e-5)
+    sigma = affordable_sigma2(800, epsilon=epsilon, delta=1e-5)
     assert cost(sigma) <= epsilon < cost(sigma - 0.1)
 
 

@@ -6,7 +6,6 @@ import io
 import threading
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,8 +17,7 @@ from pate_fed.config.study import Study, study_from_dict
 from pate_fed.data import Dataset, GlyphSettings, load_dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.student import Student
-from pate_fed.report.figures import learning_curves
-from pate_fed.report.result import Epoch, Samples
+from pate_fed.report.result import Epoch
 from pate_fed.report.terminal import make_progress
 from server.exchange import Stopped
 from server.learning import Learner
@@ -36,12 +34,10 @@ class Log:
         self.at: tuple[int, threading.Event] | None = None  # the epoch that stops the study
 
     def write(self, event: object) -> None:
-        if isinstance(event, Epoch):
-            self.epochs.append(event)
-            if self.at is not None and event.epoch == self.at[0]:
-                self.at[1].set()
-        else:
-            assert isinstance(event, Samples)
+        assert isinstance(event, Epoch)
+        self.epochs.append(event)
+        if self.at is not None and event.epoch == self.at[0]:
+            self.at[1].set()
 
 
 def _learner(
@@ -104,37 +100,6 @@ def test_the_noise_rate_is_at_least_what_the_noise_turns(tmp_path: Path) -> None
     learner.learn(np.arange(12), truth[:12])
     rates = {each.values["noise_rate"] for each in log.epochs}
     assert len(rates) == 1 and rates.pop() == pytest.approx(0.57, abs=0.05)
-
-
-@pytest.mark.parametrize("patience", [1, None])
-def test_fewer_epochs_than_announced_are_explained(tmp_path: Path, patience: int | None) -> None:
-    glyph = GlyphSettings(classes=3, private=60, public=120)
-    student = StudentSettings(
-        name="supervised", epochs=12, patience=patience, held_out=0.3, learning_rate=1e-6
-    )
-    study = Study(data=Data(glyph=glyph), student=student).resolve()
-    dataset = load_dataset("glyph", glyph=glyph, cache_dir=tmp_path)
-    log, screen = Log(), io.StringIO()
-    learner = Learner(
-        study,
-        dataset,
-        log=log,  # type: ignore[arg-type]
-        progress=make_progress(False, screen),
-        stop=threading.Event(),
-        path=tmp_path / "student.pt",
-        state=CoordinatorState(None),
-    )
-    index = np.arange(60)
-    learner.learn(index, np.asarray(dataset.public_labels[index]))
-    said = f"learning: {len(log.epochs)}/12 in"
-    assert said in screen.getvalue()
-    assert ("ended early" in screen.getvalue()) == (len(log.epochs) < 12) == (patience is not None)
-    shown = [each.values.get("held_out_share") for each in log.epochs]
-    assert (None in shown) == (patience is None)
-    figures = str(
-        learning_curves(SimpleNamespace(epochs=log.epochs, study=SimpleNamespace(student="supervised")))
-    )  # type: ignore[arg-type]
-    assert ("held out share" in figures) == (patience is not None)
 
 
 def _table_learner(stop: threading.Event) -> tuple[Learner, Dataset]:

@@ -33,11 +33,9 @@ from pate_fed.learning.students.gan import GANTrainer, contradicted, most_suspec
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.trainer import (
     Checkpoint,
-    EarlyStop,
     LabelledPool,
     Trainer,
     TrainingSets,
-    held_out_part,
 )
 from pate_fed.learning.tensors import (
     check_images,
@@ -207,28 +205,19 @@ def _train_stages(
     new_student = partial(
         Student, settings=settings, image_shape=shape, num_classes=pool.num_classes, device=device
     )
-    teaching, held_images, held_labels = pool, None, np.empty(0, dtype=np.int64)
-    held_out = held_out_part(len(pool.labels), settings, seed=seed)
-    if held_out is not None:
-        sets, mask = sets.without(held_out.to(device)), held_out.numpy()
-        held_images, held_labels = pool.images[pool.labelled_index[mask]], pool.labels[mask]
-        teaching = _without(pool, mask)
-    new_trainer = _trainers(teaching, settings, encoder, seed=seed, device=device, make=make)
+    new_trainer = _trainers(pool, settings, encoder, seed=seed, device=device, make=make)
     pixels = to_tensor(pool.images, device)
     release_memory()
     for stage in range(saved.stage, settings.stages + 1):
         taught = sets if saved.removed is None else sets.without(saved.removed.to(device))
         trainer = new_trainer(settings, shape, pool.num_classes, pixels)
-        stop = EarlyStop(settings.patience, count=len(held_labels))
         student = new_student(trainer.averages, trainer.generator, history=saved.history)
-        epoch = saved.restore(trainer, stop)
-        while epoch < settings.stage_epochs and not stop.over:
+        epoch = saved.restore(trainer)
+        while epoch < settings.stage_epochs:
             epoch += 1
             record = trainer.run_epoch(epoch, taught)
-            held_out_share = _accuracy(student, images=held_images, labels=held_labels)
-            stop.see(held_out_share, trainer)
             accuracy = None
-            if epoch % settings.test_every == 0 or epoch == settings.stage_epochs or stop.over:
+            if epoch % settings.test_every == 0 or epoch == settings.stage_epochs:
                 accuracy = _accuracy(student, images=pool.test_images, labels=pool.test_labels)
             record = replace(
                 record,
@@ -237,13 +226,11 @@ def _train_stages(
                 noise_rate=settings.beta if settings.co_teaching else None,
                 removal=_removal(settings, saved),
                 test_accuracy=accuracy,
-                held_out_share=held_out_share,
             )
             saved.history.append(record)
-            saved.write(stage, epoch, trainer, stop)
+            saved.write(stage, epoch, trainer)
             if on_epoch is not None:
                 on_epoch(record)
-        stop.restore_best(trainer)
         student.check_weights()
         if stage < settings.stages:
             # PATE++: the next stage learns without the labels that look wrong.
@@ -251,16 +238,6 @@ def _train_stages(
         del trainer  # and its inputs, before the next stage's are made
     student.removed = None if saved.removed is None else saved.removed.cpu().numpy()
     return student
-
-
-def _without(pool: LabelledPool, mask: NDArray[np.bool_]) -> LabelledPool:
-    """The pool without the labels at `mask`."""
-    return replace(
-        pool,
-        labelled_index=pool.labelled_index[~mask],
-        labels=pool.labels[~mask],
-        probabilities=None if pool.probabilities is None else pool.probabilities[~mask],
-    )
 
 
 def _suspected(trainer: Trainer, settings: StudentSettings, sets: TrainingSets) -> Tensor:

@@ -1,4 +1,4 @@
-"""The base of students that learn in epochs: averaged weights, early stop, a state on disk to go on from."""
+"""The base of students that learn in epochs: averaged weights, a state on disk to go on from."""
 
 from __future__ import annotations
 
@@ -236,80 +236,12 @@ def check_finite(epoch: int, losses: dict[str, float]) -> None:
             )
 
 
-# Early stop: some noisy labels teach nothing, and say when a student no longer gets better.
-#
-# Post-processing of released labels, so it costs no privacy. Wrong labels lower what the best student can
-# reach on the part held out, at random and thus alike for all epochs.
-
-
-LEAST = 10  # held-out labels below which their share that is met says too little
-
-
-def held_out_part(count: int, settings: StudentSettings, *, seed: int) -> Tensor | None:
-    """Which of `count` labels do not teach, bool (count,); the same for the same seed.
-
-    None without `patience`, and where fewer than 10 would be held out or none would be left to teach.
-    """
-    size = round(count * settings.held_out)
-    if settings.patience is None or size < LEAST or size >= count:
-        return None
-    chosen = torch.zeros(count, dtype=torch.bool)
-    # A generator of its own, so that a run with patience draws everything else as one without.
-    chosen[torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:size]] = True
-    return chosen
-
-
-class EarlyStop:
-    """When a stage should end, and whose weights answer.
-
-    A stage is over after `patience` epochs in which no more of the `count` held-out labels were met than ever
-    before. The last epoch answers that is not worse than the best by more than a standard error: with a few
-    dozen labels the best one is best by chance. Without `patience` no weights are stored and all epochs run.
-    """
-
-    def __init__(self, patience: int | None, *, count: int) -> None:
-        self._patience, self._count = patience, count
-        self._best, self._since = -1.0, 0
-        self._weights: list[dict[str, Tensor]] = []  # of the epoch that answers, a module each
-
-    @property
-    def over(self) -> bool:
-        """Whether the last `patience` epochs brought nothing."""
-        return self._patience is not None and self._since >= self._patience
-
-    def see(self, accuracy: float | None, trainer: Trainer) -> None:
-        """Take note of an epoch: of the held-out labels' share that was met, None where none are held out."""
-        if accuracy is None:
-            return
-        self._since += 1
-        if accuracy > self._best:
-            self._best, self._since = accuracy, 0
-        if accuracy >= self._best - (self._best * (1 - self._best) / self._count) ** 0.5:
-            self._weights = [
-                {name: value.clone() for name, value in module.state_dict().items()}
-                for module in trainer.answering
-            ]
-
-    def restore_best(self, trainer: Trainer) -> None:
-        """Give `trainer` the weights of the epoch that answers."""
-        for module, values in zip(trainer.answering, self._weights, strict=bool(self._weights)):
-            module.load_state_dict(values)
-
-    def state(self) -> dict[str, Any]:
-        """What `restore` takes."""
-        return {"best": self._best, "since": self._since, "kept": self._weights}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` gave."""
-        self._best, self._since, self._weights = state["best"], state["since"], state["kept"]
-
-
 # A student's training on disk after each epoch, so that it can go on where it was stopped.
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Where a run stands: stage, labels removed before it, records, trainer's and early stop's state."""
+    """Where a run stands: stage, labels removed before it, records, and the trainer's state."""
 
     path: Path | None
     run: str
@@ -318,7 +250,6 @@ class Checkpoint:
     removed: Tensor | None = None  # bool (m,), set between PATE++'s stages
     history: list[EpochRecord] = field(default_factory=list)
     trainer: dict[str, Any] | None = None
-    stopping: dict[str, Any] | None = None
     random: list[Tensor] = field(default_factory=list)
 
     @classmethod
@@ -358,24 +289,23 @@ class Checkpoint:
                 run,
                 history=[EpochRecord(**record) for record in content["history"]],
                 trainer=content["learner"],
-                **{key: content[key] for key in ("stage", "epoch", "removed", "stopping", "random")},
+                **{key: content[key] for key in ("stage", "epoch", "removed", "random")},
             )
         except (KeyError, TypeError) as error:
             raise IntegrityError(f"{path}: the checkpoint lacks a part; remove it to begin anew") from error
 
-    def restore(self, trainer: Trainer, stopping: EarlyStop) -> int:
-        """Put the saved state, if any, into both and torch's generators; the epochs done in the stage."""
-        if self.trainer is None or self.stopping is None:
+    def restore(self, trainer: Trainer) -> int:
+        """Put the saved state, if any, into it and torch's generators; the epochs done in the stage."""
+        if self.trainer is None:
             return 0
         trainer.restore(self.trainer)
-        stopping.restore(self.stopping)
-        self.trainer = self.stopping = None  # a later stage starts afresh
+        self.trainer = None  # a later stage starts afresh
         torch.set_rng_state(self.random[0])
         if trainer.device.type == "cuda":
             torch.cuda.set_rng_state(self.random[1], trainer.device)
         return self.epoch
 
-    def write(self, stage: int, epoch: int, trainer: Trainer, stopping: EarlyStop) -> None:
+    def write(self, stage: int, epoch: int, trainer: Trainer) -> None:
         """Keep the state after an epoch; nothing without a path."""
         if self.path is None:
             return
@@ -389,7 +319,6 @@ class Checkpoint:
             "removed": None if self.removed is None else self.removed.cpu(),
             "history": [asdict(record) for record in self.history],
             "learner": trainer.state(),
-            "stopping": stopping.state(),
             "random": random,
         }
         write_model(self.path, "checkpoint", content)

@@ -55,15 +55,15 @@ def test_without_options_it_looks_at_this_machine_and_leaves_nothing(tmp_path: P
 
 def test_libraries_of_other_versions_and_a_broken_flower(tmp_path: Path) -> None:
     other = tmp_path / "other"
-    (other / "shtab-2.1.dist-info").mkdir(parents=True)
-    (other / "shtab-2.1.dist-info" / "METADATA").write_text("Name: shtab\nVersion: 2.1\n")
+    (other / "rich-15.1.dist-info").mkdir(parents=True)
+    (other / "rich-15.1.dist-info" / "METADATA").write_text("Name: rich\nVersion: 15.1\n")
     (other / "flwr").mkdir()
     (other / "flwr" / "__init__.py").write_text("raise ImportError('no flwr here')\n")
     (other / "torch.py").write_text("raise ImportError('no torch here')\n")
     done = _doctor(tmp_path, path=other)
     assert done.returncode == 1
     rows = {line[9:23].strip(): line for line in done.stdout.splitlines()}
-    assert rows["libraries"].startswith("problem") and "shtab is 2.1, not <2,>=1.7" in rows["libraries"]
+    assert rows["libraries"].startswith("problem") and "rich is 15.1, not <15,>=14" in rows["libraries"]
     assert rows["Flower"].startswith("problem")
     assert "does not start (ImportError: no flwr here)" in rows["Flower"]
     assert rows["masks"].startswith("ok")

@@ -20,12 +20,10 @@ MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
 TrainOn = Callable[..., Student]
 QUICK = StudentSettings(epochs=3, batch_size=50, learning_rate=3e-3, noise_rate=0.2)
-PATIENT = replace(QUICK, epochs=4, patience=2, held_out=0.25, ema_decay=0.0, learning_rate=0.05)
 SETTINGS = {
     **{name: replace(QUICK, name=name) for name in ("supervised", "gan", "vat", "fixmatch")},
     "pate++": replace(QUICK, name="pate++", epochs=2),
     "pate++ of dense": replace(QUICK, name="pate++", network="dense", epochs=2, batch_size=25),
-    **{f"patient {name}": replace(PATIENT, name=name) for name in ("supervised", "pate++", "fixmatch")},
 }
 
 

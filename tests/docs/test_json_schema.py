@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_schema import json_schema, study_schema
 from jsonschema import Draft202012Validator
 
 from clients.policy import Policy
 from pate_fed.config.study import Study
-from pate_fed.config.template import json_schema, study_schema, study_template
+from pate_fed.config.template import study_template
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
 

@@ -98,11 +98,22 @@ class SplitRecords:
     columns: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench(Reproduction):
+    """A reproduction whose figures tests/benchmarks/test_class_sums_benchmark.py makes."""
+
+    name: str
+
+    @property
+    def command(self) -> str:
+        return "pytest -m benchmark -s tests/benchmarks/test_class_sums_benchmark.py"
+
+
 def reproduce_sums_of_images(plan: Reproduction, log: Log) -> list[str]:
     """Fashion-MNIST."""
     dataset = plan.load("fashion-mnist")
     tasks = [("fashion-mnist", KERNEL, e, seed) for e in EPSILONS for seed in range(plan.seeds)]
-    return _reproduce("class-sums-fashion-mnist", plan, log, tasks, [dataset], _Images(dataset))
+    return _reproduce(plan, log, tasks, [dataset], _Images(dataset))
 
 
 def reproduce_sums_of_tables(plan: Reproduction, log: Log) -> list[str]:
@@ -113,21 +124,21 @@ def reproduce_sums_of_tables(plan: Reproduction, log: Log) -> list[str]:
         for seed in range(plan.seeds):
             tasks += [(data, method, 0.0, seed) for method in (CENTRAL, ALONE)]
             tasks += [(data, method, e, seed) for e in EPSILONS for method in (LINEAR, NO_POOL)]
-    return _reproduce("class-sums-tables", plan, log, tasks, [adult, breast], _Tables(adult, breast))
+    return _reproduce(plan, log, tasks, [adult, breast], _Tables(adult, breast))
 
 
 def _reproduce(
-    name: str, plan: Reproduction, log: Log, tasks: list[Any], datasets: list[Dataset], made: Any
+    plan: Reproduction, log: Log, tasks: list[Any], datasets: list[Dataset], made: Any
 ) -> list[str]:
     table = Table(
-        path=plan.out_dir / f"{name}-runs.csv",
+        path=plan.out_dir / f"{plan.name}-runs.csv",
         row=SumsRun,
         tasks=tasks,
         make=made,
         inputs=inputs_of(plan, datasets, {}),
-        lines=partial(_lines, name),
+        lines=partial(_lines, plan.name),
     )
-    return run_tables(plan, [table], text=plan.out_dir / f"{name}.txt", log=log)
+    return run_tables(plan, [table], text=plan.out_dir / f"{plan.name}.txt", log=log)
 
 
 class _Images:

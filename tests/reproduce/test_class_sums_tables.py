@@ -1,16 +1,17 @@
-"""Class sums against ε, at a small scale."""
+"""The results page's class sums of four hospitals, at a small scale."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import class_sums_tables as class_sums
 import numpy as np
 import pytest
 
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
-from pate_fed.reproduce import Reproduction, class_sums, reproduce
+from pate_fed.reproduce import Reproduction
 from pate_fed.reproduce.census import table_of
 
 
@@ -20,14 +21,16 @@ def test_images_go_on_where_they_were_stopped(
     for name, value in {"POOL": 200, "EPSILONS": (1e3, 2e3)}.items():
         monkeypatch.setattr(class_sums, name, value)
     said: list[str] = []
-    lines = reproduce("class-sums-fashion-mnist", small, on_progress=said.append)
+    small.out_dir.mkdir()
+    bench = class_sums.Bench(name="images", data_dir=small.data_dir, out_dir=small.out_dir, seeds=1)
+    lines = class_sums.reproduce_sums_of_images(bench, said.append)
     assert [line.split()[:3] for line in lines[2:4]] == [
         ["fashion-mnist", "kernel", "1000"],
         ["fashion-mnist", "kernel", "2000"],
     ]
     assert float(lines[3].split()[3]) > 60  # ten easy classes, next to no noise
     assert len(said) == 2
-    assert reproduce("class-sums-fashion-mnist", small, on_progress=said.append) == lines and len(said) == 2
+    assert class_sums.reproduce_sums_of_images(bench, said.append) == lines and len(said) == 2
 
 
 def _percents(lines: list[str]) -> dict[tuple[str, ...], float]:
@@ -45,8 +48,8 @@ def test_tables_stand_beside_what_is_had_without_privacy(
     small = table_of("adult", rows, labels, train=600, num_queries=300, details="1 1 1")
     monkeypatch.setattr(class_sums, "_adult", lambda plan: small)
     monkeypatch.setattr(class_sums, "EPSILONS", (1.0,))
-    plan = Reproduction(data_dir=None, out_dir=tmp_path / "out", seeds=1)
-    found = _percents(reproduce("class-sums-tables", plan))
+    plan = class_sums.Bench(name="tables", data_dir=None, out_dir=tmp_path, seeds=1)
+    found = _percents(class_sums.reproduce_sums_of_tables(plan, print))
     assert set(found) == {
         (data, method, epsilon)
         for data in ("breast cancer", "adult")
@@ -68,14 +71,14 @@ def test_four_hospitals_of_adult_are_within_two_points_of_central_learning(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(class_sums, "EPSILONS", (1.0,))
-    plan = Reproduction(data_dir=shared / "data", out_dir=tmp_path / "out", seeds=1)
-    found = _percents(reproduce("class-sums-tables", plan))
+    plan = class_sums.Bench(name="tables", data_dir=shared / "data", out_dir=tmp_path, seeds=1)
+    found = _percents(class_sums.reproduce_sums_of_tables(plan, print))
     assert found["adult", "linear-and-kernel", "1"] > found["adult", "central, no privacy", "-"] - 1
 
 
 @pytest.mark.slow
 def test_adult_has_a_number_for_each_value_and_none_where_it_is_missing(shared: Path) -> None:
-    found = class_sums._adult(Reproduction(data_dir=shared / "data", out_dir=shared))
+    found = class_sums._adult(class_sums.Bench(name="tables", data_dir=shared / "data", out_dir=shared))
     widths = [int(width) for width in found.details.split()]
     assert sum(widths) == found.private_images.shape[1] and len(widths) == 13
     workclass = found.private_images[:, 1 : 1 + widths[1]]
@@ -86,4 +89,6 @@ def test_adult_has_a_number_for_each_value_and_none_where_it_is_missing(shared: 
 def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
     for folder in (None, tmp_path):
         with pytest.raises(InputError, match="adult"):
-            reproduce("class-sums-tables", Reproduction(data_dir=folder, out_dir=tmp_path / "out"))
+            class_sums.reproduce_sums_of_tables(
+                class_sums.Bench(name="tables", data_dir=folder, out_dir=tmp_path), print
+            )

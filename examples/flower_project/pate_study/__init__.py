@@ -1,1 +1,0 @@
-"""A study of pate_fed as a Flower project."""

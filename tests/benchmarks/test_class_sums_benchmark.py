@@ -1,0 +1,28 @@
+"""Class sums of four hospitals against ε: the results page's figures.
+
+    pytest -m benchmark -s tests/benchmarks/test_class_sums_benchmark.py
+
+PATE_FED_BENCH_OUT (a folder of the test's own) keeps the rows, PATE_FED_BENCH_SEEDS (5) counts them: some
+minutes for images, one or two for tables. Where it was stopped it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from class_sums_tables import Bench, reproduce_sums_of_images, reproduce_sums_of_tables
+
+
+@pytest.mark.benchmark
+def test_class_sums_of_four_hospitals(shared: Path, tmp_path: Path) -> None:
+    seeds = int(os.environ.get("PATE_FED_BENCH_SEEDS", "5"))
+    out = Path(os.environ.get("PATE_FED_BENCH_OUT", tmp_path))
+    for name, make in (
+        ("class-sums-tables", reproduce_sums_of_tables),
+        ("class-sums-fashion-mnist", reproduce_sums_of_images),
+    ):
+        lines = make(Bench(name=name, data_dir=shared / "data", out_dir=out, seeds=seeds), print)
+        print("\n".join(lines))
+        assert len(lines) > 5
