@@ -23,7 +23,7 @@ from pate_fed.learning.settings import EpochRecord
 from pate_fed.learning.teachers.own import is_network, make_own
 from pate_fed.report.accuracy import Accuracy, HowTested
 from pate_fed.report.log import RunLog
-from pate_fed.report.result import Epoch
+from pate_fed.report.result import Epoch, Samples
 from pate_fed.report.terminal import Progress
 from server.exchange import Stopped
 from server.state import CoordinatorState, StudentPredictions
@@ -196,6 +196,9 @@ class Learner:
             self._study.student.code is None
         ):  # tracing what is not ours may fail, and nothing may after the votes
             student.export(self._path.with_suffix(".ts"))
+        images = student.generate(48)
+        if images is not None:
+            self._log.write(Samples(images=images))
         return student
 
     def of_pool(self, number: int, index: Ints, label: Ints) -> StudentPredictions:

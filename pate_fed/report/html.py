@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
+import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.disk import write_result
 from pate_fed.format import delta_text, duration_text, epsilon_text, share_text
@@ -65,6 +71,44 @@ def _environment() -> Any:
         lstrip_blocks=True,
         loader=FunctionLoader(asset),
     )
+
+
+def contact_sheet(images: NDArray[np.uint8], *, columns: int = 8, gap: int = 2) -> NDArray[np.uint8]:
+    """Images side by side on mid grey.
+
+    Shapes: uint8 (count, height, width, channels) to uint8 (rows, columns, channels), channels 1 or 3.
+    """
+    count, height, width, channels = images.shape
+    columns = max(1, min(columns, count))
+    rows = math.ceil(count / columns)
+    shape = (rows * (height + gap) + gap, columns * (width + gap) + gap, channels)
+    sheet = np.full(shape, 128, dtype=np.uint8)
+    for place, image in enumerate(images):
+        y, x = gap + place // columns * (height + gap), gap + place % columns * (width + gap)
+        sheet[y : y + height, x : x + width] = image
+    return sheet
+
+
+def encode_png(image: NDArray[np.uint8]) -> bytes:
+    """A PNG file (ISO/IEC 15948): 8 bits a channel, no filter, one IDAT chunk.
+
+    Shapes: uint8 (height, width, 1 or 3).
+    """
+    height, width, channels = image.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2}[channels], 0, 0, 0)
+    rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)  # each row begins with filter type 0
+    rows[:, 1:] = image.reshape(height, -1)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def data_uri(image: NDArray[np.uint8]) -> str:
+    """The image as a `data:` address for a page."""
+    return "data:image/png;base64," + base64.b64encode(encode_png(image)).decode("ascii")
 
 
 # A run in plain words, for the board of a hospital: what was done, what left the house, what is promised.
@@ -244,11 +288,28 @@ def _groups(result: RunResult, *, publishable: bool) -> list[tuple[str, list[lis
     privacy = ("Privacy over the run", [plots.epsilon_curve(result), agreement])
     own = figures.own_records(result)
     good = ("How good it is", [accuracy, figures.recall_bars(result), own, sure, matrix, curve])
-    learnt = ("How the student learnt", list(figures.learning_curves(result)))
+    learnt = ("How the student learnt", [*figures.learning_curves(result), _samples(result)])
     groups: list[tuple[str, Sequence[plots.Figure | None]]] = (
         [good, privacy] if publishable else [privacy, good, learnt]
     )
     return [(title, in_columns(figures)) for title, figures in groups]
+
+
+def _samples(result: RunResult) -> plots.Figure | None:
+    """What the generator draws, in whole rows, so that no corner stays empty."""
+    if result.samples is None or not len(result.samples.images):
+        return None
+    images = result.samples.images
+    columns = next((number for number in range(16, 7, -1) if len(images) % number == 0), 8)
+    images = images[: max(len(images) // columns * columns, min(len(images), columns))]
+    uri = data_uri(contact_sheet(images, columns=columns))
+    alt = f"{len(images)} images drawn by the student's generator"
+    return plots.Figure(
+        title="What the generator draws",
+        picture=f'<img class="samples" src="{uri}" alt="{alt}">',
+        caption=f"{len(images)} images from noise; the generator learnt from public images and released "
+        "labels.",
+    )
 
 
 def _sanitised(result: RunResult, *, publishable: bool) -> str | None:

@@ -27,6 +27,7 @@ from pate_fed.report.result import (
     PrivacyFigures,
     ReleasedBatch,
     RunResult,
+    Samples,
     Spending,
     StudyRecord,
 )
@@ -114,6 +115,7 @@ Event = (
     | LeftOut
     | Epoch
     | Evaluation
+    | Samples
     | Fault
     | Outcome
 )
@@ -130,6 +132,7 @@ EVENTS: dict[str, type[Any]] = {
     "left_out": LeftOut,
     "epoch": Epoch,
     "evaluation": Evaluation,
+    "samples": Samples,
     "fault": Fault,
     "outcome": Outcome,
 }
@@ -249,6 +252,7 @@ def read_result(run_dir: Path) -> RunResult:
         releases=tuple(found[ReleasedBatch]),
         epochs=tuple(found[Epoch]),
         evaluation=_last(found[Evaluation]) or Evaluation(),
+        samples=_last(found[Samples]),
         engine_seconds=getattr(_last(found[PartyWork]), "engine_seconds", None),
         spending=_last(found[Spending]),
         left_out=tuple(found[LeftOut]),

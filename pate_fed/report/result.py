@@ -29,6 +29,7 @@ from pate_fed.structure.parts import PartIdentity
 
 STATUSES = ("success", "failed", "aborted")
 _MOST_BINS = 50
+_MOST_SAMPLES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +240,21 @@ class Evaluation:
     top_refused: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Samples:
+    """Images that the student's generator draws: uint8 (count, height, width, channels), at most 64."""
+
+    images: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        images = np.asarray(self.images)
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
+            raise InputError(
+                f"images {images.dtype}{images.shape}: uint8 (count, height, width, 1 or 3) is meant"
+            )
+        object.__setattr__(self, "images", images[:_MOST_SAMPLES])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyFigures:
     """Every ε of the run, at the study's δ, rounded up; None is without a bound or not computed.
@@ -317,6 +333,7 @@ class RunResult:
     releases: tuple[ReleasedBatch, ...] = ()
     epochs: tuple[Epoch, ...] = ()
     evaluation: Evaluation = field(default_factory=Evaluation)
+    samples: Samples | None = None
     left_out: tuple[LeftOut, ...] = ()
     engine_seconds: float | None = None
     spending: Spending | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
@@ -27,6 +29,34 @@ from pate_fed.structure.declarations import (
 )
 
 # Image arrays in text: compressed, as base64.
+
+
+_MOST_BYTES = 2**26  # of an image array in a log line
+
+
+def pack(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """A uint8 array as a table of its shape and bytes; `unpack` reads it back.
+
+    Raises:
+        TypeError: an array of another type.
+    """
+    if array.dtype != np.uint8:
+        raise TypeError(f"only uint8 arrays are kept here, not {array.dtype}")
+    data = base64.b64encode(zlib.compress(array.tobytes(), 9)).decode("ascii")
+    return {"shape": list(array.shape), "zlib_base64": data}
+
+
+def unpack(value: Mapping[str, Any]) -> np.ndarray[Any, Any] | None:
+    """The array in such a table, None where it is none or too large."""
+    try:
+        shape = tuple(int(size) for size in value["shape"])
+        if min(shape, default=0) < 0 or math.prod(shape) > _MOST_BYTES:
+            return None
+        # Bounded: a damaged or hostile line cannot unfold into more than it says.
+        data = zlib.decompressobj().decompress(base64.b64decode(value["zlib_base64"]), math.prod(shape) + 1)
+        return np.frombuffer(data, dtype=np.uint8).reshape(shape)
+    except (KeyError, TypeError, ValueError, zlib.error):
+        return None
 
 
 T = TypeVar("T")
@@ -81,7 +111,7 @@ def from_plain(
 def to_plain(value: Any) -> Any:
     """What JSON and TOML can hold; `from_plain` reads it back.
 
-    A dataclass becomes a table, a tuple a list, a path a text, NaN and infinity None.
+    A dataclass becomes a table, a tuple a list, a path a text, an image array base64, NaN and infinity None.
     """
     kind = type(value)
     if kind in _AS_THEY_ARE:
@@ -90,6 +120,8 @@ def to_plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if is_dataclass(kind):
         return {name: to_plain(getattr(value, name)) for name in _names(kind)}
+    if isinstance(value, np.ndarray):
+        return pack(value)
     if isinstance(value, (tuple, list)):
         return [to_plain(inner) for inner in value]
     if isinstance(value, Mapping):
@@ -205,9 +237,10 @@ def _as(kind: Any, value: Any, declared: Setting, path: str, aside: bool) -> Any
         inner = get_args(kind)[1]
         return {key: fit(inner, each, declared, _join(path, key), aside) for key, each in value.items()}
     if origin is np.ndarray:
+        array = unpack(value) if isinstance(value, Mapping) else value
         dtype = np.dtype(get_args(get_args(kind)[1])[0])
-        fits = isinstance(value, np.ndarray) and value.dtype.newbyteorder("=") == dtype
-        return value if fits and _allowed(value, declared) else MISSING
+        fits = isinstance(array, np.ndarray) and array.dtype.newbyteorder("=") == dtype
+        return array if fits and _allowed(array, declared) else MISSING
     if is_dataclass(kind):
         return value if isinstance(value, kind) else _build(kind, value, path, aside)  # type: ignore[arg-type]
     if kind is Any:

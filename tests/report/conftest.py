@@ -20,6 +20,7 @@ from pate_fed.report.result import (
     PrivacyFigures,
     ReleasedBatch,
     RunResult,
+    Samples,
     Seconds,
     Spending,
     StudyRecord,
@@ -118,6 +119,16 @@ def _epochs(rng: np.random.Generator) -> tuple[Epoch, ...]:
     return tuple(epochs)
 
 
+def _samples(rng: np.random.Generator) -> Samples:
+    y, x = np.mgrid[0:28, 0:28]
+    images = []
+    for _ in range(40):
+        cx, cy, r = rng.uniform(10, 18), rng.uniform(10, 18), rng.uniform(5, 9)
+        ring = np.exp(-((np.hypot(x - cx, (y - cy) * rng.uniform(0.7, 1.3)) - r) ** 2) / 4)
+        images.append(np.clip(ring * 255 + rng.normal(0, 8, ring.shape), 0, 255))
+    return Samples(images=np.stack(images).astype(np.uint8)[..., None])
+
+
 @pytest.fixture(scope="session")
 def run_result() -> RunResult:
     """A successful run with every figure known."""
@@ -154,6 +165,7 @@ def run_result() -> RunResult:
         spending=_spending(releases),
         epochs=_epochs(rng),
         evaluation=evaluation,
+        samples=_samples(rng),
         left_out=(LeftOut(party="party-017", phase="vote", reason="no answer within 600 s"),),
         engine_seconds=14.0,
         started="2026-03-01T08:00:00.000+00:00",

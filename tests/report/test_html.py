@@ -29,6 +29,7 @@ SECTIONS = (
     "The student's losses",
     "The labels that it learns from",
     "The labels in dispute",
+    "What the generator draws",
     "Time by phase",
     "Versions and resources",
 )
@@ -161,13 +162,14 @@ def test_equal_results_give_equal_reports(run_result: RunResult) -> None:
 
 
 def test_the_report_comes_from_the_run_directory_alone(run_result: RunResult, tmp_path: Path) -> None:
-    assert run_result.engine_seconds is not None
+    assert run_result.samples is not None and run_result.engine_seconds is not None
     with RunLog(tmp_path / "log.jsonl") as log:
         log.write(run_result.study)
         log.write(PartyWork(seconds=230.1, engine_seconds=run_result.engine_seconds))
         for event in (*run_result.releases, *run_result.left_out, *run_result.epochs):
             log.write(event)
         log.write(run_result.evaluation)
+        log.write(run_result.samples)
         log.write(run_result.outcome)
     read = replace(read_result(tmp_path), started=run_result.started, ended=run_result.ended)
     assert render_report(read) == render_report(run_result)

@@ -9,11 +9,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.report.log import EVENTS, PartyWork, RunLog, Taught, Voted, Waiting, read_log, read_result
-from pate_fed.report.result import LeftOut, ReleasedBatch, RunResult
+from pate_fed.report.result import LeftOut, ReleasedBatch, RunResult, Samples
 
 
 def write_run(result: RunResult, path: Path) -> None:
@@ -29,12 +30,17 @@ def write_run(result: RunResult, path: Path) -> None:
             log.write(result.spending)
         for event in (*result.releases, *result.left_out, *result.epochs, result.evaluation):
             log.write(event)
+        if result.samples is not None:
+            log.write(result.samples)
         log.write(result.outcome)
 
 
 def test_the_result_comes_back_from_the_log_alone(run_result: RunResult, tmp_path: Path) -> None:
     write_run(run_result, tmp_path / "log.jsonl")
-    assert read_result(tmp_path) == run_result
+    read = read_result(tmp_path)
+    assert read.samples is not None and run_result.samples is not None
+    np.testing.assert_array_equal(read.samples.images, run_result.samples.images)
+    assert replace(read, samples=None) == replace(run_result, samples=None)
 
 
 def test_every_line_is_an_event_with_its_time_and_flag(run_result: RunResult, tmp_path: Path) -> None:
@@ -76,7 +82,7 @@ def test_every_cut_of_the_log_reads_or_says_that_there_is_no_study(
     run_result: RunResult, tmp_path: Path
 ) -> None:
     path = tmp_path / "log.jsonl"
-    write_run(replace(run_result, epochs=run_result.epochs[:1]), path)
+    write_run(replace(run_result, samples=None, epochs=run_result.epochs[:1]), path)
     whole = path.read_bytes()
     first = whole.index(b"\n")
     for size in range(0, len(whole), 97):
@@ -125,6 +131,16 @@ def test_events_of_a_later_version_are_left_aside(run_result: RunResult, tmp_pat
     with path.open("ab") as stream:
         stream.write(b'{"event": "weather", "time": "", "sunny": true}\n[1, 2]\n')
     assert [event for _, event in read_log(path)] == [run_result.study]
+
+
+def test_a_bomb_in_an_image_does_not_unfold(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with RunLog(path) as log:
+        log.write(Samples(images=np.zeros((4, 8, 8, 1), np.uint8)))
+    text = path.read_text(encoding="utf-8").replace("[4, 8, 8, 1]", "[1, 1, 1, 1]")
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(IntegrityError, match="image"):
+        list(read_log(path))
 
 
 def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:

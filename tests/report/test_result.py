@@ -1,4 +1,4 @@
-"""What a run found: counts behind the figures, epochs, outcomes."""
+"""What a run found: counts behind the figures, samples, epochs, outcomes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from pate_fed.errors import InputError
 from pate_fed.report.result import (
     Epoch,
     Outcome,
+    Samples,
     count_confusion,
     count_top_votes,
 )
+
+
+def test_samples_are_images_and_few() -> None:
+    assert len(Samples(images=np.zeros((100, 2, 2, 3), np.uint8)).images) == 64
+    for wrong in (np.zeros((4, 2, 2)), np.zeros((4, 2, 2, 2), np.uint8), np.zeros((4, 2, 2, 1))):
+        with pytest.raises(InputError, match="uint8"):
+            Samples(images=wrong)
 
 
 def test_confusion_counts_answered_queries_only() -> None:

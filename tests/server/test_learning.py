@@ -17,7 +17,7 @@ from pate_fed.config.study import Study, study_from_dict
 from pate_fed.data import Dataset, GlyphSettings, load_dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.student import Student
-from pate_fed.report.result import Epoch
+from pate_fed.report.result import Epoch, Samples
 from pate_fed.report.terminal import make_progress
 from server.exchange import Stopped
 from server.learning import Learner
@@ -34,10 +34,12 @@ class Log:
         self.at: tuple[int, threading.Event] | None = None  # the epoch that stops the study
 
     def write(self, event: object) -> None:
-        assert isinstance(event, Epoch)
-        self.epochs.append(event)
-        if self.at is not None and event.epoch == self.at[0]:
-            self.at[1].set()
+        if isinstance(event, Epoch):
+            self.epochs.append(event)
+            if self.at is not None and event.epoch == self.at[0]:
+                self.at[1].set()
+        else:
+            assert isinstance(event, Samples)
 
 
 def _learner(
