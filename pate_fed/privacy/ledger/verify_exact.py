@@ -8,10 +8,11 @@ in its hockey stick, and exact at these places.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -307,22 +308,32 @@ def votes_epsilon(
 
     Where totals are `honest` votes bit and winner are on the same ones; it is for the largest number asked.
     """
-    vanish = protection["unit"] == "hospital" and protection["adjacency"] == "add-or-remove-one"
     if protection["votes_moved"] > 1 or len(charges) != 1 or not 0 < near < LARGEST:
         return math.inf
     [(name, given, asked, answered)] = charges
+    if "sigma1" not in given:
+        asked = answered = min(asked, answered)
+    vanish = protection["unit"] == "hospital" and protection["adjacency"] == "add-or-remove-one"
+    return _votes_epsilon(name, json.dumps(given), asked, answered, vanish, honest, delta, near)
+
+
+@lru_cache(maxsize=64)
+def _votes_epsilon(
+    name: str, text: str, asked: int, answered: int, vanish: bool, honest: bool, delta: float, near: float
+) -> float:
+    given: Given = json.loads(text)
     scale: float | None = given.get("sigma2", given.get("sigma", given.get("scale")))
     if name not in KNOWN or scale is None:
         return math.inf
     kind = "laplace" if name == "lnmax" else "gaussian"
-    if scale * (1 if kind == "gaussian" else 4 + near / 7) > WIDEST:
+    if scale * (1 if kind == "gaussian" else 4 + near / 7) > WIDEST or given.get("sigma1", 0) > 1024:
         return math.inf
 
     def winner(grid: Grid) -> Kind:
         return Bit(grid, kind, scale, 1) if vanish else Winner(grid, kind, scale, 1)
 
     if name in ("gnmax", "lnmax"):
-        return epsilon([(winner, min(asked, answered))], delta, near)
+        return epsilon([(winner, answered)], delta, near)
     found = epsilon(
         [(winner, answered), (lambda grid: Bit(grid, kind, given["sigma1"], 1), asked)], delta, near
     )

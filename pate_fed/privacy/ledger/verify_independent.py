@@ -501,7 +501,8 @@ def verify(run_dir: Path, public_key: str | None = None) -> list[str]:
         if row["mechanism"].startswith(COUNTS) and row is not rows[-1]:
             raise FoundError(f"row {row['seq']} counts held-out records, and is not the last")
     asked, answered = (sum(row[name] for row in rows[1:]) for name in ("asked", "answered"))
-    bound, far = math.inf if terms["epsilon"] is None else terms["epsilon"], EXACT
+    bound = budget = math.inf if terms["epsilon"] is None else terms["epsilon"]
+    caps = None
     if None not in (terms["most_asked"], terms["most_answered"]):
         sums, most = (
             sum(each[2] for each in some if not each[0].startswith(COUNTS))
@@ -511,12 +512,13 @@ def verify(run_dir: Path, public_key: str | None = None) -> list[str]:
             raise FoundError("more was asked or answered than the terms allow")
         if sums < most and any(row["mechanism"].startswith(COUNTS) for row in rows[1:]):
             raise FoundError("a row counts held-out records before all sums of the terms")
-        own, far = _own(terms, _caps(terms), exact=True)
-        bound = min(bound, own)
+        caps = _caps(terms)
+        bound = min(budget, *own_epsilon(terms, caps))
     for row in rows[1:]:
-        # Each state takes a while, so the last row alone is held to the nearer figure.
-        own, apart = _own(terms, _charges(rows[1 : row["seq"] + 1]), exact=row is rows[-1])
-        _hold(f"row {row['seq']}", row["epsilon"], min(bound, own), apart)
+        # The second tier takes a while, so the last row alone is held to it.
+        charged = _charges(rows[1 : row["seq"] + 1])
+        own, far = _own(terms, charged, row["epsilon"] if row is rows[-1] else math.inf)
+        _hold(f"row {row['seq']}", row["epsilon"], min(bound, own), far)
     path = run_dir / "metrics.json"
     if path.is_file() and len(rows) > 1:
         metrics = json.loads(path.read_text(encoding="utf-8"))
@@ -527,6 +529,8 @@ def verify(run_dir: Path, public_key: str | None = None) -> list[str]:
                 f"metrics.json: {counts} queries at δ={delta}; the rows have {(asked, answered)}"
             )
         if stated is not None and bound < math.inf:
+            own, far = _own(terms, caps, stated) if caps else (bound, EXACT)
+            bound = min(budget, own)
             _hold("metrics.json", stated, bound, far)
             lines.append(
                 f"ε={stated:.4g} at δ={delta:g} is stated, ours is {bound:.4g}: held to a factor of {far}"
@@ -534,12 +538,12 @@ def verify(run_dir: Path, public_key: str | None = None) -> list[str]:
     return lines
 
 
-def _own(terms: Given, charges: list[Charge], *, exact: bool) -> tuple[float, float]:
-    """Our own ε, and by how much it may be above what is stated."""
+def _own(terms: Given, charges: list[Charge], stated: float) -> tuple[float, float]:
+    """Our own ε, and by how much it may be above what is `stated`; ∞: held to the first tier."""
     bound, gauss = own_epsilon(terms, charges)
-    if bound == gauss:
+    if bound == gauss or bound <= stated * EXACT < math.inf:
         return bound, EXACT
-    second = _second_tier() if exact else None
+    second = _second_tier() if stated < math.inf else None
     if second is not None:
         honest = len(terms["mechanisms"]) == 1 and terms["coordinator"]["kind"] == "plain"
         found = second(charges, terms["protection"], terms["delta"], bound, honest=honest)
