@@ -334,13 +334,13 @@ def _votes_epsilon(
 
     if name in ("gnmax", "lnmax"):
         return epsilon([(winner, answered)], delta, near)
-    found = epsilon(
-        [(winner, answered), (lambda grid: Bit(grid, kind, given["sigma1"], 1), asked)], delta, near
-    )
-    if honest and name == "confident-gnmax" and not vanish and given["num_teachers"] <= MOST_TEACHERS:
-        whole = partial(_query, given)
-        found = min(found, epsilon([(whole, asked)], delta, near))
-    return found
+    if honest and name == "confident-gnmax" and not vanish:
+        # What is stated may be of both on the same votes, far below the two apart.
+        if asked > EVERY_STATE or given["num_teachers"] > MOST_TEACHERS:
+            return math.inf
+        return epsilon([(partial(_query, given), asked)], delta, near)
+    check = partial(Bit, kind=kind, scale=given["sigma1"], moved=1)
+    return epsilon([(winner, answered), (check, asked)], delta, near)
 
 
 def _query(given: Given, grid: Grid) -> Kind:

@@ -25,6 +25,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+FEW, MANY = 7, 1.05  # queries whose every state the second tier looks at, and what it is held to beyond
 NEAR, EXACT = 1.25, 1.02
 """By so much may our figure be above a stated ε: pate_fed also adds up in tighter ways. The second is for
 what is no vote, and for votes where NumPy and `verify_exact.py` are there."""
@@ -548,7 +549,7 @@ def _own(terms: Given, charges: list[Charge], stated: float) -> tuple[float, flo
         honest = len(terms["mechanisms"]) == 1 and terms["coordinator"]["kind"] == "plain"
         found = second(charges, terms["protection"], terms["delta"], bound, honest=honest)
         if found < math.inf:
-            return min(bound, found), EXACT
+            return min(bound, found), EXACT if all(each[2] <= FEW for each in charges) else MANY
     return min(bound, gauss), NEAR
 
 
