@@ -334,13 +334,13 @@ def _votes_epsilon(
 
     if name in ("gnmax", "lnmax"):
         return epsilon([(winner, answered)], delta, near)
-    if honest and name == "confident-gnmax" and not vanish:
-        # What is stated may be of both on the same votes, far below the two apart.
-        if asked > EVERY_STATE or given["num_teachers"] > MOST_TEACHERS:
-            return math.inf
-        return epsilon([(partial(_query, given), asked)], delta, near)
+    whole = honest and name == "confident-gnmax" and not vanish
+    # What is stated may be of both on the same votes, far below the two apart.
+    if whole and (asked > EVERY_STATE or given["num_teachers"] > MOST_TEACHERS):
+        return math.inf
     check = partial(Bit, kind=kind, scale=given["sigma1"], moved=1)
-    return epsilon([(winner, answered), (check, asked)], delta, near)
+    apart = epsilon([(winner, answered), (check, asked)], delta, near)
+    return min(apart, epsilon([(partial(_query, given), asked)], delta, near)) if whole else apart
 
 
 def _query(given: Given, grid: Grid) -> Kind:
