@@ -87,6 +87,7 @@ def test_killed_before_it_learns_a_run_goes_on_and_spends_nothing_more(records: 
         "student.ts",
         "seal.json",
         "verify_independent.py",
+        "verify_exact.py",
     }
 
 

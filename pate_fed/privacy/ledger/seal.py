@@ -36,7 +36,7 @@ _SEALED = (
         "round-*.npz",
         "noisy_rows.npy",
     ),
-    (_VERIFIER := "verify_independent.py"),
+    *(_VERIFIERS := ("verify_independent.py", "verify_exact.py")),
 )
 _PURPOSE = b"pate_fed/v1 seal of a run"
 # SQLite's own counters and version in a file's header: a copy by `.backup` has others.
@@ -98,7 +98,8 @@ def seal_run(run_dir: Path, *, key: Ed25519PrivateKey, head: str, more: Mapping[
     Raises:
         InputError: a file cannot be read, or the seal not be written.
     """
-    write_result(run_dir / _VERIFIER, Path(__file__).with_name(_VERIFIER).read_bytes())
+    for name in _VERIFIERS:
+        write_result(run_dir / name, Path(__file__).with_name(name).read_bytes())
     files = {name: _digest(run_dir / name) for name in _left(run_dir) - {*more}}
     files |= {name: hashlib.sha256(content).hexdigest() for name, content in more.items()}
     made = Seal(head=head, files=files, public_key=public_hex(key))

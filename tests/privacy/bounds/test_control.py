@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from dataclasses import asdict
 from functools import lru_cache, partial
 
 import control_studies
@@ -21,6 +22,8 @@ from pate_fed.privacy.bounds import control
 from pate_fed.privacy.bounds.control import CappedOutcome, CheckedQuery, capped_epsilon, checked_epsilon
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, to_epsilon
 from pate_fed.privacy.bounds.hockey_stick import argmax_rdp, bit_rdp
+from pate_fed.privacy.ledger.verify_exact import votes_epsilon
+from pate_fed.privacy.protection import RECORD
 
 Floats = NDArray[np.float64]
 
@@ -127,7 +130,14 @@ def test_no_adaptive_transcript_is_above_it(
         true = best.delta(epsilon, queries, labels)
         assert true <= control_delta(**caps, epsilon=epsilon) < 1
         if true > 1e-9:
-            assert epsilon <= control_epsilon(**caps, delta=true) <= 2 * (epsilon + 1)
+            stated = control_epsilon(**caps, delta=true)
+            assert epsilon <= stated <= 2 * (epsilon + 1)
+            given = {"sigma": sigma2} if sigma1 is None else {"sigma1": sigma1, "sigma2": sigma2}
+            given |= {"threshold": teachers - 1, "num_teachers": teachers}
+            charge = "gnmax" if sigma1 is None else "confident-gnmax", given, queries, labels
+            for honest in (False, True):  # by the program beside the second verifier
+                own = votes_epsilon([charge], asdict(RECORD), true, stated, honest=honest)
+                assert epsilon <= own < 1.01 * max(stated, epsilon + 0.5)
 
 
 def two_class_delta(sigma: float, labels: int, epsilon: float) -> float:
