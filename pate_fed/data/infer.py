@@ -98,8 +98,8 @@ def infer_schema(
         raise InputError(f"--target-range: {label} in {paths[0].name} holds texts; numbers are meant")
     if target_range is None and not 2 <= len(classes) <= MOST_VALUES:
         raise InputError(
-            f"--label {label}: {len(classes)} values in {paths[0].name}; 2 to {MOST_VALUES} classes are meant, "
-            "or of a number --target-range LOW:HIGH"
+            f"--label {label}: {len(classes)} values in {paths[0].name}; 2 to {MOST_VALUES} classes are "
+            "meant, or of a number --target-range LOW:HIGH"
         )
     features = [name for name in header if name not in (label, patient)]
     columns, left_out, missing = _sorted_out(features, counts, files)

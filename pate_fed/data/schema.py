@@ -129,7 +129,9 @@ class Schema:
     @property
     def class_names(self) -> tuple[str, ...]:
         """The classes; of a number the two ends of its range, which share each record by where it stands."""
-        return self.classes if self.target_range is None else tuple(f"{end:.15g}" for end in self.target_range)
+        return (
+            self.classes if self.target_range is None else tuple(f"{end:.15g}" for end in self.target_range)
+        )
 
     def target_place(self, number: float) -> int:
         """Where a target stands in its range, from 0 to `TARGET_STEPS`; beyond it that is the nearer end."""

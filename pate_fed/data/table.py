@@ -30,9 +30,9 @@ class Rows:
     """Records: a table's rows as numbers, or images.
 
     Shapes: inputs float64 (n, features) or uint8 (n, height, width, channels), labels int64 (n,), -1 where a
-    record has none, in steps of the range where they are numbers (`Schema.target_place`), patients int64 (n,): equal for records of one patient, where they are `named`; else each
-    record is one of its own. `read_as` says how a file was written, where it is told ("semicolons, decimal
-    commas").
+    record has none, of numbers their places in the range (`Schema.target_place`), patients int64 (n,): equal
+    for records of one patient, where they are `named`; else each record is one of its own. `read_as` says how
+    a file was written, where it is told ("semicolons, decimal commas").
     """
 
     inputs: NDArray[Any]

@@ -294,7 +294,7 @@ def _by_patient(labels: Ints, groups: Ints | None) -> tuple[Ints, list[Ints]]:
 
 
 def _shared(features: Ints, labels: Ints, steps: int) -> Ints:
-    """Each record's features between two ends, int64 (n, dimension, 2): never negative, together as before."""
+    """Each record's features shared by two ends, int64 (n, dimension, 2): none is negative."""
     second = (2 * features * labels[:, None] + steps) // (2 * steps)
     return np.stack([features - second, second], axis=2)
 
