@@ -25,7 +25,7 @@ from pate_fed.data.pictures import (
     read_labelled_images,
     read_picture,
 )
-from pate_fed.data.schema import Schema
+from pate_fed.data.schema import TARGET_STEPS, Schema
 from pate_fed.data.table import LARGEST, UNLABELLED, Rows, read_table
 from pate_fed.errors import InputError
 from pate_fed.format import FEW_TRIALS
@@ -154,6 +154,7 @@ def dataset_from_files(
         owners=np.repeat(np.arange(len(parts)), [len(each.labels) for each in parts]).astype(np.int64),
         patients=np.concatenate(patients) if named else None,
         public_patients=public.patients,
+        label_steps=TARGET_STEPS if numeric else None,
     )
 
 
