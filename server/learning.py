@@ -17,6 +17,7 @@ from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset, first_equal
+from pate_fed.data.schema import TARGET_STEPS
 from pate_fed.kinds.make import public_encoder
 from pate_fed.learning import STUDENTS, TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
@@ -24,6 +25,7 @@ from pate_fed.learning.teachers.own import is_network, make_own
 from pate_fed.report.accuracy import Accuracy, HowTested
 from pate_fed.report.log import RunLog
 from pate_fed.report.result import Epoch, Samples
+from pate_fed.report.targets import TargetFigures
 from pate_fed.report.terminal import Progress
 from server.exchange import Stopped
 from server.state import CoordinatorState, StudentPredictions
@@ -146,6 +148,24 @@ def measure_student(
         return accuracy
     sure = predict_proba(dataset.public_images[own])
     return accuracy.with_probabilities(sure, dataset.public_labels[own])
+
+
+def measure_target(
+    study: Study, dataset: Dataset, numbers: Callable[[NDArray[Any]], NDArray[np.float64]]
+) -> Accuracy:
+    """How near a student's `numbers` of public inputs with true ones are, by the rule above.
+
+    None of them taught it: all that it knows is the sums.
+    """
+    part = choose_test_part(study, dataset, asked=np.empty(0, dtype=np.int64))
+    places, ends = np.concatenate([part.kept, part.not_asked]), study.data.target_range
+    if ends is None or not len(places):
+        return Accuracy()
+    truth = ends[0] + (ends[1] - ends[0]) * dataset.public_labels[places] / TARGET_STEPS
+    figures = TargetFigures.of(numbers(dataset.public_images[places]), truth)
+    seen = int((places < dataset.num_queries).sum())
+    tested = HowTested(kept=len(part.kept), not_asked=len(part.not_asked), seen_unlabelled=seen)
+    return Accuracy(target=figures, tested=tested) if figures is not None else Accuracy()
 
 
 class Learner:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from clients.journal import Journal
 from clients.kinds.base import HospitalSide
 from clients.local import check_records, kind_of
+from pate_fed.data.schema import TARGET_STEPS
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.rounds import RoundTerms, ScoredTerms
@@ -133,6 +134,7 @@ class SumSide(HospitalSide):
             most_units=self.asks.most_units,
             pull=pull,
             kept=kept,
+            steps=TARGET_STEPS if self.terms.target_range is not None else None,
         )
 
     @property

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.data.schema import TARGET_STEPS
 from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
@@ -13,24 +15,33 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pate_fed.report.accuracy import Accuracy
+    from pate_fed.report.targets import TargetFigures
 
 UNKNOWN = -1
 
 
 class AccuracyTally:
-    """Gathers a student's classes and the true ones, file by file; `names` are its classes'."""
+    """Gathers a student's classes and the true ones, file by file; `names` are its classes'.
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-        self._found: list[NDArray[np.int64]] = []
-        self._truth: list[NDArray[np.int64]] = []
+    With a `target_range` they are numbers and, of true ones, places in it (`Schema.target_place`).
+    """
+
+    def __init__(self, names: Sequence[str], *, target_range: tuple[float, float] | None = None) -> None:
+        self._names, self._ends = names, target_range
+        self._found: list[NDArray[Any]] = []
+        self._truth: list[NDArray[Any]] = []
         self._left_out = 0
 
-    def add(self, found: Sequence[int], truth: NDArray[np.int64], taught: NDArray[np.int64]) -> None:
+    def add(self, found: Sequence[float], truth: NDArray[np.int64], taught: NDArray[np.int64]) -> None:
         """One file's classes and the true ones, int64 (n,), -1 where unknown; `taught` are places in it."""
         import numpy as np
 
         truth = truth.copy()
+        if self._ends is not None:  # of numbers, which taught nothing here
+            low, high = self._ends
+            self._found.append(np.array(found)[truth != UNKNOWN])
+            self._truth.append(low + (high - low) * truth[truth != UNKNOWN] / TARGET_STEPS)
+            return
         asked = np.isin(np.arange(len(truth)), taught) & (truth != UNKNOWN)
         self._left_out += int(asked.sum())
         truth[asked] = UNKNOWN
@@ -39,6 +50,9 @@ class AccuracyTally:
 
     def lines(self) -> list[str]:
         """In words; none where no true label was there."""
+        if self._ends is not None:
+            figures = self._figures()
+            return [] if figures is None else [f"off by: {figures.text}", *_warned(figures.warnings)]
         accuracy = self._accuracy()
         found = []
         if accuracy.student is not None:
@@ -52,10 +66,13 @@ class AccuracyTally:
                 f"left out of it: {self._left_out:,} that the student's study asked about, as their labels "
                 "taught it"
             )
-        return [*found, *(f"warning: {text}" for text in accuracy.warnings(self._name))]
+        return [*found, *_warned(accuracy.warnings(self._name))]
 
     def to_dict(self) -> dict[str, Any]:
         """As values, by the names of metrics.json; empty where no true label was there."""
+        if self._ends is not None:
+            figures = self._figures()
+            return {} if figures is None else asdict(figures)
         accuracy = self._accuracy()
         if accuracy.student is None:
             return {"left_out": self._left_out} if self._left_out else {}
@@ -85,10 +102,22 @@ class AccuracyTally:
         none = [np.empty(0, dtype=np.int64)]
         return Accuracy.of_student(np.concatenate(self._found + none), np.concatenate(self._truth + none))
 
+    def _figures(self) -> TargetFigures | None:
+        import numpy as np
+
+        from pate_fed.report.targets import TargetFigures
+
+        none = [np.empty(0)]
+        return TargetFigures.of(np.concatenate(self._found + none), np.concatenate(self._truth + none))
+
     def _name(self, number: int) -> str:
         from pate_fed.format import printable
 
         return printable(self._names[number], "?") if number < len(self._names) else str(number)
+
+
+def _warned(texts: Sequence[str]) -> list[str]:
+    return [f"warning: {text}" for text in texts]
 
 
 def _rounded(interval: tuple[float, float] | None) -> list[float] | None:

@@ -107,6 +107,11 @@ def _terms(state_dir: Path) -> Terms:
     terms = Terms.from_json(path.read_text(encoding="utf-8"))
     if not terms.asks.reads_inputs:
         raise InputError(f"{state_dir}: a study of {terms.words.kind} reads no records to compare models on")
+    if terms.words.target:
+        raise InputError(
+            f"{state_dir}: the study tells a number ({terms.words.target}), and models of classes alone are "
+            "compared; `pate-fed hospital predict` says how far off its student is on records here"
+        )
     return terms
 
 

@@ -110,7 +110,7 @@ def _ask(bundle: Bundle, model: Predictor, arguments: argparse.Namespace) -> Ite
     yield f"written: {out}, which this user alone can read"
     digest = hashlib.sha256(content).hexdigest()
     yield f"sha256 {digest}: that of another site which asked about the same records is the same"
-    evaluation = AccuracyTally(model.class_names)
+    evaluation = AccuracyTally(model.class_names, target_range=model.target_range)
     evaluation.add(classes, asked.truth, asked.truth[:0])
     if right := evaluation.lines():
         yield from right
@@ -138,7 +138,11 @@ def _facts(bundle: Bundle) -> Iterator[str]:
     yield f"may be used by: {facts.licence or 'not stated'}"
     stated = (("purpose", facts.purpose), ("retention", facts.retention))
     yield from (f"{name}: {text}" for name, text in stated if text)
-    yield f"classes: {', '.join(facts.classes) or len(facts.classes)}"
+    target = None if facts.table is None else facts.table.target_range
+    if facts.table is not None and target is not None:
+        yield f"{facts.table.label}: a number from {target[0]:g} to {target[1]:g}"
+    else:
+        yield f"classes: {', '.join(facts.classes) or len(facts.classes)}"
     digests = (("terms", facts.terms_digest), ("ledger", facts.ledger_head), ("this file", bundle.digest))
     yield from (f"sha256 of {name}: {digest}" for name, digest in digests)
 
@@ -206,7 +210,7 @@ def _rows(
 
     unknown, numbers = Counter[str](), list[int]()
     if path.suffix == ".npz":
-        rows = read_pool(path, InputSpec(classes=table.classes, schema=table))
+        rows = read_pool(path, InputSpec(classes=table.class_names, schema=table))
         numbers = list(range(len(rows.labels)))
     else:
         reader = TableReader(path, table, decimal=decimal, own=own)
@@ -277,18 +281,23 @@ def _images(path: Path, model: Predictor) -> _Asked:
     return _Asked(parts=parts, head=("file", "image"), names=names, truth=np.concatenate(truth))
 
 
-def _answers(asked: _Asked, model: Predictor) -> tuple[bytes, list[int]]:
-    """The CSV file, and each input's class."""
-    classes, text, names = list[int](), io.StringIO(), iter(asked.names)
+def _answers(asked: _Asked, model: Predictor) -> tuple[bytes, list[float]]:
+    """The CSV file, and each input's class, or its number."""
+    classes, text, names = list[float](), io.StringIO(), iter(asked.names)
     lines = csv.writer(text, lineterminator="\n")
     label = "predicted"
     while label in model.class_names:
         label += "_"
-    lines.writerow([*asked.head, *model.class_names, label])
+    numeric = model.target_range is not None
+    lines.writerow([*asked.head, *(() if numeric else model.class_names), label])
     for path, inputs in asked.parts:
         for start in range(0, len(inputs), _AT_ONCE):
             shares = model.predict_proba(inputs[start : start + _AT_ONCE], path)
             for row in shares.tolist():
+                if numeric:
+                    classes.append(model.number(row))
+                    lines.writerow([*next(names), f"{classes[-1]:.6g}"])
+                    continue
                 classes.append(best := row.index(max(row)))
                 lines.writerow([*next(names), *(f"{p:.6f}" for p in row), model.class_names[best]])
     return text.getvalue().encode(), classes

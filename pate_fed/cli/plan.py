@@ -369,7 +369,7 @@ def _study_lines(study: Study, terms: Terms) -> list[str]:
     fixed = [f"{name} {value:g}" for name, value in noise.items() if value is not None]
     pool = f"{terms.pool_size} rows drawn from ranges" if terms.drawn else f"a pool of {terms.pool_size}"
     return [
-        f"study: {study.name} ({study.data.dataset}, {terms.num_classes} classes)",
+        f"study: {study.name} ({study.data.dataset}, {terms.words.outcomes})",
         f"parties: {terms.num_clients}{teachers}",
         f"aggregator: {', '.join([chosen.aggregator, *fixed])}",
         f"asked: {terms.words.asked_of_pool}, of {pool}",

@@ -75,6 +75,12 @@ class Predictor:
     class_names: tuple[str, ...] = ()
     unit: str = "image"
     by_labels: bool = True
+    target_range: tuple[float, float] | None = None
+
+    def number(self, row: Any) -> float:
+        """The number that an input's two probabilities say, where the label is one: the ends of its range."""
+        assert self.target_range is not None
+        return float(row[0]) * self.target_range[0] + float(row[1]) * self.target_range[1]
 
 
 def predict_files(
@@ -105,13 +111,20 @@ def predict_files(
         )
     model = _load(student, device) if own is None else _load_own(student, own)
     unit = model.unit
-    evaluation, beside = AccuracyTally(model.class_names), dict[Path, tuple[str, Any]]()
+    evaluation = AccuracyTally(model.class_names, target_range=model.target_range)
+    beside = dict[Path, tuple[str, Any]]()
     for path in files if unit == "row" else with_pictures(files):
-        inputs, classes = model.read(path), list[int]()
+        inputs, classes = model.read(path), list[float]()
         for start in range(0, len(inputs), BATCH):
             probabilities = model.predict_proba(inputs[start : start + BATCH], path)
             for number, row in enumerate(probabilities, start=start):
-                classes.append(label := int(row.argmax()))
+                if model.target_range is not None:
+                    classes.append(told := model.number(row))
+                    as_json = json.dumps({"file": str(path), unit: number, "number": round(told, 6)})
+                    yield as_json if output == "json" else f"{path}[{number}]: {told:.6g}"
+                    continue
+                label = int(row.argmax())
+                classes.append(label)
                 name = {"name": model.class_names[label]} if len(model.class_names) == len(row) else {}
                 if output == "json":
                     found = {"file": str(path), unit: number, "class": label, **name}
@@ -299,7 +312,7 @@ def _of_table(
             unit="row",
         )
     schema = from_plain(Schema, table, where=f"[data.table] of {beside}")
-    if (schema.num_features, len(schema.classes)) != (num_features, num_classes):
+    if (schema.num_features, len(schema.class_names)) != (num_features, num_classes):
         raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
     return _of_schema(schema, predict_proba)
 
@@ -307,14 +320,15 @@ def _of_table(
 def _of_schema(schema: Schema, predict_proba: Callable[[NDArray[Any]], NDArray[np.float32]]) -> Predictor:
     from pate_fed.data import InputSpec, read_pool
 
-    spec = InputSpec(classes=schema.classes, schema=schema)
+    spec = InputSpec(classes=schema.class_names, schema=schema)
     rows = lru_cache(maxsize=1)(lambda file: read_pool(file, spec))
     return Predictor(
         lambda file: rows(file).inputs,
         lambda inputs, _: predict_proba(inputs),
         lambda file, *_: rows(file).labels,
-        schema.classes,
+        schema.class_names,
         "row",
+        target_range=schema.target_range,
     )
 
 

@@ -39,6 +39,8 @@ def add_new_action(actions: Any) -> None:
     add_option(new, "--deal N", deal)
     add_option(new, "--decimal", DECIMAL, choices=("point", "comma"))
     add_option(new, "--label COLUMN", "the column of the class (default: found by its name, else the last)")
+    target = "where the label is a number: what it can be, declared in public, never what records hold"
+    add_option(new, "--target-range LOW:HIGH", target)
     add_option(
         new,
         "--patient COLUMN",
@@ -59,7 +61,7 @@ def _study_new(arguments: argparse.Namespace) -> int:
     if out.exists():
         raise InputError(f"--out {out}: is there already; give another name")
     if not arguments.csv:
-        for option in ("pool", "range", "deal", "label", "patient", "yes_to"):
+        for option in ("pool", "range", "deal", "label", "target_range", "patient", "yes_to"):
             if getattr(arguments, option):
                 raise InputError(
                     f"--{option.replace('_', '-')} {getattr(arguments, option)}: goes with --csv FILE"
@@ -77,7 +79,14 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     from pate_fed.kinds.terms import Terms
 
     files = [Path(name) for name in arguments.csv]
-    found = infer_schema(files, label=arguments.label, patient=arguments.patient, decimal=arguments.decimal)
+    given = arguments.target_range
+    ends = (
+        None
+        if given is None
+        else _ends(given, given, option="--target-range", meant="LOW:HIGH is meant, as 0:100")
+    )
+    how = {"label": arguments.label, "patient": arguments.patient, "decimal": arguments.decimal}
+    found = infer_schema(files, **how, target_range=ends)
     for line in found.read_as:
         print(line)
     schema, pool = found.schema, Path(arguments.pool or out.parent / "pool.csv")
@@ -99,7 +108,8 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     _write(out, text)
     numbers = len(schema.columns) - len(categories)
     print(f"wrote {out}: {counted(numbers, 'column')} of numbers, {len(categories)} of categories")
-    print(f"label: {schema.label} ({', '.join(schema.classes)}); patient: {schema.patient or 'none named'}")
+    kind = ", ".join(schema.classes) if ends is None else f"a number from {ends[0]:g} to {ends[1]:g}"
+    print(f"label: {schema.label} ({kind}); patient: {schema.patient or 'none named'}")
     for name, why in found.left_out:
         print(f"left out: {printable(name)} {why}")
     for line in _about_patients(found):
@@ -235,12 +245,17 @@ def _with_ranges(arguments: argparse.Namespace, schema: Schema) -> Schema:
     ranges: list[tuple[str, tuple[float, float]]] = []
     for text in arguments.range:
         name, _, ends = text.rpartition("=")
-        try:
-            low, high = map(float, ends.split(":"))
-        except ValueError:
-            raise InputError(f"--range {text}: COLUMN=LOW:HIGH is meant, as age=0:120") from None
-        ranges.append((name, (low, high)))
+        found = _ends(text, ends, option="--range", meant="COLUMN=LOW:HIGH is meant, as age=0:120")
+        ranges.append((name, found))
     return replace(schema, ranges=tuple(ranges))
+
+
+def _ends(given: str, text: str, *, option: str, meant: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError:
+        raise InputError(f"{option} {given}: {meant}") from None
+    return low, high
 
 
 def _notes(categories: Sequence[str]) -> tuple[str, ...]:

@@ -207,6 +207,11 @@ class Data:
         return self.glyph.classes if self.dataset == "glyph" else None
 
     @property
+    def target_range(self) -> tuple[float, float] | None:
+        """What a table's label can be where it is a number; None where there are classes."""
+        return None if self.table is None or self.dataset != "table" else self.table.target_range
+
+    @property
     def from_files(self) -> bool:
         """Whether the study names files of its own rather than a known data set."""
         return self.dataset in FROM_FILES
@@ -230,7 +235,7 @@ class Data:
 
     def kind(self) -> InputSpec:
         """What the inputs in the study's own files are."""
-        classes = self.table.classes if self.table is not None else self.classes
+        classes = self.table.class_names if self.table is not None else self.classes
         return InputSpec(classes=classes, schema=self.table, window=self.window)
 
 

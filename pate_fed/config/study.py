@@ -90,6 +90,7 @@ class Study:
             raise refusal(self, "privacy.delta", "a number above 0 and below 1 is meant")
         self._check_way()
         self._check_drawn()
+        self._check_target()
         if self.privacy.sanitise and self.seed is not None:
             raise InputError(
                 "--sanitise with --seed: seeded noise protects nobody, so nothing of it may be published; "
@@ -147,6 +148,24 @@ class Study:
         for name in ("threshold", "sigma1"):
             if self.data.drawn and getattr(given[1], name) is not None:
                 raise refusal(self, f"aggregation.{name}", "none is meant beside data.table.ranges: no votes")
+
+    def _check_target(self) -> None:
+        """A number is learnt from sums alone, which are given once, by record or patient."""
+        given, sums = self.aggregation, self.sums
+        if self.data.target_range is None:
+            return
+        for key, fits, wanted in (
+            ("aggregation.aggregator", given.kind is None and (given.sums or given.open), CLASS_SUMS),
+            ("student.name", self.student.name == RIDGE or self.aggregation.open, RIDGE),
+            ("privacy.unit", self.privacy.unit != HOSPITAL_UNIT, f"{RECORD_UNIT} or {PATIENT_UNIT}"),
+            ("sums.rounds", not sums.rounds, "0"),
+            ("sums.scores", not sums.scores, "false"),
+            ("sums.balanced", not sums.balanced, "false"),
+        ):
+            if not fits:
+                raise refusal(
+                    self, key, f"{wanted} is meant beside data.table.target_range: a number, no class"
+                )
 
     def _check_models(self) -> None:
         """Tables want forests, images want networks; of the user's own data only the data can tell."""

@@ -73,12 +73,13 @@ def infer_schema(
     label: str | None = None,
     patient: str | None = None,
     decimal: str | None = None,
+    target_range: tuple[float, float] | None = None,
 ) -> InferredSchema:
     """The schema that all files fit.
 
     A column of numbers is a number, one of at most 20 texts a category; what has more texts, a date or a
     name, is left out, and so is a column that only counts the rows. Without `label` and `patient`
-    their columns are found by the usual names.
+    their columns are found by the usual names. With a `target_range` the label is a number.
 
     Raises:
         InputError: a file that cannot be read, other columns in one than in the first, or no column that
@@ -91,10 +92,14 @@ def infer_schema(
         patient = _patient([name for name in header if name != label])
     else:
         _named(paths[0], header, patient, "--patient")
-    classes = _values(counts[label])
-    if not 2 <= len(classes) <= MOST_VALUES:
+    classes = () if target_range is not None else _values(counts[label])
+    words = None if target_range is None else _words(counts[label], partial(_place_of, files, label))
+    if target_range is not None and words is None:
+        raise InputError(f"--target-range: {label} in {paths[0].name} holds texts; numbers are meant")
+    if target_range is None and not 2 <= len(classes) <= MOST_VALUES:
         raise InputError(
-            f"--label {label}: {len(classes)} values in {paths[0].name}; 2 to {MOST_VALUES} classes are meant"
+            f"--label {label}: {len(classes)} values in {paths[0].name}; 2 to {MOST_VALUES} classes are "
+            "meant, or of a number --target-range LOW:HIGH"
         )
     features = [name for name in header if name not in (label, patient)]
     columns, left_out, missing = _sorted_out(features, counts, files)
@@ -106,7 +111,8 @@ def infer_schema(
         classes=classes,
         columns=tuple(columns),
         patient=patient,
-        missing=tuple(sorted(missing - found)),
+        missing=tuple(sorted((missing | (words or set())) - found)),
+        target_range=target_range,
     )
     names = [name for name, _ in columns] + [label] + ([] if patient is None else [patient])
     texts = [Text(column=name) for name in sorted(names, key=header.index)] + [

@@ -133,14 +133,13 @@ def check_dataset(dataset: Dataset, *, what: str) -> None:
     ):
         if not holds:
             raise InputError(f"{what}: {wrong}")
+    most = dataset.label_steps or classes - 1
     for key, labels, least in (
         ("private_labels", dataset.private_labels, 0),
         ("public_labels", dataset.public_labels, UNLABELLED),
     ):
-        if len(labels) and not (least <= labels.min() and labels.max() < classes):
-            raise InputError(
-                f"{what}: {key} from {labels.min()} to {labels.max()}: 0 to {classes - 1} is meant"
-            )
+        if len(labels) and not (least <= labels.min() and labels.max() <= most):
+            raise InputError(f"{what}: {key} from {labels.min()} to {labels.max()}: 0 to {most} is meant")
 
 
 def check_parts(

@@ -158,7 +158,8 @@ class _Examiner:
 
     def __init__(self, schema: Schema, own: OwnColumns, numbers: NDArray[np.int64]) -> None:
         self._schema, self._own, self._numbers = schema, own, numbers
-        self._declared = {name: {"low": low, "high": high} for name, (low, high) in schema.ranges}
+        ends = () if schema.target_range is None else ((schema.label, schema.target_range),)
+        self._declared = {name: {"low": low, "high": high} for name, (low, high) in (*schema.ranges, *ends)}
         self.notes: list[Note] = []
         self.proposals: list[Note] = []
 
@@ -249,9 +250,12 @@ class _TableExaminer(_Examiner):
         start, found, label = 0, list[ColumnProfile](), self._schema.label
         labels, columns = None, list[ColumnProfile]()
         if label in self._reader.places:
-            labels, unread = self._read(label, self._reader.label, self._schema.classes)
-            columns.append(self._column(label, "label", labels, unread, self._schema.classes, None))
-            for name in (each for each, count in columns[0].values.items() if not count):
+            classes = self._schema.classes
+            read: Callable[[str, int], float] = self._reader.label if classes else self._reader.target
+            labels, unread = self._read(label, read, classes)
+            columns.append(self._column(label, "label", labels, unread, classes, None))
+            labels = labels if classes else None  # a column that tells a number alone is no fault
+            for name in (each for each in classes if not columns[0].values[each]):
                 self._note(label, f"no record of {name}: what is trained here will never name it")
         for column in self._reader.columns:
             part = None if pool is None else pool[:, start : start + max(1, len(column.values))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pate_fed.structure import check, refusal, setting
@@ -30,6 +30,7 @@ _KNOWN_WORDS = frozenset(word.strip() for word in _MISSING_WORDS.split(",")) | {
     f".{letter}" for letter in "_abcdefghijklmnopqrstuvwxyz"
 }  # the last of SAS and Stata
 MOST_TEXT = 1000  # characters of a name or a value
+TARGET_STEPS = 10**6  # of a target's range: its place in it is a whole number
 
 
 def _ranges(given: Any) -> Any:
@@ -58,14 +59,22 @@ class Schema:
     may be a table too, name = "number" or a list of values. `patient` names the column whose equal values
     belong to one patient; it is never a feature. `missing` are texts that stand for a missing value beside
     the usual ones (nothing, ?, NA, N/A, nan, NULL), numbers however they are written. `ranges` are declared
-    for every number where no public inputs are there: what can be measured, never what records hold.
+    for every number where no public inputs are there: what can be measured, never what records hold. So is
+    `target_range` where the label is a number and has no classes: one beyond it counts as the nearer end.
 
     Raises:
         InputError: names twice, too few classes, no column, or ranges of other columns than the numbers.
     """
 
     label: str = setting(allowed="the name of a column", most=MOST_TEXT, help="the column of the class")
-    classes: tuple[str, ...] = setting(most=MOST_TEXT, help="what that column may hold")
+    classes: tuple[str, ...] = setting((), most=MOST_TEXT, help="what that column may hold")
+    target_range: tuple[float, float] | None = setting(
+        None,
+        low=-1e100,
+        high=1e100,
+        allowed="[lowest, highest], the first the smaller,",
+        help="in place of classes: the label is a number, and what it can be",
+    )
     columns: tuple[tuple[str, tuple[str, ...]], ...] = setting(
         read=_pairs,
         most=MOST_TEXT,
@@ -95,7 +104,11 @@ class Schema:
         for name in names:
             if names.count(name) > 1:
                 raise refusal(self, "columns", f"the column {name!r} is named more than once")
-        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+        if (ends := self.target_range) is not None:
+            if self.classes or not ends[0] < ends[1]:
+                wanted = "[lowest, highest], the first the smaller, and no classes, is meant"
+                raise refusal(self, "target_range", wanted)
+        elif len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise refusal(self, "classes", "two or more are meant, each once")
         if not self.columns:
             raise refusal(self, "columns", "at least one is meant")
@@ -113,13 +126,27 @@ class Schema:
         """Numbers a row becomes."""
         return sum(max(1, len(values)) for _, values in self.columns)
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes; of a number the two ends of its range, which share each record by where it stands."""
+        return (
+            self.classes if self.target_range is None else tuple(f"{end:.15g}" for end in self.target_range)
+        )
+
+    def target_place(self, number: float) -> int:
+        """Where a target stands in its range, from 0 to `TARGET_STEPS`; beyond it that is the nearer end."""
+        assert self.target_range is not None
+        low, high = self.target_range
+        return round(TARGET_STEPS * ((min(max(number, low), high) - low) / (high - low)))
+
     def in_one_form(self) -> Schema:
         """The same with all texts in Unicode's form NFC, in which those of files are."""
 
         def one(text: str) -> str:
             return unicodedata.normalize("NFC", text)
 
-        return Schema(
+        return replace(
+            self,
             label=one(self.label),
             classes=tuple(map(one, self.classes)),
             columns=tuple((one(name), tuple(map(one, values))) for name, values in self.columns),

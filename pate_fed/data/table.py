@@ -30,9 +30,9 @@ class Rows:
     """Records: a table's rows as numbers, or images.
 
     Shapes: inputs float64 (n, features) or uint8 (n, height, width, channels), labels int64 (n,), -1 where a
-    record has none, patients int64 (n,): equal for records of one patient, where they are `named`; else each
-    record is one of its own. `read_as` says how a file was written, where it is told ("semicolons, decimal
-    commas").
+    record has none, of numbers their places in the range (`Schema.target_place`), patients int64 (n,): equal
+    for records of one patient, where they are `named`; else each record is one of its own. `read_as` says how
+    a file was written, where it is told ("semicolons, decimal commas").
     """
 
     inputs: NDArray[Any]
@@ -237,6 +237,9 @@ class TableReader:
         self.places = {name: place for place, name in enumerate(self.header) if name}
         self.columns = [ColumnReader(self, name, values) for name, values in self.schema.columns]
         self._classes, self._class_map = _Names(self.schema.classes), self.own.of(self.schema.label).map
+        numeric = self.schema.target_range is not None
+        self._targets = ColumnReader(self, self.schema.label, ()) if numeric else None
+        self._beyond = False  # whether a target was
         self._inputs, self._count = np.empty((0, self.schema.num_features)), 0
         self._labels, self._patients = np.empty((2, 0), dtype=np.int64)
         self._labelled = True
@@ -381,14 +384,32 @@ class TableReader:
 
     def described(self) -> str:
         """How the file is written and what its own settings change, in words; empty where nothing is odd."""
-        return "; ".join(filter(None, (self.file.described(), self.own.described())))
+        beyond = f"{self.schema.label} beyond its range counts as the nearer end" if self._beyond else ""
+        return "; ".join(filter(None, (self.file.described(), self.own.described(), beyond)))
+
+    def target(self, text: str, row: int) -> float:
+        """A row's number, where the label is one; NaN where it has none and needs none.
+
+        Raises:
+            InputError: it is no number.
+        """
+        assert self._targets is not None and self.schema.target_range is not None
+        number, (low, high) = self._targets.read(text, row), self.schema.target_range
+        if math.isnan(number) and self._labelled:
+            meant = f"a number from {low:g} to {high:g} is meant in every row"
+            raise InputError(f"{self.where(self.schema.label, row)}: the label is missing; {meant}")
+        self._beyond |= number < low or number > high
+        return number
 
     def label(self, text: str, row: int) -> int:
-        """The place of a row's class; -1 where it has none and needs none.
+        """The place of a row's class, or of its target; -1 where it has none and needs none.
 
         Raises:
             InputError: it is none of the classes.
         """
+        if self._targets is not None:
+            number = self.target(text, row)
+            return UNLABELLED if math.isnan(number) else self.schema.target_place(number)
         text = self._class_map.get(text, text)
         place = self._classes.find(text)
         if place is not None:

@@ -299,7 +299,7 @@ class SumWords(Words):
         kind = "public features of a row" if terms.table is not None else "public features of an image"
         what = (
             f"Once, one table of {sums.dimension:,} rows and {terms.num_classes} columns of whole numbers: "
-            f"for each feature and class the sum over your records. The features are {kind}. Your own "
+            f"{self._summed}. The features are {kind}. Your own "
             f"program makes them, by a public file with this SHA-256:\n{sums.features}\n"
             f"{self._cut}"
         )
@@ -308,6 +308,23 @@ class SumWords(Words):
         else:
             how = "The table leaves under masks: each is random numbers. The coordinator adds the noise."
         return (("sums", what), ("how", how), ("also", ALSO))
+
+    @property
+    def _summed(self) -> str:
+        if (ends := self.terms.target_range) is None:
+            return "for each feature and class the sum over your records"
+        low, high = (f"{end:g}" for end in ends)
+        return (
+            f"for each feature the sum over your records, in two parts by {self._label}. A record at {low} "
+            f"has all of its features in the first column, one at {high} in the second, and one between them "
+            "a part in each, by how near it is"
+        )
+
+    @property
+    def _label(self) -> str:
+        """What features are summed by."""
+        table = self.terms.table
+        return "class" if table is None or table.target_range is None else table.label
 
     @property
     def _cut(self) -> str:
@@ -324,9 +341,12 @@ class SumWords(Words):
         if self.terms.adds_noise:
             sees = f"Sees noisy sums over {many}. Neither exact sums nor your hospital's own."
         else:
+            what = "how many of all records have a class and a feature"
+            if self.terms.target_range is not None:
+                what = f"how many of all records have a feature, and the sum of their {self._label}"
             sees = (
-                f"Sees the exact sums over {many}: how many of all records have a class and a feature, also "
-                "where that is a single one. Never your hospital's own sums."
+                f"Sees the exact sums over {many}: {what}, also where that is a single one. Never your "
+                "hospital's own sums."
             )
         public = "Whoever gets the labels or the student sees what was made of the noisy sums."
         return (("coordinator", sees), ("hospitals", "See nothing of your sums."), ("public", public))
@@ -336,6 +356,10 @@ class SumWords(Words):
         """Once."""
         labels, pool = self.terms.labels, self.terms.pool_size
         made = f"Made of the sums for {labels} inputs of the pool's {pool}."
+        if self.terms.target_range is not None:
+            made = (
+                f"For {labels} inputs of the pool's {pool} the ledger has the end that is nearer by the sums."
+            )
         if self.terms.drawn:
             made = f"None but of {labels} rows drawn from declared ranges, as there are no public inputs."
         return (
@@ -346,7 +370,7 @@ class SumWords(Words):
     @property
     def asked(self) -> str:
         """All features, once."""
-        return f"sums of {self.sums.dimension} features by class, once"
+        return f"sums of {self.sums.dimension} features by {self._label}, once"
 
     @property
     def asked_of_pool(self) -> str:
@@ -381,8 +405,8 @@ class SumWords(Words):
         """Sums, noise, student."""
         return (
             f"{counted(self.terms.num_clients, 'hospital')} took part. Each one added up features of its own "
-            "records by class. The sums of all were put together, noise was added, and a model, the student, "
-            "was made of them. That happened once."
+            f"records by {self._label}. The sums of all were put together, noise was added, and a model, the "
+            "student, was made of them. That happened once."
         )
 
     def left(self, inputs: str) -> str:
@@ -424,7 +448,7 @@ class SumWords(Words):
     def _public(self, noise: str) -> Against:
         return Against(
             who="Anyone who gets the student or its labels",
-            sees="Noisy sums of features by class, labels and a student made of them",
+            sees=f"Noisy sums of features by {self._label}, labels and a student made of them",
             hidden=f"Exact sums. {self.at_home}",
             by=f"noise on {self.releases}: {noise}; fixed before the first message",
         )

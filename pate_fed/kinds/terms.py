@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pate_fed.config.sections import EPSILON_ALARM, MOST_CLASSES, MOST_INPUTS, About, Data, Parties, Privacy
+from pate_fed.config.sections import (
+    CLASS_SUMS,
+    EPSILON_ALARM,
+    MOST_CLASSES,
+    MOST_INPUTS,
+    About,
+    Data,
+    Parties,
+    Privacy,
+)
 from pate_fed.config.trust import MOST_PARTIES, TrustModel
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
@@ -21,7 +30,7 @@ from pate_fed.kinds.votes import VoteTerms
 from pate_fed.kinds.words import Words
 from pate_fed.privacy import CoordinatorView, LedgerTerms
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.privacy.protection import PATIENT_UNIT, Assumptions
+from pate_fed.privacy.protection import HOSPITAL_UNIT, PATIENT_UNIT, Assumptions
 from pate_fed.protocol.messages import MOST_STUDENT, Agreed
 from pate_fed.structure import check, entries, from_plain, nearest, refusal, same_as, setting
 
@@ -89,6 +98,16 @@ class Terms(Agreed):
             ("image_shape", math.prod(shape) <= _MOST_LENGTH, f"at most {_MOST_LENGTH:,} numbers"),
             ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
             ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
+            (
+                "table.target_range",
+                self.target_range is None
+                or (
+                    self.asks.kind == CLASS_SUMS
+                    and self.privacy.unit != HOSPITAL_UNIT
+                    and self.num_classes == 2  # the ends of its range
+                ),
+                "classes, or class sums once by record or patient,",
+            ),
             ("window", self.window is None or self.window[0] < self.window[1], "[black, white]"),
             ("privacy.unit", self.privacy.unit in self.asks.units, " or ".join(self.asks.units)),
             (
@@ -171,6 +190,11 @@ class Terms(Agreed):
     def drawn(self) -> bool:
         """Whether there are no public inputs: the pool is rows drawn from the ranges in the schema."""
         return self.table is not None and bool(self.table.ranges)
+
+    @property
+    def target_range(self) -> tuple[float, float] | None:
+        """What labels can be where they are numbers, not classes."""
+        return None if self.table is None else self.table.target_range
 
     @property
     def names_patients(self) -> bool:

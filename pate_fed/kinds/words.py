@@ -76,6 +76,20 @@ class Words(ABC):
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
 
+    @property
+    def target(self) -> str:
+        """What is told where it is a number, with its range; empty where there are classes."""
+        table = getattr(self.terms, "table", None)  # a study of private labels has none
+        if table is None or table.target_range is None:
+            return ""
+        low, high = table.target_range
+        return f"{table.label} from {low:g} to {high:g}"
+
+    @property
+    def outcomes(self) -> str:
+        """What is told apart, in a few words."""
+        return self.target or f"{self.terms.num_classes} classes"
+
     # Before a study: the pages that a hospital agrees to.
 
     @property
@@ -92,6 +106,10 @@ class Words(ABC):
             ("label", f"The column {table.label}, {self.label}."),
             ("classes", classes),
         )
+        if table.target_range is not None:
+            low, high = table.target_range
+            told = f"A number between {low:g} and {high:g}. One beyond that counts as the nearer end."
+            found = (*found[:2], ("target", told))
         if table.patient is None:
             return found
         one = f"The column {table.patient} says which rows are one patient's. It is not learnt from."

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pate_fed.format import FEW_TRIALS, accuracy_text, counted, interval_text, share_text, wilson_interval
 from pate_fed.report.own_records import OwnRecords
+from pate_fed.report.targets import TargetFigures
 
 _BINS = 10
 
@@ -253,7 +254,7 @@ class Accuracy:
     which whoever always says it gets right. `by_class` are, for each class, how many test inputs of it the
     student got right, and of how many; `tested` says which inputs these were. `calibration` and, of two
     classes, `ranking` are of those that the published student itself was tested on. `own_records` are of
-    noisy counts of hospitals' own.
+    noisy counts of hospitals' own. Of a target, a number, no answer is right, and there is `target` alone.
     """
 
     teacher_mean: float | None = None
@@ -271,6 +272,7 @@ class Accuracy:
     calibration: Calibration | None = None
     ranking: Ranking | None = None
     own_records: OwnRecords | None = None
+    target: TargetFigures | None = None
 
     @classmethod
     def of_student(cls, found: Ints, truth: Ints, *, tested: HowTested | None = None) -> Accuracy:
@@ -313,6 +315,7 @@ class Accuracy:
             tested=other.tested,
             calibration=other.calibration,
             ranking=other.ranking,
+            target=other.target,
         )
 
     @property
@@ -355,6 +358,8 @@ class Accuracy:
     @property
     def student_text(self) -> str:
         """The student's accuracy in words, with number, interval and the majority's share; "-" if unknown."""
+        if self.target is not None:
+            return self.target.text
         return accuracy_text(self.student, self.student_n, majority=self.majority)
 
     @property
@@ -405,6 +410,8 @@ class Accuracy:
     def warnings(self, name: Callable[[int], str] = str) -> list[str]:
         """Why the student's figure says little, a sentence each; `name` gives a class's name."""
         interval = self.student_interval
+        if self.target is not None:
+            return self.target.warnings
         if self.student is None or interval is None or not self.student_n:
             return []
         found: list[str] = []

@@ -262,6 +262,25 @@ def accuracy_bars(result: RunResult, *, publishable: bool) -> Figure | None:
     )
 
 
+def target_errors(result: RunResult) -> Figure | None:
+    """How far off the student's numbers are, where a number is learnt; None where that is not known."""
+    accuracy, study = result.outcome.accuracy, result.study
+    if (target := accuracy.target) is None:
+        return None
+    low, high = (min(1.0, max(0.0, end)) for end in target.r2_interval)
+    ends = (low, high)
+    bar = _Bar(name="R²", share=max(0.0, target.r2), count=target.count, interval=ends, counted_below=0)
+    rows = [(name, f"{value:.4g}", f"{low:.4g} to {high:.4g}") for name, value, (low, high) in target.rows]
+    tested = accuracy.how_tested(study.inputs, made_of=study.words.made_of)
+    return Figure(
+        title=f"How near it comes: {study.words.target}",
+        picture=_draw([bar]).svg(f"R² {target.r2:.3f}."),
+        caption=f"R² is the share of the variance that it tells. {tested}",
+        header=("figure", "value", "95 % interval"),
+        rows=(*rows, ("error of always the mean", f"{target.usual:.4g}", "-")),
+    )
+
+
 def _accuracies(accuracy: Accuracy) -> list[_Bar]:
     labels, student, votes = accuracy.labels_interval, accuracy.student_interval, accuracy.ensemble_interval
     number, most = accuracy.votes_n, accuracy.votes_majority

@@ -39,6 +39,7 @@ def make_metrics(result: RunResult) -> dict[str, Any]:
         "queries_answered": result.queries_answered,
         "accuracy": _accuracy(result),
         **_own_records(result),
+        **_target(result),
         "accuracy_do_not_publish": _accuracy_of_votes(outcome.accuracy),
         "privacy": _privacy(result),
         "seconds": _seconds(outcome.seconds),
@@ -123,6 +124,14 @@ def _own_records(result: RunResult) -> dict[str, Any]:
     found["calibration"] = [{"sure": sure, **right} for sure, right in found["calibration"]]
     found["operating_point"] = found.pop("at")
     return {"own_records": found}
+
+
+def _target(result: RunResult) -> dict[str, Any]:
+    """How far off the student's numbers are, where a number is learnt."""
+    if not (told := result.study.words.target):
+        return {}
+    found = result.outcome.accuracy.target
+    return {"target": {"what": told, **({} if found is None else asdict(found))}}
 
 
 def _ranking(found: Accuracy) -> dict[str, Any]:
@@ -223,6 +232,9 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
 
 
 def _accuracy_on_the_line(found: Accuracy) -> str:
+    if (target := found.target) is not None:
+        low, high = target.r2_interval
+        return f"R2={target.r2:.3f} n={target.count} interval={low:.3f}-{high:.3f} MAE={target.mae:.4g}"
     share, interval, count = _finite(found.student), found.student_interval, found.student_n
     if share is None:
         return "accuracy=-"
@@ -245,6 +257,7 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
         "unit": result.study.terms.privacy.unit,
         "labels": result.queries_answered,
         "accuracy": _finite(outcome.accuracy.student),
+        **_target(result),
         "accuracy_n": outcome.accuracy.student_n,
         "accuracy_interval": _ends(outcome.accuracy.student_interval),
         "majority": _finite(outcome.accuracy.majority),

@@ -315,7 +315,7 @@ def _facts(result: RunResult, width: int) -> list[str]:
         parties += f"; {len({left.party for left in result.left_out})} left out at least once"
     asked, answered = result.queries_asked, result.queries_answered
     rows = [
-        ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes)"),
+        ("study", f"{terms.study} ({study.dataset}, {study.words.outcomes})"),
         *study.words.summary(parties, asked=asked, answered=answered, apart=bool(study.backend)),
     ]
     if outcome.seconds.total is not None:
@@ -331,6 +331,12 @@ def _facts(result: RunResult, width: int) -> list[str]:
 def _figures(result: RunResult, width: int) -> list[str]:
     """Shares of right answers, each with its number and interval where it has them."""
     found = result.outcome.accuracy
+    if found.target is not None:
+        return [
+            line
+            for name, value, ends in found.target.rows
+            for line in _row(name, f"{value:.4g} ({ends[0]:.4g} to {ends[1]:.4g})", width)
+        ]
     rows = [("", "right", "n", "95 % interval", "majority")]
     known = [
         ("labels", found.labels, found.labels_n, found.labels_interval, found.labels_majority),

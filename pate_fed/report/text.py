@@ -267,7 +267,10 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
             details,
             "danger" if bad else "",
         ),
-        KeyFigure("student's accuracy", *_right_share(study, outcome.accuracy)),
+        KeyFigure(
+            "student's R²" if study.words.target else "student's accuracy",
+            *_right_share(study, outcome.accuracy),
+        ),
         KeyFigure(study.words.released, f"{answered:,}", (share, *_right(outcome.accuracy))),
         KeyFigure("hospitals", f"{terms.num_clients:,}", _hospitals(study)),
     ]
@@ -288,7 +291,10 @@ def _right(accuracy: Accuracy) -> tuple[str, ...]:
 
 def _right_share(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[str, tuple[str, ...]]:
     """The student's accuracy on public inputs, else on hospitals' own records, for its card."""
-    own = accuracy.own_records
+    own, target = accuracy.own_records, accuracy.target
+    if target is not None:
+        told = (f"95 % interval {low:.3g} to {high:.3g}" for _, _, (low, high) in target.rows[:1])
+        return f"{target.r2:.3f}", (f"on {target.count:,} public {study.inputs}", *told)
     if accuracy.student is None and own is not None and own.accuracy is not None:
         share, ends = own.accuracy.text.split(" (")
         return share, (f"on about {own.records:,.0f} hospitals' records", f"95 %, with noise: {ends[:-1]}")
@@ -312,7 +318,7 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
     records = study.partition or "every hospital's own"
     pool = f"{terms.pool_size:,} {study.inputs}, SHA-256 {terms.pool_digest[:12]}…"
     shown = [
-        ("Data set", f"{study.dataset}, {terms.num_classes} classes"),
+        ("Data set", f"{study.dataset}, {words.outcomes}"),
         ("Public pool", f"none; drawn from declared ranges: {pool}" if terms.drawn else pool),
         *words.settings(records),
         ("Noise from", study.noise),

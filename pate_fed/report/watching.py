@@ -76,7 +76,7 @@ def snapshot_rows(now: Snapshot) -> list[tuple[str, str]]:
     terms = study.terms
     parties = f"{study.words.mechanism}, {counted(terms.num_clients, 'hospital')}"
     return [
-        ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes, {parties})"),
+        ("study", f"{terms.study} ({study.dataset}, {study.words.outcomes}, {parties})"),
         ("phases", _phase(now)),
         ("run", heard_of(now)),
         *_parties(now),
@@ -254,7 +254,7 @@ def _labels(now: Snapshot) -> Iterator[tuple[str, str]]:
 def labels_by_class(now: Snapshot) -> list[int]:
     """Released labels of each class; empty while there are none."""
     result = now.result
-    if not result.study.words.labels_on_ledger or not result.releases:
+    if not result.study.words.labels_on_ledger or result.study.words.target or not result.releases:
         return []
     try:
         held = Run(now.path).labels
@@ -282,8 +282,9 @@ def _student(now: Snapshot) -> Iterator[tuple[str, str]]:
     if points := [accuracy for _, accuracy in result.test_curve]:
         last = share_text(points[-1], result.study.test_size)
         yield "student", f"{sparkline(points)} {last} right after {counted(len(points), 'epoch')}"
-    if now.over and result.outcome.accuracy.student is not None:
-        yield ("student" if not points else ""), result.outcome.accuracy.student_text
+    accuracy = result.outcome.accuracy
+    if now.over and (accuracy.student is not None or accuracy.target is not None):
+        yield ("student" if not points else ""), accuracy.student_text
 
 
 def sparkline(values: Sequence[float], *, most: int = 40) -> str:

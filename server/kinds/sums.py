@@ -27,12 +27,14 @@ from pate_fed.learning import RIDGE
 from pate_fed.learning.features.build import drawn_alike
 from pate_fed.learning.features.residuals import ScoreRows, pack_weights, unpack_weights
 from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent
+from pate_fed.learning.students.targets import fit_target_student
 from pate_fed.privacy.ledger.rows import Provenance
 from pate_fed.privacy.mechanisms.class_sums import ClassSums
 from pate_fed.protocol.messages import Question
 from pate_fed.report.own_records import HeldOutCount, even_edges
 from server.figures import measure
 from server.kinds.base import StudyCourse
+from server.learning import measure_target
 from server.release import Release
 from server.state import CoordinatorState, Totals
 
@@ -150,14 +152,18 @@ class SumCourse(StudyCourse):
         """Inputs that are like the records: the pool's, or where there is none what the first sums tell."""
         return drawn_alike(self._features, noisy) if self._study.data.drawn else self._pool
 
+    @property
+    def _target_range(self) -> tuple[float, float] | None:
+        return self._study.data.target_range
+
     def _fit(self, noisy: Ints) -> SumsStudent:
-        student: SumsStudent = find_part(RIDGE, "student")(
-            noisy,
-            self._features,
-            self._alike(noisy),
-            sigma=self._mechanism.sigma,
-            balanced=self._study.sums.balanced,
-        )
+        known: dict[str, Any] = {"sigma": self._mechanism.sigma}
+        if self._target_range is not None:
+            how = {**known, "target_range": self._target_range}
+            student = fit_target_student(noisy, self._features, self._alike(noisy), **how)
+        else:
+            known["balanced"] = self._study.sums.balanced
+            student = find_part(RIDGE, "student")(noisy, self._features, self._alike(noisy), **known)
         student.class_names = self._dataset.class_names
         return student
 
@@ -166,7 +172,9 @@ class SumCourse(StudyCourse):
         return self._ridge or self._fit(self._released())
 
     def measure(self) -> None:
-        """Accuracy of the labels, where the public inputs' true ones are known."""
+        """Accuracy of the labels, where the public inputs' true ones are known and are classes."""
+        if self._target_range is not None:
+            return
         truth = self._dataset.public_labels
         found = measure(self._ledger, {}, None, truth=truth, num_teachers=0, exact=False)
         if found is not None:
@@ -187,6 +195,10 @@ class SumCourse(StudyCourse):
                 student = self._learner.learn(index, label, shares)
         student.save(self._setup.student_path)
         self.figures.student = student
+        if self._target_range is not None:
+            tested = measure_target(self._study, self._dataset, ridge.numbers)
+            self.figures.accuracy = self.figures.accuracy.with_student(tested)
+            return
         self._measure_student(student, asked=asked, index=index, label=label, probabilities=shares)
 
 

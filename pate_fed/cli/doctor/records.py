@@ -75,6 +75,11 @@ class WantedRecords:
             unit=study.privacy.unit,
         )
 
+    @property
+    def numeric(self) -> bool:
+        """Whether a label is a number, which no teacher learns."""
+        return self.spec.schema is not None and self.spec.schema.target_range is not None
+
     def written(self, decimal: str | None) -> WantedRecords:
         """The same where the hospital's CSV files write numbers so."""
         return replace(self, spec=replace(self.spec, decimal=decimal))
@@ -86,15 +91,18 @@ class WantedRecords:
             InputError: they are not what is wanted; the error says where.
         """
         rows = check_records(path, self.spec, unit=self.unit)
-        counts = np.bincount(rows.labels, minlength=len(self.spec.classes)).tolist()
         inputs = "×".join(map(str, rows.inputs.shape[1:]))
+        how = f"; read as {rows.read_as}" if rows.read_as else ""
+        if self.numeric:
+            told = f"{len(rows.labels)} records, {inputs} features, and a number to be told{how}"
+            return rows, CheckResult(told, file_text=_READABLE)
+        counts = np.bincount(rows.labels, minlength=len(self.spec.classes)).tolist()
         what = f"{inputs} features" if self.spec.schema is not None else f"images of {inputs}"
         shown = ", ".join(f"{count} {name}" for count, name in zip(counts, self.spec.classes, strict=True))
         missing = [name for count, name in zip(counts, self.spec.classes, strict=True) if not count]
         if missing:
             unknown = f"no record of {', '.join(missing)}: teachers here will never name that"
             return rows, CheckResult(warnings=(unknown,))
-        how = f"; read as {rows.read_as}" if rows.read_as else ""
         return rows, CheckResult(f"{len(rows.labels)} records, {what}: {shown}{how}", file_text=_READABLE)
 
 
@@ -131,6 +139,8 @@ def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
     Raises:
         InputError: records that no teacher learns from.
     """
+    if wanted.numeric:
+        return CheckResult("no model is tried: the label is a number, and none of these learns one")
     everyone = np.arange(len(rows.labels), dtype=np.int64)
     patients = len(np.unique(rows.patients))
     if patients < 2:

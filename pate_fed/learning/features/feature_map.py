@@ -5,7 +5,8 @@ INTERFACE for a federation:
     build_feature_map(settings, public)    the coordinator's, from the public pool alone
     FeatureMap.to_bytes(), feature_map_from_bytes(data, digest=)    to hospitals
     .dimension .squared_norm .digest .largest_entry(records)
-    .contributions(inputs, labels, num_classes=, groups=, most_units=, pull=) -> int64 (dimension, classes)
+    .contributions(inputs, labels, num_classes=, groups=, most_units=, pull=, steps=)
+                                                                   -> int64 (dimension, classes)
 
 A record's features are rounded down to the lattice before anything is summed, and clipped in whole numbers,
 so a contribution's squared length is at most `squared_norm` whatever the inputs hold.
@@ -225,8 +226,12 @@ class FeatureMap(ABC):
         most_units: int | None = None,
         pull: Pull | None = None,
         kept: NDArray[Any] | None = None,
+        steps: int | None = None,
     ) -> Ints:
         """A hospital's clipped sum Σ φ(x) onehot(y)ᵀ, int64 (dimension, num_classes).
+
+        With `steps` labels are places from 0 to so many between two ends, which share φ(x): the second has
+        its label's part of each feature, rounded to a whole number, and the first what is left.
 
         Records with the same number in `groups` int64 (n,) are one patient's: their own sum is clipped to the
         length of one record's. With `most_units` the whole sum is clipped to so many such lengths, which is
@@ -236,7 +241,9 @@ class FeatureMap(ABC):
         Raises:
             InputError: inputs, labels or groups that do not fit together.
         """
-        _check_labels(labels, len(inputs), num_classes)
+        _check_labels(labels, len(inputs), num_classes if steps is None else steps + 1)
+        if steps is not None and (num_classes != 2 or pull is not None):
+            raise InputError("steps: two ends are meant, and nothing that pulls")
         if groups is not None and groups.shape != labels.shape:
             raise InputError(f"groups {groups.shape} for labels {labels.shape}: one for each record is meant")
         squared_norm = self.squared_norm * (1 if pull is None else pull.length**2)
@@ -249,7 +256,10 @@ class FeatureMap(ABC):
         alone, several = _by_patient(labels, groups)
         for start in range(0, len(alone), _CHUNK):
             rows = alone[start : start + _CHUNK]
-            _add(total, *pulled(rows), labels[rows])
+            if steps is not None:
+                total += _shared(pulled(rows)[0], labels[rows], steps).sum(axis=0)
+            else:
+                _add(total, *pulled(rows), labels[rows])
         most = max(1, _ENTRIES // total.size)  # patients at once
         for patients in several:
             step = max(1, min(most, _CHUNK // patients.shape[1]))
@@ -259,6 +269,10 @@ class FeatureMap(ABC):
                 for at in range(0, rows.shape[1], _CHUNK):
                     part = rows[:, at : at + _CHUNK]
                     features, pulls = pulled(part.ravel())
+                    if steps is not None:
+                        shared = _shared(features, labels[part.ravel()], steps)
+                        own += shared.reshape(*part.shape, *total.shape).sum(axis=1)
+                        continue
                     if pulls is None:
                         pulls = np.eye(num_classes)[labels[part.ravel()]]
                     own += _products(features.reshape(*part.shape, -1), pulls.reshape(*part.shape, -1))
@@ -277,6 +291,12 @@ def _by_patient(labels: Ints, groups: Ints | None) -> tuple[Ints, list[Ints]]:
     found = {int(each): part.reshape(-1, each) for each, part in zip(times, parts, strict=len(order) > 0)}
     alone = found.pop(1, np.zeros((0, 1), dtype=np.int64))
     return np.sort(alone[:, 0]), list(found.values())
+
+
+def _shared(features: Ints, labels: Ints, steps: int) -> Ints:
+    """Each record's features shared by two ends, int64 (n, dimension, 2): none is negative."""
+    second = (2 * features * labels[:, None] + steps) // (2 * steps)
+    return np.stack([features - second, second], axis=2)
 
 
 def _products(features: Ints, pulls: Ints | Floats) -> Ints:

@@ -93,6 +93,7 @@ class OwnFeatures(FeatureMap):
         most_units: int | None = None,
         pull: Pull | None = None,
         kept: NDArray[Any] | None = None,
+        steps: int | None = None,
     ) -> Ints:
         """As of every map; refused where the code says afterwards something else than before.
 
@@ -111,6 +112,7 @@ class OwnFeatures(FeatureMap):
             most_units=most_units,
             pull=pull,
             kept=kept,
+            steps=steps,
         )
         after = self._asked(some[::-1])[::-1]
         if not np.array_equal(after, before) or not np.array_equal(self._asked(self._probes), self._expected):

@@ -38,6 +38,8 @@ _HELD_OUT = 5  # every so many of the pool's inputs tell how sure the scores are
 class SumsStudent:
     """Scores φ(x)·W of a public feature map, as probabilities softmax(sharpness · scores + offset).
 
+    With a `target_range` they are of a number: scores + offset say how near it is to each end, 1 for there.
+
     Shapes: `weights` float64 (dimension, classes), for features in units of the greatest length; `offset`
     float64 (classes,).
     """
@@ -51,9 +53,11 @@ class SumsStudent:
         *,
         sharpness: float = 1.0,
         offset: Floats | None = None,
+        target_range: tuple[float, float] | None = None,
     ) -> None:
         self.feature_map, self.weights, self.sharpness = feature_map, weights, sharpness
         self.offset = np.zeros(weights.shape[1]) if offset is None else offset
+        self.target_range = target_range
         self.num_classes = int(weights.shape[1])
         self.class_names: tuple[str, ...] = ()
 
@@ -70,8 +74,15 @@ class SumsStudent:
         return np.asarray(self.sharpness * (features @ self.weights) + self.offset)
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.int64]:
-        """The class of each input; int64 (n,)."""
+        """The class of each input, of a number the nearer end of its range; int64 (n,)."""
         return np.asarray(self.logits(inputs).argmax(axis=1), dtype=np.int64)
+
+    def numbers(self, inputs: NDArray[Any]) -> Floats:
+        """The number of each input, in its range: float64 (n,)."""
+        assert self.target_range is not None
+        low, high = self.target_range
+        place = np.clip(self.logits(inputs)[:, 1], 0.0, 1.0)
+        return np.asarray((1 - place) * low + place * high)
 
     def predict_proba(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Class probabilities, float32 (n, classes), rows sum to 1."""
@@ -80,6 +91,8 @@ class SumsStudent:
     def predict_proba_of(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """The same of inputs' scaled features, float32 (n, dimension)."""
         logits = self._logits_of(features)
+        if self.target_range is not None:
+            return np.asarray(np.clip(logits, 0.0, 1.0), dtype=np.float32)
         shares = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True), dtype=np.float32)
 
@@ -96,12 +109,13 @@ class SumsStudent:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All that its predictions follow from, as arrays of numbers."""
-        return {
+        arrays: dict[str, NDArray[Any]] = {
             "feature_map": np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8),
             "weights": self.weights,
             "sharpness": np.array(self.sharpness),
             "offset": self.offset,
         }
+        return arrays if self.target_range is None else arrays | {"target_range": np.array(self.target_range)}
 
     @classmethod
     def load(cls, path: Path) -> SumsStudent:
@@ -140,9 +154,15 @@ class SumsStudent:
         feature_map = feature_map_from_bytes(data, digest=digest)
         fits = weights.dtype == np.float64 and weights.ndim == 2 and len(weights) == feature_map.dimension
         fits = fits and offset.dtype == np.float64 and offset.shape == weights.shape[1:]
-        if not fits or not all(np.isfinite(part).all() for part in (weights, sharpness, offset)):
+        ends = arrays.get("target_range")
+        if ends is not None:
+            fits = fits and ends.dtype == np.float64 and ends.shape == (2,) == offset.shape
+            fits = fits and bool(ends[0] < ends[1])
+        known = (weights, sharpness, offset, *(() if ends is None else (ends,)))
+        if not fits or not all(np.isfinite(part).all() for part in known):
             raise IntegrityError(f"{where}: the file is damaged or holds no student")
-        return cls(feature_map, weights, sharpness=sharpness, offset=offset)
+        target_range = None if ends is None else (float(ends[0]), float(ends[1]))
+        return cls(feature_map, weights, sharpness=sharpness, offset=offset, target_range=target_range)
 
 
 def holds_sums(path: Path) -> bool:
@@ -242,7 +262,7 @@ class RoundsFit:
             raise InputError("the pool has no inputs: one at least is meant")
         self._map, self._sigma, self._length, self._unit = feature_map, sigma, length, unit
         self._features = feature_map.scaled(pool)
-        self._gram = _gram(self._features)
+        self._gram = mean_gram(self._features)
         self._basis: tuple[Floats, Floats] | None = None
         self._stated, self.sharpness = records, 1.0
 
@@ -259,10 +279,10 @@ class RoundsFit:
             self._prior = np.ones(len(noisy))
             self._counts = self._stated / noisy.shape[1] + released.sums[0] / features[0, 0]
             return self._step(np.zeros(noisy.shape), released, 0)
-        self._counts = _class_counts(released.sums, self._gram, features.mean(axis=0, dtype=np.float64))
+        self._counts = class_counts(released.sums, self._gram, features.mean(axis=0, dtype=np.float64))
         records = self._records
         fitted = max(
-            (_fit(released, self._gram, records, len(features), prior) for prior in _priors(self._map)),
+            (_fit(released, self._gram, records, len(features), prior) for prior in priors(self._map)),
             key=lambda each: each.evidence,
         )
         self._prior, self.fitted = fitted.prior, fitted.weights
@@ -311,14 +331,14 @@ class RoundsFit:
         return _Released(noisy / unit, self._sigma / unit)
 
 
-def _priors(feature_map: FeatureMap) -> Iterator[Floats]:
+def priors(feature_map: FeatureMap) -> Iterator[Floats]:
     """Squared weights that may be expected, float64 (d,) each, in units of τ²."""
     further = np.arange(feature_map.dimension) >= feature_map.dimension - feature_map.further
     for weight in _WEIGHTS if further.any() else (1.0,):
         yield np.where(further, weight, 1.0)
 
 
-def _gram(features: NDArray[np.float32]) -> Floats:
+def mean_gram(features: NDArray[np.float32]) -> Floats:
     """The mean of φφᵀ over inputs, their covariances drawn to 0 as far as chance may have made them.
 
     By the share Σ var(c_ij)/Σ c_ij² of Schäfer and Strimmer 2005 (target D), i ≠ j, with the plug-in variance
@@ -351,7 +371,7 @@ def _fit(released: _Released, gram: Floats, records: float, pool: int, prior: Fl
     return _Fitted(turn @ released.centred, turn, gram, records, prior, evidence)
 
 
-def _class_counts(sums: Floats, gram: Floats, mean: Floats) -> Floats:
+def class_counts(sums: Floats, gram: Floats, mean: Floats) -> Floats:
     """Records of each class, float64 (classes,), by a function of features that is about 1 on the pool."""
     bracket = gram.copy()
     bracket[np.diag_indices_from(bracket)] += _ALIKE
@@ -369,7 +389,7 @@ def _sharpness(released: _Released, features: NDArray[np.float32], records: floa
     held = np.arange(len(features)) % _HELD_OUT == 0
     if not (~held).any():
         held = ~held
-    fitted = _fit(released, _gram(features[~held]), records, int((~held).sum()), prior)
+    fitted = _fit(released, mean_gram(features[~held]), records, int((~held).sum()), prior)
     scores = (features[held] @ fitted.weights).astype(np.float64)
     classes = scores.shape[1]
     by_noise = released.noise**2 * (classes - 1) * float(np.trace(fitted.turn))

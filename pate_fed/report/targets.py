@@ -1,0 +1,82 @@
+"""How near a student's numbers come to true ones: R², mean absolute error and RMSE, with their intervals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_Z = 1.96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFigures:
+    """Errors on `count` inputs with true numbers, in the target's own unit; every interval is of 95 %.
+
+    `r2` is 1 less the mean squared error over the variance: 0 for whoever always says these inputs' mean.
+    `usual` is that one's mean absolute error. Intervals are of large samples, on a logarithmic scale.
+    """
+
+    count: int
+    r2: float
+    r2_interval: tuple[float, float]
+    mae: float
+    mae_interval: tuple[float, float]
+    rmse: float
+    rmse_interval: tuple[float, float]
+    usual: float
+
+    @classmethod
+    def of(cls, found: Floats, truth: Floats) -> TargetFigures | None:
+        """Of told and true numbers, float64 (n,) each; None of fewer than two, or of one number alone."""
+        if len(truth) < 2 or not truth.std():
+            return None
+        wrong, far = np.abs(found - truth), (truth - truth.mean()) ** 2
+        square = float((wrong**2).mean())
+        left = square / float(far.mean())
+        low, high = _about(left, wrong**2 - left * far, scale=float(far.mean()))
+        ends = _about(square, wrong**2)
+        return cls(
+            count=len(truth),
+            r2=1 - left,
+            r2_interval=(1 - high, 1 - low),
+            mae=float(wrong.mean()),
+            mae_interval=_about(float(wrong.mean()), wrong),
+            rmse=math.sqrt(square),
+            rmse_interval=(math.sqrt(ends[0]), math.sqrt(ends[1])),
+            usual=float(np.abs(truth - truth.mean()).mean()),
+        )
+
+    @property
+    def rows(self) -> tuple[tuple[str, float, tuple[float, float]], ...]:
+        """Each figure by its name, with its interval."""
+        return (
+            ("R²", self.r2, self.r2_interval),
+            ("mean absolute error", self.mae, self.mae_interval),
+            ("RMSE", self.rmse, self.rmse_interval),
+        )
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        told = [f"{name} {value:.3g} ({low:.3g} to {high:.3g})" for name, value, (low, high) in self.rows]
+        return f"{', '.join(told)}, of {self.count:,}; always the mean: {self.usual:.3g} off"
+
+    @property
+    def warnings(self) -> list[str]:
+        """Why the figures say little, a sentence each."""
+        if self.r2_interval[0] > 0:
+            return []
+        return ["The student may be no better than always saying the mean: its interval of R² holds 0."]
+
+
+def _about(mean: float, values: Floats, *, scale: float = 1.0) -> tuple[float, float]:
+    """An interval of a mean above 0, by the spread of what it is linear in, over `scale`."""
+    if mean <= 0:
+        return mean, mean
+    factor = math.exp(_Z * float(values.std()) / (scale * math.sqrt(len(values)) * mean))
+    return mean / factor, mean * factor
