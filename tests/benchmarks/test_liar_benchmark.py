@@ -183,7 +183,5 @@ def test_a_proof_of_range_costs_more_than_twice_the_masks() -> None:
         own.exchange(public)
     each = (time.process_time() - began) / 1_000
     proofs = 6 * each * queries * classes
-    print(
-        f"a multiplication {1e6 * each:.0f} µs, {queries * classes} bits {proofs:.2f} s, masks {masks:.4f} s"
-    )
+    print(f"a product {1e6 * each:.0f} µs, {queries * classes} bits {proofs:.1f} s, masks {masks:.3f} s")
     assert proofs > 2 * masks
