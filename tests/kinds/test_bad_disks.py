@@ -151,7 +151,7 @@ def test_a_real_disk_is_full_and_with_room_the_same_command_goes_on(
             os.truncate(disk / "filler", (disk / "filler").stat().st_size - pages * resource.getpagesize())
             code = _run(study, sent, capfd, f"{number}: {pages} pages")
             codes[code] += 1
-            assert code in (0, 2), (number, pages)
+            assert code in (0, 2, 4), (number, pages)  # 4: where the hospitals have none either
             (disk / "filler").unlink()
             assert code == 0 or _run(study, sent, capfd, f"{number}: after {pages} pages") == 0
             rows = Counter(entry.batch_digest for entry in study.entries())
