@@ -33,6 +33,7 @@ from pate_fed.secure_sum.messages import BatchShares, MaskedVector, UnmaskShares
 from server.masked import MaskedRounds
 
 TEARS, FULL = (int(os.environ.get(f"PATE_FED_{name}", "6")) for name in ("TORN", "FULL"))
+REAL = int(os.environ.get("PATE_FED_REAL", "20"))
 CODES = range(7)
 
 
@@ -142,7 +143,7 @@ def test_a_real_disk_is_full_and_with_room_the_same_command_goes_on(
     if subprocess.run(command, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting a small file system is not permitted here")
     try:
-        for number in range(20):
+        for number in range(REAL):
             for path in disk.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
             study = (SumStudy, VoteStudy)[number % 2](disk, monkeypatch)
@@ -151,6 +152,8 @@ def test_a_real_disk_is_full_and_with_room_the_same_command_goes_on(
             os.truncate(disk / "filler", (disk / "filler").stat().st_size - pages * resource.getpagesize())
             code = _run(study, sent, capfd, f"{number}: {pages} pages")
             codes[code] += 1
+            with capfd.disabled():
+                print(f"{number}: {pages} pages, exit code {code}", flush=True)
             assert code in (0, 2, 4), (number, pages)  # 4: where the hospitals have none either
             (disk / "filler").unlink()
             assert code == 0 or _run(study, sent, capfd, f"{number}: after {pages} pages") == 0
@@ -159,8 +162,8 @@ def test_a_real_disk_is_full_and_with_room_the_same_command_goes_on(
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
     with capfd.disabled():
-        print(f"20 real disks full, exit codes {dict(sorted(codes.items()))}")
-    assert codes[2] > 5
+        print(f"{REAL} real disks full, exit codes {dict(sorted(codes.items()))}")
+    assert codes[2] >= REAL // 4
 
 
 @pytest.mark.slow
