@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ from typing import Any
 import numpy as np
 import pytest
 from dying import dying, takes
-from full_disk import fill
 from kinds import OwnStudy, StudyKind, SumStudy, VoteStudy
 
 from clients.base import SummingHospital
@@ -33,7 +31,6 @@ from pate_fed.secure_sum.messages import BatchShares, MaskedVector, UnmaskShares
 from server.masked import MaskedRounds
 
 TEARS, FULL = (int(os.environ.get(f"PATE_FED_{name}", "6")) for name in ("TORN", "FULL"))
-REAL = int(os.environ.get("PATE_FED_REAL", "20"))
 CODES = range(7)
 
 
@@ -130,40 +127,6 @@ def test_a_disk_that_fills_up_is_a_sentence_and_with_room_the_same_command_goes_
         assert rows and all(count == 1 for count in rows.values())
     with capfd.disabled():
         print(f"{made.__name__}: {FULL} full, exit codes {dict(sorted(codes.items()))}")
-
-
-@pytest.mark.slow
-def test_a_real_disk_is_full_and_with_room_the_same_command_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A small file system in memory, on which both sides lie, has so many pages left before it is full."""
-    disk, rng, codes = tmp_path / "disk", np.random.default_rng(37), Counter[int]()
-    disk.mkdir()
-    command = [shutil.which("mount") or "mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
-    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a small file system is not permitted here")
-    try:
-        for number in range(REAL):
-            for path in disk.iterdir():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-            study = (SumStudy, VoteStudy)[number % 2](disk, monkeypatch)
-            pages, sent = int(2 ** rng.uniform(0, 8)) - 1, dict[tuple[int, str], set[bytes]]()
-            fill(disk / "filler")
-            os.truncate(disk / "filler", (disk / "filler").stat().st_size - pages * resource.getpagesize())
-            code = _run(study, sent, capfd, f"{number}: {pages} pages")
-            codes[code] += 1
-            with capfd.disabled():
-                print(f"{number}: {pages} pages, exit code {code}", flush=True)
-            assert code in (0, 2, 4), (number, pages)  # 4: where the hospitals have none either
-            (disk / "filler").unlink()
-            assert code == 0 or _run(study, sent, capfd, f"{number}: after {pages} pages") == 0
-            rows = Counter(entry.batch_digest for entry in study.entries())
-            assert rows and all(count == 1 for count in rows.values())
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
-    with capfd.disabled():
-        print(f"{REAL} real disks full, exit codes {dict(sorted(codes.items()))}")
-    assert codes[2] >= REAL // 4
 
 
 @pytest.mark.slow
