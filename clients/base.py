@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
@@ -333,7 +334,10 @@ class SummingHospital(BaseHospital, ABC):
             roster = read_request(request.roster)
             if not isinstance(roster, PinRequest):
                 raise RefusedError(SumRefusal.MALFORMED)
+            before = machine.roster
             machine.pin(roster, played=_PLAYED if self._site.simulated else None)
+            if not before:
+                self._show_unconfirmed(list(machine.roster.items())[1:], terms)
         step = read_request(request.step)
         asks = isinstance(step, BatchOpening | MaskRequest)
         if isinstance(step, BatchOpening | MaskRequest):
@@ -349,6 +353,15 @@ class SummingHospital(BaseHospital, ABC):
             names, run = [members[place] for place in step.survivors.tolist()], machine.coordinator
             self._trail.note_survivors(step.batch_digest, names, terms_digest=terms.digest, run=run)
         return reply
+
+    def _show_unconfirmed(self, members: Sequence[tuple[str, str]], terms: Terms) -> None:
+        """Show whom the roster has beside those who are confirmed here; they count as made up."""
+        trusted = self._site.demands(terms).trusted
+        others = [f"{name}={words}" for name, words in members if name != self._party and name not in trusted]
+        if trusted and others:
+            told = f"takes part, not confirmed here: {', '.join(others)}"
+            print(f"{self._party}: {told}", file=sys.stderr, flush=True)
+            self.log.note("not confirmed", hospitals=", ".join(others))
 
     def _check(
         self, step: BatchOpening | MaskRequest, terms: Terms, question: Question, *, begun: bool

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 
 from pate_fed.cli.parser import DECIMAL, STATE_DIR, TEACHERS, Parser, add_option, program_name
-from pate_fed.errors import PateFedError, naming_extras
+from pate_fed.errors import InputError, PateFedError, naming_extras
 from pate_fed.format import VERSION
 from pate_fed.runtime.console import any_console
 from pate_fed.runtime.signals import INTERRUPTED, terminating
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = f"{error.filename or 'the disk'}: cannot be written ({error.strerror})"
         print(f"error: {what}; once there is room the same command goes on", file=sys.stderr)
         print(f"FAILED  hospital={name} full disk", flush=True)
-        return 6
+        return InputError.exit_code
     except KeyboardInterrupt:
         print(f"ABORTED  hospital={name} interrupted", flush=True)
         return INTERRUPTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sqlite3
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.flower.processes import SECRET
 from pate_fed.format import epsilon_text
 from pate_fed.privacy import Ledger
-from pate_fed.privacy.ledger.rows import Entry
+from pate_fed.privacy.ledger.rows import Entry, unreadable
 from pate_fed.privacy.ledger.seal import SEAL, new_key, public_hex, seal_run
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report.html import write_report
@@ -290,12 +291,17 @@ class BaseStudy:
 
 
 def explain_disk_error(error: BaseException, run_dir: Path) -> BaseException:
-    """Map an error of a disk that is full, gone or read-only to an IntegrityError that says what holds."""
-    if not isinstance(error, OSError) or error.errno not in DISK_ERRORS:
+    """Map an error of a disk that is full, gone or read-only to an InputError that says what holds."""
+    why, cause = None, error.__cause__
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        why = error.strerror
+    elif isinstance(cause, sqlite3.Error) and isinstance(unreadable(run_dir, cause), InputError):
+        why = str(cause)  # of the ledger, that SQLite could not write
+    if why is None:
         return error
-    explained = IntegrityError(
-        f"{run_dir}: cannot be written ({error.strerror}); nothing was released that is not on the ledger, "
-        "and once there is room the same command goes on"
+    explained = InputError(
+        f"{run_dir}: cannot be written ({why}); nothing was released that is not on the ledger, and once "
+        "there is room the same command goes on"
     )
     explained.__cause__ = error
     return explained

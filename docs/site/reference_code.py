@@ -144,12 +144,12 @@ def _members(kind: type[Any]) -> Iterator[str]:
 _CURES = {
     0: "Nothing.",
     1: "Report it, with the error's text.",
-    2: "The error says what is wrong, where, and what would be right.",
+    2: "The error says what is wrong, where, and what would be right. On a full disk make room and give the "
+    "command again.",
     3: "Take more noise, fewer labels, more teachers, or a larger `--epsilon`.",
     4: "See who was late or refused (`pate-fed watch RUN_DIR`); start the coordinator again.",
     5: "The hospital's log names the line of its policy. It is the hospital's choice.",
-    6: "Do not use the run: `pate-fed ledger verify RUN_DIR` names the first row that does not fit. "
-    "On a full disk make room and give the command again.",
+    6: "Do not use the run: `pate-fed ledger verify RUN_DIR` names the first row that does not fit.",
     INTERRUPTED: "Give the same command again; it goes on where it can.",
 }
 

@@ -158,6 +158,7 @@ class Study:
             ("aggregation.aggregator", given.kind is None and (given.sums or given.open), CLASS_SUMS),
             ("student.name", self.student.name == RIDGE or self.aggregation.open, RIDGE),
             ("privacy.unit", self.privacy.unit != HOSPITAL_UNIT, f"{RECORD_UNIT} or {PATIENT_UNIT}"),
+            ("data.table.ranges", not self.data.drawn, "a pool and none"),
             ("sums.rounds", not sums.rounds, "0"),
             ("sums.scores", not sums.scores, "false"),
             ("sums.balanced", not sums.balanced, "false"),

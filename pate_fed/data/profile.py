@@ -253,7 +253,8 @@ class _TableExaminer(_Examiner):
             classes = self._schema.classes
             read: Callable[[str, int], float] = self._reader.label if classes else self._reader.target
             labels, unread = self._read(label, read, classes)
-            columns.append(self._column(label, "label", labels, unread, classes, None))
+            kind = "label" if classes else "number"
+            columns.append(self._column(label, kind, labels, unread, classes, None))
             labels = labels if classes else None  # a column that tells a number alone is no fault
             for name in (each for each in classes if not columns[0].values[each]):
                 self._note(label, f"no record of {name}: what is trained here will never name it")

@@ -76,7 +76,7 @@ def nothing_spent(status: str, reason: str, *, as_json: bool, begun: bool = Fals
 
 P = ParamSpec("P")
 
-_CUT_SHORT = 6  # as for any full disk
+_CUT_SHORT = 2  # as for any full disk
 _PLAIN = "pate_fed.plain"
 _WORDS = {
     "α": "alpha",

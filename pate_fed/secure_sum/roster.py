@@ -6,7 +6,7 @@ order, with a threshold above half of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -73,6 +73,7 @@ class Demands:
         return self.trusted.get(name) == fingerprint(identity)
 
 
+_SHOWN = 5  # at once in a sentence
 _IN_SUM = 2  # others that are real: with one alone, that one reads this hospital's vector
 
 
@@ -177,13 +178,18 @@ def check_demands(members: Members, own: str, demands: Demands) -> None:
     unknown = [name for name, confirmed in others.items() if not confirmed]
     changed = [name for name in unknown if name in demands.trusted]
     if changed:
-        raise RefusedError(
-            SumRefusal.CONFIRMED, f"another key than was confirmed has {', '.join(changed)}: telephone it"
-        )
+        text = f"another key than was confirmed has {', '.join(changed)}: telephone it, with a new admission"
+        raise RefusedError(SumRefusal.CONFIRMED, f"{text}; {_said(members, changed)}")
     needed = demands.confirmed_of(len(members), members.threshold)
     if len(others) - len(unknown) < needed:
         text = f"{needed} of the other {len(others)} are wanted, not confirmed are {', '.join(unknown)}"
-        raise RefusedError(SumRefusal.CONFIRMED, text)
+        raise RefusedError(SumRefusal.CONFIRMED, f"{text}; {_said(members, unknown)}")
+
+
+def _said(members: Members, names: Sequence[str]) -> str:
+    """The words of some members as the roster has them, to be held against what these read out."""
+    shown = [f"{name}={fingerprint(members.identities[members.positions[name]])}" for name in names[:_SHOWN]]
+    return f"the coordinator says {', '.join(shown)}{' and others' * (len(names) > _SHOWN)}"
 
 
 def enough_confirmed(members: Members, own: str, demands: Demands, chosen: Iterable[int]) -> bool:

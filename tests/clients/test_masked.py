@@ -181,10 +181,18 @@ def test_a_roster_of_invented_hospitals_gets_no_vector(federation: Federation, t
         assert _code(federation.send(0, question, opening)) == "POLICY_CONFIRMED"
     assert federation.hospitals[0].journal.answered() == 0
     log = (federation.sites[0].state_dir / "log.jsonl").read_text(encoding="utf-8")
-    assert "another key than was confirmed has p1, p2, p3: telephone it" in log
-    assert "2 of the other 3 are wanted, not confirmed are p2, p3" in log
+    words = {name: _listed(federation, name).split('"')[1] for name in ("p1", "p2", "p3")}
+    said = ", ".join(f"{name}={each}" for name, each in words.items())
+    assert (
+        "another key than was confirmed has p1, p2, p3: telephone it, with a new admission; the coor" in log
+    )
+    assert f"the coordinator says {said}" in log
+    said = f"the coordinator says p2={words['p2']}, p3={words['p3']}"
+    assert f"2 of the other 3 are wanted, not confirmed are p2, p3; {said}" in log
     _with_policy(federation, 0, _listed(federation, "p1", "p2"), tmp_path)
     assert federation.total(federation.question([0, 1], batch=1)).sum() == 2 * PARTIES * 2
+    log = (federation.sites[0].state_dir / "log.jsonl").read_text(encoding="utf-8")
+    assert log.count('"event": "not confirmed"') == 1 and f'"hospitals": "p3={words["p3"]}"' in log
 
 
 def test_who_was_not_confirmed_is_not_summed_with_in_a_batch_under_way(

@@ -32,12 +32,12 @@ def test_a_full_disk_stops_the_study_which_goes_on_once_there_is_room(
     for party in first:
         party.wait_for("ready to answer", 120)
     fill(small_disk / "filler")
-    assert server.wait(120) == 6, server.text
+    assert server.wait(120) == 2, server.text
     assert "Traceback" not in server.text
     [sentence] = [line for line in server.text.splitlines() if line.startswith("error: ")]
     assert "No space left" in sentence or "disk is full" in sentence, server.text
     assert server.last_line.startswith("FAILED  ε=")
-    assert [party.wait(60) for party in first] == [6, 6, 6]
+    assert [party.wait(60) for party in first] == [2, 2, 2]
     charged = verify(small_disk / "run" / "ledger.sqlite").chain.entries
     released = sum(entry.event.asked for entry in charged)
 

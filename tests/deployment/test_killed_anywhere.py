@@ -1,8 +1,12 @@
-"""A coordinator that is killed in every phase, fifty times, or interrupted: the same command goes on."""
+"""Coordinators and hospitals that are killed in every phase, or interrupted: the same command goes on.
+
+PATE_FED_KILLS=200 pytest -m slow -s -k masks_and_noise tests/deployment/test_killed_anywhere.py
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 import time
@@ -19,11 +23,15 @@ import pytest
 from builders import PLAIN_POLICY
 from watched import WATCHED, kill
 
+from clients.log_check import check_log
+from pate_fed.cli.demo import HOSPITALS, make_identities
 from pate_fed.privacy import verify
 
-KILLS = 50
-SEED = 2026
-NAMES = {"plain": ("north", "east", "west"), "masked": ("north", "east", "west", "south")}
+KILLS = int(os.environ.get("PATE_FED_KILLS", "50"))
+SEED = int(os.environ.get("PATE_FED_KILLS_SEED", "2026"))
+# "noisy" is over TLS, by an authority's admissions, and hospitals add the noise.
+NAMES = {"plain": ("north", "east", "west"), "masked": ("north", "east", "west", "south"), "noisy": HOSPITALS}
+DIE = 0.06  # of the noisy ones' hospitals, the chance at each moment of their coordinator
 BATCHES, BATCH = 3, 10
 pytestmark = pytest.mark.slow
 
@@ -31,7 +39,9 @@ pytestmark = pytest.mark.slow
 def _moments(kind: str) -> list[str]:
     """Where a coordinator is to die, in the order in which it comes there."""
     answers = "voting" if kind == "plain" else "summing"
-    phases = ("teaching", "asking", answers, "totals", "the row", "the last", "learning", "telling")
+    phases = ["teaching", "asking", answers, "totals", "the row", "the last", "learning", "telling"]
+    if kind == "noisy":
+        phases.remove("totals")  # only exact ones are kept
     return [f"{when} {phase}" for phase in phases for when in ("before", "after")]
 
 
@@ -55,20 +65,35 @@ class Study:
             "labels = 60\nbatch_size = 30", f"labels = {BATCHES * BATCH}\nbatch_size = {BATCH}"
         )
         text = text.replace("trees = 10", "trees = 2")
-        if self.kind == "masked":  # of four, as three is too few for masks
+        if self.kind != "plain":  # of four, as three is too few for masks
             text = text.replace("num_clients = 3", "num_clients = 4") + "[secrecy]\nsecure_sum = true\n"
             header, *rows = (folder / "north.csv").read_text(encoding="utf-8").splitlines()
             (folder / "south.csv").write_text("\n".join([header, *rows[::-1]]) + "\n", encoding="utf-8")
+        if self.kind == "noisy":
+            text = text.replace("seed = 5\n", "") + 'noise_at = "hospitals"\n'
         (folder / "study.toml").write_text(text, encoding="utf-8")
         (folder / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
+        if self.kind == "noisy":
+            make_identities(folder)
         self.hospitals = {name: self.hospital(name) for name in NAMES[self.kind]}
 
     def hospital(self, name: str) -> Any:
+        if self.kind == "noisy":
+            options = ("--hospital", name, "--data", f"{name}.csv", "--tls-dir", f"identity-{name}")
+            return self.rehearsal.start(name, "-m", "pate_fed.client", *options)
         return self.rehearsal.hospital(name, f"{name}.csv", "--insecure", "--policy", "policy.toml")
 
     def coordinator(self, hold: str = "|0") -> Any:
         folder = self.rehearsal.folder
-        options = ("--config", "study.toml", "--address", self.rehearsal.address, "--insecure")
+        options: tuple[str, ...] = (
+            "--config",
+            "study.toml",
+            "--address",
+            self.rehearsal.address,
+            "--insecure",
+        )
+        if self.kind == "noisy":
+            options = ("--config", "study.toml", "--tls-dir", "authority")
         waiting = any(party.process.poll() is None for party in self.hospitals.values())
         options += (
             "--run-dir",
@@ -92,8 +117,11 @@ class Study:
         Without `hold` it dies somewhere in the next tenths of a second.
         """
         party = self.coordinator(f"{moment}|{nth if hold else 0}")
-        pid, end = party.process.pid, time.monotonic() + 300
+        pid, end, seen = party.process.pid, time.monotonic() + 900, 0  # its hospitals die, too
         while self.moments(pid).count(moment) < nth:
+            for phase in self.moments(pid)[seen:] if self.kind == "noisy" else ():
+                seen += 1
+                self.kill_hospitals(phase, DIE)
             if party.process.poll() is not None:
                 assert party.process.returncode == 0, self.told(party)
                 return False
@@ -105,11 +133,24 @@ class Study:
         kill(party, alone=self.stream.random() < 0.3)
         self.died[self.moments(pid)[-1]] += 1
         print(f"{self.kind}: killed {self.moments(pid)[-1]} (aimed at {moment})", flush=True)
-        for name in () if "telling" in moment else NAMES[self.kind]:
-            if self.stream.random() < 0.05 and self.hospitals[name].process.poll() is None:
-                kill(self.hospitals[name], alone=False)
-                self.hospitals[name] = self.hospital(name)
+        if self.kind == "noisy":
+            self.kill_hospitals("a dead coordinator", 0.3)
+        elif "telling" not in moment:
+            self.kill_hospitals("a dead coordinator", 0.2)
         return True
+
+    def kill_hospitals(self, phase: str, chance: float) -> None:
+        """Kill one hospital by chance, or all of its processes, at a random moment, and start it again."""
+        name, alone = self.stream.choice(NAMES[self.kind]), self.stream.random() < 0.3
+        if self.stream.random() >= chance or self.hospitals[name].process.poll() is not None:
+            return
+        time.sleep(self.stream.uniform(0, 0.2))
+        if self.hospitals[name].process.poll() is not None:
+            return
+        kill(self.hospitals[name], alone=alone)
+        self.died[f"a hospital, {phase}"] += 1
+        print(f"{self.kind}: killed {name} {phase}", flush=True)
+        self.hospitals[name] = self.hospital(name)
 
     def run_and_interrupt(self, moment: str, nth: int) -> None:
         """Start the coordinator, and interrupt it once it has been there so often; the hospitals wait."""
@@ -139,8 +180,15 @@ class Study:
         for name, party in self.hospitals.items():
             assert party.wait(60) == 0, party.text
             state = self.rehearsal.folder / f"hospital-{name}"
+            if self.kind == "noisy":
+                state = self.rehearsal.state_of(name)
+                found = check_log(state, self.rehearsal.folder / f"identity-{name}")
+                assert found.verdict.endswith("with the coordinator's receipt"), found
             log = [json.loads(line) for line in (state / "log.jsonl").read_text("utf-8").splitlines()]
             assert [entry for entry in log if entry["event"] in ("refused", "fault")] == []
+            answered = [entry for entry in log if entry["event"] == "answered"]
+            assert sum(entry["rows"] for entry in answered) == BATCHES * BATCH
+            assert len(answered) == BATCHES
             assert not (state / "answer.npz").exists()
 
 
@@ -229,6 +277,25 @@ def test_killed_anywhere_the_same_command_ends_the_study(rehearsal: Any) -> None
         for done in [two.submit(many, kind) for kind in died]:
             done.result()
     assert died["plain"].total() + died["masked"].total() >= KILLS
+
+
+def test_with_masks_and_noise_at_hospitals_over_tls_either_side_is_killed(rehearsal: Any) -> None:
+    """Nothing is lost, charged twice or released twice."""
+    died: Counter[str] = Counter()
+    count = min(3, -(-KILLS // 50))  # studies side by side
+
+    def many(worker: int) -> None:
+        stream = random.Random(f"{SEED} noisy {worker}")
+        print(f"seed {SEED} noisy {worker}", flush=True)
+        while died.total() < KILLS:
+            died.update(_one_study("noisy", make, stream, KILLS))
+
+    with _studies(rehearsal) as make, ThreadPoolExecutor(count) as workers:
+        for done in [workers.submit(many, worker) for worker in range(count)]:
+            done.result()
+    print(f"{died.total()} kills", dict(died), flush=True)
+    assert died.total() >= KILLS and set(_moments("noisy")) <= set(died)
+    assert any(where.startswith("a hospital") for where in died)
 
 
 def test_interrupted_amid_a_batch_under_masks_the_same_command_goes_on_with_it(rehearsal: Any) -> None:

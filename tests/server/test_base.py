@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from builders import make_terms
 
 from pate_fed.config.backend import Engine
-from pate_fed.errors import BudgetError, IntegrityError
+from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.flower import prepare_environment
 
 prepare_environment()
@@ -74,8 +76,16 @@ def test_an_app_that_never_ran_is_a_fault(tmp_path: Path) -> None:
     assert (study.status, study.exit_code) == ("failed", 1)
 
 
-def test_a_full_disk_is_explained_and_other_errors_are_not() -> None:
+def test_a_full_disk_is_explained_and_other_errors_are_not(tmp_path: Path) -> None:
     full = explain_disk_error(OSError(errno.ENOSPC, "No space left on device"), Path("run"))
-    assert isinstance(full, IntegrityError) and "run: cannot be written (No space" in str(full)
+    assert isinstance(full, InputError) and "run: cannot be written (No space" in str(full)
+    with closing(sqlite3.connect(tmp_path / "ledger")) as ledger, pytest.raises(sqlite3.Error) as refused:
+        ledger.execute("PRAGMA max_page_count = 1")
+        ledger.execute("CREATE TABLE rows (value)")
+    written = IntegrityError("the ledger could not be written")
+    written.__cause__ = refused.value
+    assert isinstance(explain_disk_error(written, Path("run")), InputError)
+    written.__cause__ = sqlite3.IntegrityError("a row twice")
+    assert explain_disk_error(written, Path("run")) is written
     for error in (OSError(errno.ENOENT, "No such file"), ValueError("x")):
         assert explain_disk_error(error, Path("run")) is error
