@@ -85,6 +85,8 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         if given is None
         else _ends(given, given, option="--target-range", meant="LOW:HIGH is meant, as 0:100")
     )
+    if ends is not None and arguments.range:
+        raise InputError("--target-range: a number wants public inputs; give --pool FILE in place of --range")
     how = {"label": arguments.label, "patient": arguments.patient, "decimal": arguments.decimal}
     found = infer_schema(files, **how, target_range=ends)
     for line in found.read_as:

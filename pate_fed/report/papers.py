@@ -77,6 +77,14 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", text)
 
 
+_SHARES = (
+    "accuracy",
+    "balanced accuracy",
+    "sensitivity at 90 % specificity",
+    (_MAJORITY := "accuracy of always naming the most frequent class"),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """A figure of `metrics.json`: its name, of which part of the data, and its 95 % interval."""
@@ -90,10 +98,10 @@ class Measured:
     @property
     def text(self) -> str:
         """It with its number and interval."""
-        if self.name in ("AUC", "calibration slope"):
-            ends = "" if self.ends is None else f" ({self.ends[0]:.3f} to {self.ends[1]:.3f})"
-            return f"{self.value:.3f}{ends}, {self.on}"
         of = "" if self.count is None else f", n {self.count:,}"
+        if self.name not in _SHARES and not self.name.startswith("recall of "):
+            ends = "" if self.ends is None else f" ({self.ends[0]:.3f} to {self.ends[1]:.3f})"
+            return f"{self.value:.3f}{ends}{of}, {self.on}"
         ends = "" if self.ends is None else f" ({interval_text(self.ends, self.count)})"
         return f"{share_text(self.value, self.count)}{ends}{of}, {self.on}"
 
@@ -138,7 +146,16 @@ def about_of(study: StudyRecord | LabelStudyRecord) -> About:
 def figures_of(result: RunResult) -> tuple[Measured, ...]:
     """The student's figures that may be published, those of hospitals' own records last."""
     metrics = without_private(make_metrics(result))
-    return (*_on_public(result, metrics["accuracy"]), *_on_own(metrics.get("own_records", {})))
+    own, target = metrics.get("own_records", {}), metrics.get("target", {})
+    return (*_on_public(result, metrics["accuracy"]), *_of_numbers(result, target), *_on_own(own))
+
+
+def _of_numbers(result: RunResult, found: Mapping[str, Any]) -> Iterator[Measured]:
+    for name, key in (("R²", "r2"), ("mean absolute error", "mae"), ("RMSE", "rmse")):
+        if key in found:
+            on = f"{found['what']}, public {result.study.inputs}"
+            low, high = found[f"{key}_interval"]
+            yield Measured(name=name, value=found[key], on=on, ends=(low, high), count=found["count"])
 
 
 def _on_public(result: RunResult, found: Mapping[str, Any]) -> Iterator[Measured]:
@@ -148,7 +165,7 @@ def _on_public(result: RunResult, found: Mapping[str, Any]) -> Iterator[Measured
         ("balanced accuracy", "balanced_accuracy", "balanced_accuracy_interval", count),
         ("AUC", "auc", "auc_interval", count),
         ("sensitivity at 90 % specificity", "sensitivity_at_90_specificity", "sensitivity_interval", None),
-        ("accuracy of always naming the most frequent class", "majority", None, count),
+        (_MAJORITY, "majority", None, count),
     ):
         if found.get(key) is not None:
             interval = found.get(ends) if ends else None
@@ -233,7 +250,7 @@ def _card(result: RunResult) -> Iterator[Part]:
     )
     yield Part(
         title="Factors",
-        text=("Figures are by class. Subgroups of patients, such as age or sex, were not measured.",),
+        text=("Subgroups of patients, such as age or sex, were not measured.",),
         rows=(("Subgroups to be measured", None),),
     )
     yield Part(title="Metrics", text=(answers["How good is the student?"],), rows=tuple(_figure_rows(result)))
@@ -365,7 +382,7 @@ def model_card_json(run: Run) -> dict[str, Any]:
         "licenses": [{"license": {"name": about.licence}}],
         "modelCard": {
             "modelParameters": {
-                "task": "classification",
+                "task": "regression" if study.words.target else "classification",
                 "modelArchitecture": dict(describe_terms(result)).get("Student", study.student),
                 "datasets": [
                     {

@@ -109,6 +109,13 @@ def test_a_study_from_files_to_predictions(tmp_path: Path, capsys: pytest.Captur
     assert main(["predict", run, str(tmp_path / "pool.csv"), "--format", "json"]) == 0
     *told, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert all(0 <= each["number"] <= 20 for each in told) and last["evaluation"]["r2"] > 0.6
+    papers = tmp_path / "papers"
+    assert main(["report", run, "--papers", str(papers)]) == 0
+    card = (papers / "model-card.md").read_text(encoding="utf-8")
+    assert f"| R² | {metrics['target']['r2']:.3f} (" in card and "| accuracy |" not in card
     for more in (["--aggregator", "gnmax"], ["--unit", "hospital"]):
         assert simulate(["--config", study, "--seed", "1", "--run-dir", f"{run}-no", *more]) == 2
         assert not (tmp_path / "run-no").exists()
+    capsys.readouterr()
+    assert main([*asked[:-1], f"{study}-no", "--range", "age=0:110"]) == 2
+    assert "give --pool FILE in place of --range" in capsys.readouterr().err
