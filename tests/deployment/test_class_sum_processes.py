@@ -94,6 +94,28 @@ def test_without_public_inputs_hospitals_get_a_student_all_the_same(rehearsal: A
         assert float(right.split()[1]) > 65, asks.text  # noise of 3.0 on 360 records; chance is 50
 
 
+def test_hospitals_sum_by_a_number_and_get_a_student_that_tells_it(rehearsal: Any) -> None:
+    text = STUDY.replace('label = "ill"', 'label = "age"')
+    text = text.replace('classes = ["no", "yes"]', "target_range = [0, 100]")
+    text = text.replace('age = "number"\n', "").replace("age = [20, 40, 60, 90]\n", "")
+    study = SumStudy(rehearsal, text=text)
+    study.kill_at("after the row")
+    server = study.coordinator()
+    assert server.wait(300) == 0, server.text + study.hospitals[0].text
+    assert [party.wait(60) for party in study.hospitals] == [0] * 4
+    [entry] = verify_run(study.folder / "run").chain.entries
+    assert (entry.event.asked, entry.event.mechanism.name) == (ASKED, "class-sums-shares")
+    metrics = json.loads((study.folder / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["target"]["what"] == "age from 0 to 100" and metrics["target"]["count"] > 0
+    for name in HOSPITALS[:2]:
+        state = str(rehearsal.state_of(name))
+        asks = rehearsal.start(f"{name} asks", "-c", NO_TORCH, "hospital", "predict", state, f"{name}.csv")
+        assert asks.wait() == 0 and "age: a number from 0 to 100" in asks.text, asks.text
+        header, *lines = (study.folder / f"{name}.predictions.csv").read_text(encoding="utf-8").splitlines()
+        assert header == "row,predicted" and len(lines) == 90
+        assert all(0 <= float(line.split(",")[1]) <= 100 for line in lines)
+
+
 def test_a_coordinator_that_is_killed_before_and_after_the_row_goes_on(rehearsal: Any) -> None:
     study = SumStudy(rehearsal)
     for moment in ("before the row", "after the row"):
