@@ -17,9 +17,6 @@ from pate_fed.data.table import read_table
 from pate_fed.errors import InputError
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import FeatureSettings
-from pate_fed.learning.students.class_sums import SumsStudent
-from pate_fed.learning.students.targets import fit_target_student
-from pate_fed.report.targets import TargetFigures
 
 SCHEMA = Schema(label="days", target_range=(0.0, 20.0), columns=(("x", ()),))
 
@@ -63,22 +60,6 @@ def test_bad_cells_are_named_without_their_value_and_beyond_is_the_nearer_end(tm
     for wrong in ({"target_range": (1.0, 1.0)}, {"classes": ("a", "b")}):
         with pytest.raises(InputError, match="target_range"):
             replace(SCHEMA, **wrong)
-
-
-def test_a_student_of_exact_sums_tells_the_numbers(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.uniform(0, 1, (4000, 1))
-    place = np.clip(0.2 + 0.5 * x[:, 0] + rng.normal(0, 0.05, 4000), 0, 1)
-    features = build_feature_map(FeatureSettings(name="bins", columns=(1,)), x[:1000])
-    labels = np.round(place * TARGET_STEPS).astype(np.int64)
-    sums = features.contributions(x[1000:], labels[1000:], num_classes=2, steps=TARGET_STEPS)
-    student = fit_target_student(sums, features, x[:1000], sigma=1.0, target_range=(0.0, 20.0))
-    figures = TargetFigures.of(student.numbers(x[:1000]), 20 * place[:1000])
-    assert figures is not None and figures.r2 > 0.8 and figures.r2_interval[0] < figures.r2
-    student.save(tmp_path / "student.npz")
-    again = SumsStudent.load(tmp_path / "student.npz")
-    assert again.target_range == (0.0, 20.0)
-    assert np.array_equal(again.numbers(x), student.numbers(x))
 
 
 def _tables(folder: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from pate_fed import server as server_command
 from pate_fed import simulate
-from pate_fed.cli import flower_app
 from pate_fed.cli.sweep import combine
 from pate_fed.config.study import load_study
 from pate_fed.errors import InputError
@@ -404,7 +403,6 @@ def test_a_simulation_of_a_real_study_lacks_the_parties_files(
     for wrong in (
         lambda: simulate(config, run_dir=run_dir, quiet=True),
         lambda: combine(load_study(config), [], seeds=2, where=str(config)),
-        lambda: flower_app._study(config, {}, num_nodes=4),
     ):
         with pytest.raises(InputError, match="names no files"):
             wrong()

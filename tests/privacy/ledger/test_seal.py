@@ -302,7 +302,7 @@ def test_an_untouched_run_is_as_it_was_sealed_and_the_run_told_its_key(
     outcome = read_result(run_dir).outcome
     assert main(["ledger", "verify", str(run_dir)]) == 0
     told = capsys.readouterr().out
-    assert "seal: 9 of 9 files and the ledger's last row as at the run's end" in told
+    assert "seal: 10 of 10 files and the ledger's last row as at the run's end" in told
     assert f"sealed by {outcome.sealed_by}: compare" in told and "does not prove" in told
     assert f"last row's hash {outcome.ledger_head}" in told
     assert main(["ledger", "verify", str(run_dir), "--public-key", str(outcome.sealed_by)]) == 0

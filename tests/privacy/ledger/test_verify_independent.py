@@ -10,20 +10,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ledgers import KEY, PUBLIC, forge, run, tamper
-from scipy.stats import binom
 from seeded_studies import STUDIES
 
-from pate_fed.privacy import RECORD, ConfidentGNMax, GNMax, Ledger, LNMax, capped_cost_epsilon
+from pate_fed.privacy import Ledger
 from pate_fed.privacy.bounds import cost as costs
 from pate_fed.privacy.bounds.hockey_stick import argmax_rdp, bit_rdp
 from pate_fed.privacy.ledger import chain, verify_exact, verify_independent
@@ -163,44 +161,6 @@ def test_two_programs_find_the_same_divergence(kind: str, scale: float, order: f
         assert 0.999 * theirs < ours < 1.03 * theirs
         bit = verify_independent.bit_rdp(kind, scale, votes, order)
         assert bit == pytest.approx(bit_rdp(scale, order, shift=votes, kind=kind), rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "asked", "answered"),
-    [
-        (GNMax(sigma=6.0, classes=3), 4, 4),
-        (GNMax(sigma=6.0, classes=3), 80, 80),
-        (LNMax(scale=1.5, classes=3), 3, 3),
-        (ConfidentGNMax(classes=3, threshold=8, sigma1=6.0, sigma2=4.0, num_teachers=12), 6, 4),
-        (ConfidentGNMax(classes=3, threshold=8, sigma1=6.0, sigma2=4.0, num_teachers=12), 90, 40),
-    ],
-)
-@pytest.mark.parametrize("delta", [1e-5, 1e-7])
-def test_the_second_tier_is_within_one_percent(
-    mechanism: Any, asked: int, answered: int, delta: float
-) -> None:
-    """And never below votes of two classes that are nearly level at every query."""
-    stated = capped_cost_epsilon(mechanism.cost(asked, answered, RECORD), delta)
-    charge = mechanism.name, mechanism.parameters(), asked, answered
-    protection = asdict(RECORD)
-    terms = {"protection": protection, "delta": delta, "sanitise": None}
-    first, _ = verify_independent.own_epsilon(terms, [charge])
-    own = min(first, verify_exact.votes_epsilon([charge], protection, delta, first, honest=False))
-    assert own <= 1.01 * stated
-    noise = "laplace" if mechanism.name == "lnmax" else "gaussian"
-    given = mechanism.parameters()
-    level = two_classes(noise, given.get("sigma2", given.get("sigma", given.get("scale"))))
-    k = np.arange(answered + 1)
-    p, q = binom.logpmf(k, answered, level), binom.logpmf(k, answered, 1 - level)
-    assert np.maximum(0.0, np.exp(p) - np.exp(own + q)).sum() <= delta
-
-
-def two_classes(noise: str, scale: float) -> float:
-    """The chance that the one ahead by a vote wins; a vote that moves makes it the chance to lose."""
-    z = np.abs(np.arange(-400, 401)) / scale
-    mass = np.exp(-(z * z / 2 if noise == "gaussian" else z))
-    apart = np.convolve(mass / mass.sum(), mass / mass.sum())
-    return float(apart[800:].sum() + apart[799] / 2)
 
 
 def test_signatures_are_checked_as_others_check_them() -> None:
