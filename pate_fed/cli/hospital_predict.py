@@ -140,7 +140,7 @@ def _facts(bundle: Bundle) -> Iterator[str]:
     yield from (f"{name}: {text}" for name, text in stated if text)
     target = None if facts.table is None else facts.table.target_range
     if facts.table is not None and target is not None:
-        yield f"{facts.table.label}: a number from {target[0]:g} to {target[1]:g}"
+        yield f"{facts.table.label}: a number from {target[0]:.15g} to {target[1]:.15g}"
     else:
         yield f"classes: {', '.join(facts.classes) or len(facts.classes)}"
     digests = (("terms", facts.terms_digest), ("ledger", facts.ledger_head), ("this file", bundle.digest))

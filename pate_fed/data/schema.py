@@ -70,8 +70,8 @@ class Schema:
     classes: tuple[str, ...] = setting((), most=MOST_TEXT, help="what that column may hold")
     target_range: tuple[float, float] | None = setting(
         None,
-        low=-1e100,
-        high=1e100,
+        low=-1e50,
+        high=1e50,
         allowed="[lowest, highest], the first the smaller,",
         help="in place of classes: the label is a number, and what it can be",
     )
@@ -105,7 +105,8 @@ class Schema:
             if names.count(name) > 1:
                 raise refusal(self, "columns", f"the column {name!r} is named more than once")
         if (ends := self.target_range) is not None:
-            if self.classes or not ends[0] < ends[1]:
+            # As texts too: what a hospital agrees to is what it reads.
+            if self.classes or not ends[0] < ends[1] or len(set(self.class_names)) < 2:
                 wanted = "[lowest, highest], the first the smaller, and no classes, is meant"
                 raise refusal(self, "target_range", wanted)
         elif len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):

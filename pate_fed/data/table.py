@@ -396,7 +396,7 @@ class TableReader:
         assert self._targets is not None and self.schema.target_range is not None
         number, (low, high) = self._targets.read(text, row), self.schema.target_range
         if math.isnan(number) and self._labelled:
-            meant = f"a number from {low:g} to {high:g} is meant in every row"
+            meant = f"a number from {low:.15g} to {high:.15g} is meant in every row"
             raise InputError(f"{self.where(self.schema.label, row)}: the label is missing; {meant}")
         self._beyond |= number < low or number > high
         return number

@@ -313,7 +313,7 @@ class SumWords(Words):
     def _summed(self) -> str:
         if (ends := self.terms.target_range) is None:
             return "for each feature and class the sum over your records"
-        low, high = (f"{end:g}" for end in ends)
+        low, high = (f"{end:.15g}" for end in ends)
         return (
             f"for each feature the sum over your records, in two parts by {self._label}. A record at {low} "
             f"has all of its features in the first column, one at {high} in the second, and one between them "

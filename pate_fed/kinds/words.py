@@ -83,7 +83,7 @@ class Words(ABC):
         if table is None or table.target_range is None:
             return ""
         low, high = table.target_range
-        return f"{table.label} from {low:g} to {high:g}"
+        return f"{table.label} from {low:.15g} to {high:.15g}"
 
     @property
     def outcomes(self) -> str:
@@ -108,7 +108,7 @@ class Words(ABC):
         )
         if table.target_range is not None:
             low, high = table.target_range
-            told = f"A number between {low:g} and {high:g}. One beyond that counts as the nearer end."
+            told = f"A number between {low:.15g} and {high:.15g}. One beyond that counts as the nearer end."
             found = (*found[:2], ("target", told))
         if table.patient is None:
             return found

@@ -275,7 +275,8 @@ def target_errors(result: RunResult) -> Figure | None:
     return Figure(
         title=f"How near it comes: {study.words.target}",
         picture=_draw([bar]).svg(f"R² {target.r2:.3f}."),
-        caption=f"R² is the share of the variance that it tells. {tested}",
+        caption="R² is the share of the variance that it tells. A true number beyond the range counts as its "
+        f"nearer end. {tested}",
         header=("figure", "value", "95 % interval"),
         rows=(*rows, ("error of always the mean", f"{target.usual:.4g}", "-")),
     )

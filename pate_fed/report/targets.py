@@ -18,7 +18,8 @@ class TargetFigures:
     """Errors on `count` inputs with true numbers, in the target's own unit; every interval is of 95 %.
 
     `r2` is 1 less the mean squared error over the variance: 0 for whoever always says these inputs' mean.
-    `usual` is that one's mean absolute error. Intervals are of large samples, on a logarithmic scale.
+    `usual` is that one's mean absolute error. True numbers beyond the range count as its nearer end.
+    Intervals are of large samples, on a logarithmic scale.
     """
 
     count: int
@@ -69,8 +70,11 @@ class TargetFigures:
     @property
     def warnings(self) -> list[str]:
         """Why the figures say little, a sentence each."""
-        if self.r2_interval[0] > 0:
+        low, high = self.r2_interval
+        if low > 0:
             return []
+        if high < 0:
+            return ["The student is worse than always saying the mean: its interval of R² lies below 0."]
         return ["The student may be no better than always saying the mean: its interval of R² holds 0."]
 
 

@@ -24,6 +24,8 @@ def test_what_cannot_be_told_is_none_and_what_says_little_is_warned_of() -> None
     assert exact is not None and (exact.r2, exact.mae) == (1, 0) and not exact.warnings
     mean = TargetFigures.of(np.full(9, 4.0), truth)
     assert mean is not None and mean.r2 == 0 and "no better than always saying the mean" in mean.warnings[0]
+    far = TargetFigures.of(truth + 9 + np.sin(truth), truth)
+    assert far is not None and far.r2_interval[1] < 0 and "worse than always" in far.warnings[0]
 
 
 def test_intervals_hold_the_true_values_in_about_95_of_100_cases() -> None:
