@@ -192,7 +192,7 @@ BUDGET = {
     "pate_fed/identity": (1_360, 6),
     "pate_fed/kinds": (6_380, 23),
     "pate_fed/learning": (7_900, 34),
-    "pate_fed/privacy": (12_070, 39),
+    "pate_fed/privacy": (12_080, 39),
     "pate_fed/protocol": (590, 3),
     "pate_fed/report": (5_480, 17),
     "pate_fed/reproduce": (2_590, 13),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -93,7 +94,7 @@ def _up(grid: Grid, value: Floats, best: Floats, sticks: Floats) -> Floats:
     return found
 
 
-class Kind:
+class Kind(ABC):
     """A kind of outcome: noise of `scale` on totals, of which `totals` change by `moved` votes."""
 
     def __init__(self, grid: Grid, kind: str, scale: float, moved: int, totals: int) -> None:
@@ -117,9 +118,9 @@ class Kind:
         return _up(self.grid, value, best, self.rows)
 
     @property
+    @abstractmethod
     def rows(self) -> Floats:
         """Hockey sticks, (laws, s)."""
-        raise NotImplementedError
 
 
 class Bit(Kind):
@@ -238,7 +239,12 @@ class Query(Kind):
                     passed, _log(yes_then, yes)
                 )
                 best = np.maximum(best, found)
-        return _up(grid, best, np.zeros(1), np.stack((self.winner.rows[:, 0], self.winner.rows[:, -1])).T)
+        return _up(grid, best, np.zeros(1), self.rows)
+
+    @property
+    def rows(self) -> Floats:
+        """The winner's."""
+        return self.winner.rows
 
     def _bit(self, total: int) -> tuple[float, float]:
         below = self.bit.below
