@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 import pytest
+from class_sums_numbers import reproduce_sums_of_numbers
 from class_sums_tables import Bench, reproduce_sums_of_images, reproduce_sums_of_tables
 
 
@@ -21,6 +22,7 @@ def test_class_sums_of_four_hospitals(shared: Path, tmp_path: Path) -> None:
     out = Path(os.environ.get("PATE_FED_BENCH_OUT", tmp_path))
     for name, make in (
         ("class-sums-tables", reproduce_sums_of_tables),
+        ("class-sums-numbers", reproduce_sums_of_numbers),
         ("class-sums-fashion-mnist", reproduce_sums_of_images),
     ):
         lines = make(Bench(name=name, data_dir=shared / "data", out_dir=out, seeds=seeds), print)
