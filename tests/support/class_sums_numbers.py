@@ -6,8 +6,8 @@ patient's first stay, in an order that the seed draws; 4,000 are the pool, 8,000
 One record is replaced, δ 1e-5, all of ε is spent on the sums.
 
 Beside it AdaSSP (Wang, 2018, algorithm 2) in one place: a noisy Gram matrix, sums and least eigenvalue of all
-private records, ε shared evenly between them, as Gaussian DP. It gets what ours does not: the better of two sets
-of features (columns alone, or ours), and the best of nine ridges, both by the inputs that test.
+private records, ε shared evenly between them, as Gaussian DP. It gets what ours does not: the better of two
+sets of features (columns alone, or ours), and the best of nine ridges, both by the inputs that test.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _sets(parts: Numbers) -> list[tuple[Floats, Floats]]:
 
 
 def _columns(parts: Numbers, rows: NDArray[Any]) -> Floats:
-    """Columns (categories one-hot) standardised by the pool, 0 where missing, and a constant; cut at norm 1."""
+    """Columns, categories one-hot, standardised by the pool, 0 where missing; a constant; cut at norm 1."""
     pool = np.asarray(parts.pool, dtype=np.float64)
     middle, spread = np.nanmean(pool, axis=0), np.nanstd(pool, axis=0)
     kept = spread > 0
@@ -195,7 +195,7 @@ def _adassp(parts: Numbers, way: tuple[Floats, Floats], epsilon: float, seed: in
     rng, dimension = np.random.default_rng(seed), private.shape[1]
     noise = math.sqrt(3) / _mu(epsilon)  # a third of μ² each
     gram = private.T @ private
-    drawn = np.triu(rng.normal(size=gram.shape)) * math.sqrt(2) * noise  # ‖xxᵀ − x'x'ᵀ‖ ≤ √2
+    drawn = np.triu(rng.normal(size=gram.shape)) * math.sqrt(2) * noise  # ‖xxᵀ - x'x'ᵀ‖ ≤ √2
     least = max(0.0, float(np.linalg.eigvalsh(gram)[0]) + rng.normal() * noise)
     sums = private.T @ targets + rng.normal(size=dimension) * 2 * noise
     wanted = 2 * math.sqrt(2 * dimension) * noise  # the noise's greatest eigenvalue
