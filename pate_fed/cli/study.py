@@ -6,9 +6,10 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,12 @@ def add_new_action(actions: Any) -> None:
     new = add_command(actions, "new", "write a commented study.toml, from CSV files where there are some")
     text = "the parties' records, or a hospital's own: the columns are read from them"
     new.add_argument("--csv", metavar="FILE", nargs="+", action="extend", default=[], help=text)
-    add_option(new, "--pool FILE", "the public inputs (default pool.csv beside the study)")
+    pool = (
+        "the public inputs (default pool.csv beside the study); without --csv the columns are read from them"
+    )
+    add_option(new, "--pool FILE", pool)
+    hospitals = "how many hospitals there will be (default: the files of --csv, where they are several)"
+    add_option(new, "--num-clients N", hospitals, aliases=("--num-hospitals",))
     ranges = (
         "without public inputs, for each column of numbers: what can be measured, never what records hold"
     )
@@ -60,8 +66,10 @@ def _study_new(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out)
     if out.exists():
         raise InputError(f"--out {out}: is there already; give another name")
+    if not arguments.csv and arguments.pool and not arguments.range:
+        arguments.csv = [arguments.pool]
     if not arguments.csv:
-        for option in ("pool", "range", "deal", "label", "target_range", "patient", "yes_to"):
+        for option in ("pool", "num_clients", "range", "deal", "label", "target_range", "patient", "yes_to"):
             if getattr(arguments, option):
                 raise InputError(
                     f"--{option.replace('_', '-')} {getattr(arguments, option)}: goes with --csv FILE"
@@ -74,11 +82,16 @@ def _study_new(arguments: argparse.Namespace) -> int:
 
 def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     from pate_fed.cli.terms import make_terms_of
+    from pate_fed.config.sections import Parties
     from pate_fed.config.template import study_template
     from pate_fed.data.infer import infer_schema
     from pate_fed.kinds.terms import Terms
 
     files = [Path(name) for name in arguments.csv]
+    if (number := arguments.num_clients) is not None:
+        Parties(num_clients=number)
+        if arguments.deal is not None or len(files) not in (1, number):
+            raise InputError(f"--num-clients {number}: as many as files of --csv; it goes with one of them")
     given = arguments.target_range
     ends = (
         None
@@ -105,8 +118,12 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         data["private"] = [_beside(path, out) for path in files]
     categories = [name for name, values in schema.columns if values]
     notes = _notes(categories)
-    clients = len(files) if len(files) > 1 else None
-    text = study_template(data=data, schema=schema, num_clients=clients, notes=notes, name=out.stem)
+    apart, clients, about = len(files) == 1, arguments.num_clients or len(files), dict[str, str]()
+    if apart:
+        clients, about = _asked(arguments.num_clients)
+    text = study_template(
+        data=data, schema=schema, num_clients=clients, notes=notes, name=out.stem, about=about
+    )
     _write(out, text)
     numbers = len(schema.columns) - len(categories)
     print(f"wrote {out}: {counted(numbers, 'column')} of numbers, {len(categories)} of categories")
@@ -118,7 +135,9 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         print(line)
     if clients is None:
         print("say in [parties] how many hospitals there are: num_clients")
-        print(f"or try it on this file alone: pate-fed study new --csv {files[0]} --deal 4 --out try.toml")
+    if apart:
+        print(f"try it on this file alone: pate-fed study new --csv {files[0]} --deal 4 --out try.toml")
+        print(f"then: pate-fed study init authority --config {out} --address HOST:PORT")
     if arguments.range:
         print(
             "no public inputs: the student knows columns in steps and is some points less accurate than with "
@@ -129,12 +148,50 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     elif not pool.is_file():
         print(f"put the public inputs there: {pool}, the same columns, the label may be missing")
         print("or, where there are none, give --range COLUMN=LOW:HIGH for each column of numbers")
-    if clients is not None:
+    if not apart:
         if arguments.range:
             with suppress(InputError):  # whoever runs it is told
                 _say_room(Terms.from_json(make_terms_of(out)))
         print(f"try it on these files: flower-simulation --config {out}")
     return 0
+
+
+def _asked(clients: int | None) -> tuple[int | None, dict[str, str]]:
+    """What a study at several sites has to say, its hospitals and `[about]`, as answered at a terminal."""
+    from pate_fed.config.sections import About, Parties
+    from pate_fed.structure import entries
+
+    if not sys.stdin.isatty():
+        return clients, {}
+
+    def answer(question: str, check: Callable[[str], object]) -> str:
+        while True:
+            print(f"  {question}: ", end="", flush=True)
+            if not (text := sys.stdin.readline().strip()):
+                return ""
+            try:
+                check(text)
+            except InputError as error:
+                print(f"  {error}")
+            except ValueError:
+                print("  a whole number is meant")
+            else:
+                return text
+
+    print("Hospitals read this before they say yes. An empty line leaves it open.")
+    if clients is None:
+        found = answer("how many hospitals", lambda text: Parties(num_clients=int(text)))
+        clients = int(found) if found else None
+    about = {}
+    for entry in entries(About):
+        shown = entry.setting.help + (f" ({entry.default})" if entry.default else "")
+        if text := answer(shown, partial(_stated, About, entry.name)):
+            about[entry.name] = text
+    return clients, about
+
+
+def _stated(section: type, name: str, text: str) -> object:
+    return section(**{name: text})
 
 
 def _not_public(texts: Sequence[Text], pool: Path | None) -> list[Text]:
@@ -329,6 +386,9 @@ def _study_init(arguments: argparse.Namespace) -> int:
     if split_address(arguments.address, option="--address")[1] is None:
         raise InputError(f"--address {arguments.address}: HOST:PORT is meant; hospitals need a fixed port")
     terms = make_terms_of(Path(arguments.config), num_hospitals=arguments.num_clients)
+    about = Terms.from_json(terms).about
+    if not any((about.requester, about.purpose, about.legal_basis, about.contact, about.retention)):
+        print("warning: hospitals will not read who asks, nor what for: [about] of the study states nothing")
     _say_room(Terms.from_json(terms))
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -37,12 +38,15 @@ def study_template(
     schema: Schema | None = None,
     num_clients: int | None = None,
     notes: tuple[str, ...] = (),
+    about: Mapping[str, str] | None = None,
 ) -> str:
     """The text of a `study.toml`. Settings that are left open stand in it as comments, with their defaults.
 
-    `data` are the values of `[data]`, `schema` the columns of a table; `notes` are sentences about these.
+    `data` are the values of `[data]`, `about` those of its section, `schema` the columns of a table; `notes`
+    are sentences about these.
     """
     given: dict[str, dict[str, Any]] = {"study": {"name": name}, "data": dict(data or {})}
+    given["about"] = dict(about or {})
     if num_clients is not None:
         given["parties"] = {"num_clients": num_clients}
     if schema is not None:

@@ -56,6 +56,38 @@ def test_a_hospitals_own_file_names_no_parties(run: Any) -> None:
     assert (study.name, study.data.private) == ("own", ())
 
 
+def test_a_terminal_is_asked_what_hospitals_will_read(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    answers = "four\n0\n4\nDr. Ada Example\n\nwith\tno tabs\n\nada@example.org\n\n\n"
+    monkeypatch.setattr(sys, "stdin", Terminal(answers))
+    code, out, _ = run("study", "new", "--pool", "pool.csv")
+    assert code == 0 and "a whole number is meant" in out and "legal_basis" in out and "num_clients" in out
+    study = read_study(Path("study.toml"))
+    assert study.parties.num_clients == 4 and study.data.private == ()
+    about = study.about
+    assert (about.requester, about.purpose, about.legal_basis) == ("Dr. Ada Example", "", "")
+    assert (about.contact, about.licence) == ("ada@example.org", "the hospitals that took part")
+    command = ("study", "init", "authority", "--config", "study.toml", "--address", "localhost:9999")
+    code, out, _ = run(*command)
+    assert code == 0 and "states nothing" not in out
+    Path("study.toml").write_text(Path("study.toml").read_text().replace("requester", "# requester", 1))
+    text = "".join(
+        line for line in Path("study.toml").open() if not line.startswith(("requester", "contact"))
+    )
+    Path("study.toml").write_text(text)
+    code, out, _ = run(*command[:2], "authority-2", *command[3:])
+    assert code == 0 and "hospitals will not read who asks" in out
+    for given, words in (("0", "num_clients"), ("3", "as many as files")):
+        code, _, err = run(
+            "study", "new", "--csv", "north.csv", "east.csv", "--num-clients", given, "--out", "x"
+        )
+        assert code == 2 and words in err and not Path("x").exists()
+    assert run("study", "new", "--num-clients", "3")[0] == 2
+
+
 def test_without_public_inputs_a_study_runs_on_declared_ranges(run: Any) -> None:
     Path("pool.csv").unlink()
     command = ("study", "new", "--csv", "north.csv", "east.csv")
