@@ -61,6 +61,8 @@ _MEASURES = {
     "sigma": ("σ", 1, 2),
     "sigma2": ("σ2", 1, 1),
     "noise": ("noise", 1, 2),
+    "r2": ("R²", 1, 3),
+    "mean_absolute_error": ("mean error", 1, 2),
     "agreement": ("agreement", 1, 3),
     "equation8": ("equation 8", 1, 3),
 }
