@@ -111,18 +111,30 @@ def results_page() -> str:
 
 def _summary(rows: list[Result], found: dict[str, Result]) -> Iterator[str]:
     """The first table: what an outsider asks, each figure out of its file."""
-    heads = ("what", "data", "ε", "right, %", "runs", "published, or without privacy", "command")
+    heads = (
+        "what",
+        "data",
+        "ε",
+        "right, %",
+        "AUC, %",
+        "runs",
+        "alone",
+        "central",
+        "best published",
+        "command",
+    )
     shown = []
     for row in rows:
-        result = found[row["figure"].split("|")[0].strip()]
-        values = [value.strip() for value in row["figure"].split("|")[1].split(";")]
-        figure = _one(result["figures"], values)
-        measured = (row["what"], row["data"], row["epsilon"], _measure(figure, "accuracy"), str(figure["n"]))
-        beside = _PLACE.sub(lambda place: _figure_at(place[1], found), row["beside"])
-        shown.append((*measured, beside, f"`{result['command']}`"))
+        result, figure = _named(row["figure"], found)
+        measured = (_measure(figure, "accuracy"), _auc(figure), str(figure["n"]))
+        beside = [_beside(row[name], found) if name in row else "-" for name in ("alone", "central")]
+        best = _PLACE.sub(lambda place: _figure_at(place[1], found), row["best"])
+        told = (row["what"], row["data"], row["epsilon"], *measured, *beside, best)
+        shown.append((*told, f"`{result['command']}`"))
     yield from table(heads, shown)
     yield "ε is for one record replaced at δ 1e-5 (breast cancer 1e-4), fixed beforehand whatever the votes,"
-    yield "but where it says otherwise. ± is the standard deviation over the runs."
+    yield "but where it says otherwise. ± is the standard deviation over the runs. Alone: the mean of one"
+    yield "party's own models; central: one model of all records; both without privacy, AUC in brackets."
     yield ""
 
 
@@ -215,6 +227,22 @@ def _origin(result: Result, figures: list[Result]) -> str:
         f"*code*: {result['code']}" if "code" in result else "",
     ]
     return "; ".join(part for part in parts if part) + "."
+
+
+def _named(place: str, found: dict[str, Result]) -> tuple[Result, Result]:
+    """The result and the figure that a row of the summary names: NAME | value; value."""
+    name, values = (part.strip() for part in place.split("|"))
+    return found[name], _one(found[name]["figures"], [value.strip() for value in values.split(";")])
+
+
+def _auc(figure: Result) -> str:
+    return _measure(figure, "auc") if figure["mean"].get("auc") else "-"
+
+
+def _beside(place: str, found: dict[str, Result]) -> str:
+    figure = _named(place, found)[1]
+    auc = f" ({_number(figure['mean']['auc'], 'auc')})" if figure["mean"].get("auc") else ""
+    return f"{_number(figure['mean']['accuracy'], 'accuracy')}{auc}"
 
 
 def _figure_at(place: str, found: dict[str, Result]) -> str:
