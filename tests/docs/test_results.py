@@ -91,6 +91,7 @@ def test_no_remark_types_a_figure_that_a_file_has() -> None:
 def test_the_page_begins_with_the_table_for_outsiders() -> None:
     summary = results_page.results_page().split("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in summary.splitlines() if line.startswith("| ")]
-    assert len(rows) > 6 and all(len(row) == 7 for row in rows)
+    assert len(rows) > 6 and all(len(row) == 10 for row in rows)
     for row in rows[2:]:
-        assert re.fullmatch(r"\d\d\.\d( ± \d+\.\d)?", row[3]) and int(row[4]) >= 1 and row[6].strip("`")
+        assert all(re.fullmatch(r"-|\d\d\.\d( \(\d\d\.\d\))?", told) for told in row[6:8])
+        assert re.fullmatch(r"\d\d\.\d( ± \d+\.\d)?", row[3]) and int(row[5]) >= 1 and row[9].strip("`")
