@@ -162,7 +162,7 @@ def measure_target(
     if ends is None or not len(places):
         return Accuracy()
     truth = ends[0] + (ends[1] - ends[0]) * dataset.public_labels[places] / TARGET_STEPS
-    figures = TargetFigures.of(numbers(dataset.public_images[places]), truth)
+    figures = TargetFigures.of(numbers(dataset.public_images[places]), truth, ends)
     seen = int((places < dataset.num_queries).sum())
     tested = HowTested(kept=len(part.kept), not_asked=len(part.not_asked), seen_unlabelled=seen)
     return Accuracy(target=figures, tested=tested) if figures is not None else Accuracy()

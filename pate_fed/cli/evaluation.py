@@ -108,7 +108,9 @@ class AccuracyTally:
         from pate_fed.report.targets import TargetFigures
 
         none = [np.empty(0)]
-        return TargetFigures.of(np.concatenate(self._found + none), np.concatenate(self._truth + none))
+        assert self._ends is not None
+        found, truth = np.concatenate(self._found + none), np.concatenate(self._truth + none)
+        return TargetFigures.of(found, truth, self._ends)
 
     def _name(self, number: int) -> str:
         from pate_fed.format import printable

@@ -45,7 +45,10 @@ def add_new_action(actions: Any) -> None:
     add_option(new, "--deal N", deal)
     add_option(new, "--decimal", DECIMAL, choices=("point", "comma"))
     add_option(new, "--label COLUMN", "the column of the class (default: found by its name, else the last)")
-    target = "where the label is a number: what it can be, declared in public, never what records hold"
+    target = (
+        "where the label is a number: what it can be, declared in public, never what records hold (below 0: "
+        "--target-range=-5:5)"
+    )
     add_option(new, "--target-range LOW:HIGH", target)
     add_option(
         new,
@@ -96,8 +99,15 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     ends = (
         None
         if given is None
-        else _ends(given, given, option="--target-range", meant="LOW:HIGH is meant, as 0:100")
+        else _ends(given, given, option="--target-range", meant="LOW:HIGH is meant, as 0:100 or 0.5:2")
     )
+    if ends is not None and (
+        f"{ends[0]:.15g}" == f"{ends[1]:.15g}" or not -1e50 <= ends[0] < ends[1] <= 1e50
+    ):
+        raise InputError(
+            f"--target-range {given}: two numbers are meant, the lower first, other in 15 digits, and "
+            "neither beyond 1e50"
+        )
     if ends is not None and arguments.range:
         raise InputError("--target-range: a number wants public inputs; give --pool FILE in place of --range")
     how = {"label": arguments.label, "patient": arguments.patient, "decimal": arguments.decimal}
@@ -127,7 +137,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     _write(out, text)
     numbers = len(schema.columns) - len(categories)
     print(f"wrote {out}: {counted(numbers, 'column')} of numbers, {len(categories)} of categories")
-    kind = ", ".join(schema.classes) if ends is None else f"a number from {ends[0]:g} to {ends[1]:g}"
+    kind = ", ".join(schema.classes) if ends is None else f"a number from {ends[0]:.15g} to {ends[1]:.15g}"
     print(f"label: {schema.label} ({kind}); patient: {schema.patient or 'none named'}")
     for name, why in found.left_out:
         print(f"left out: {printable(name)} {why}")

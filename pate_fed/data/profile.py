@@ -139,7 +139,10 @@ def examine_rows(
     With `ranges_alone` only what is held to the pool's or the declared ranges.
     """
     found, start = _Examiner(schema, own, np.arange(len(rows.labels))), 0
-    labels = rows.labels.astype(np.float64)
+    numeric = schema.target_range is not None
+    labels = None if numeric else rows.labels.astype(np.float64)
+    if rows.beyond and not ranges_alone:
+        found.note_beyond(rows.beyond, len(rows.labels))
     for name, names in schema.columns:
         part, start = slice(start, start + max(1, len(names))), start + max(1, len(names))
         if own.of(name).missing:
@@ -212,6 +215,13 @@ class _Examiner:
             [(each, units)] = inside
             question = f"most values are {says}, and × {each:.6g} ({units}) brings them in: do so?"
             self._propose(name, question, factor=float(f"{each:.6g}"))
+
+    def note_beyond(self, beyond: int, records: int) -> None:
+        """So many labels are numbers outside of the declared range; most of them are in another unit."""
+        counts = (
+            f"{counted(beyond, 'number')} of {records:,} beyond the declared range count as its nearer end"
+        )
+        self._note(self._schema.label, counts, mend=2 * beyond > records)
 
 
 class _TableExaminer(_Examiner):

@@ -106,8 +106,10 @@ class Schema:
                 raise refusal(self, "columns", f"the column {name!r} is named more than once")
         if (ends := self.target_range) is not None:
             # As texts too: what a hospital agrees to is what it reads.
-            if self.classes or not ends[0] < ends[1] or len(set(self.class_names)) < 2:
-                wanted = "[lowest, highest], the first the smaller, and no classes, is meant"
+            if self.classes:
+                raise refusal(self, "target_range", "no classes are meant beside it")
+            if not ends[0] < ends[1] or len(set(self.class_names)) < 2:
+                wanted = "[lowest, highest], the first the smaller, other in 15 digits, is meant"
                 raise refusal(self, "target_range", wanted)
         elif len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise refusal(self, "classes", "two or more are meant, each once")

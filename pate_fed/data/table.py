@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
@@ -32,7 +32,8 @@ class Rows:
     Shapes: inputs float64 (n, features) or uint8 (n, height, width, channels), labels int64 (n,), -1 where a
     record has none, of numbers their places in the range (`Schema.target_place`), patients int64 (n,): equal
     for records of one patient, where they are `named`; else each record is one of its own. `read_as` says how
-    a file was written, where it is told ("semicolons, decimal commas").
+    a file was written, where it is told ("semicolons, decimal commas"); `beyond` are those whose number is
+    outside of the declared range: of private records for their hospital's terminal alone.
     """
 
     inputs: NDArray[Any]
@@ -40,6 +41,7 @@ class Rows:
     patients: NDArray[np.int64]
     read_as: str = ""
     named: bool = False
+    beyond: int = field(default=0, repr=False)
 
 
 def with_room(array: NDArray[Any], rows: int, *, axis: int = 0) -> NDArray[Any]:
@@ -203,11 +205,12 @@ class ColumnReader:
             text = self._alike.get(number, text)
         if lacks(text) or is_missing_word(text):
             return math.nan
-        number = number_in(text)
+        number, label = number_in(text), self.name == self._table.schema.label
         if number is None:
             missing = "a word for a missing value stands in the study's data.table.missing"
+            missing = "one is meant in every row" if label else missing
             raise InputError(f"{where} is not a finite number; {missing}")
-        if abs(number * self._factor) > LARGEST:
+        if abs(number * self._factor) > LARGEST and not label:  # beyond the range is its nearer end
             raise InputError(f"{where} is too large: at most {LARGEST:.1e} is meant")
         return number * self._factor
 
@@ -239,7 +242,7 @@ class TableReader:
         self._classes, self._class_map = _Names(self.schema.classes), self.own.of(self.schema.label).map
         numeric = self.schema.target_range is not None
         self._targets = ColumnReader(self, self.schema.label, ()) if numeric else None
-        self._beyond = False  # whether a target was
+        self._beyond = 0  # targets outside of their range
         self._inputs, self._count = np.empty((0, self.schema.num_features)), 0
         self._labels, self._patients = np.empty((2, 0), dtype=np.int64)
         self._labelled = True
@@ -380,12 +383,11 @@ class TableReader:
         named = self.schema.patient in self.places
         patients = self._patients[: self._count] if named else np.arange(self._count, dtype=np.int64)
         inputs, labels = self._inputs[: self._count], self._labels[: self._count]
-        return Rows(inputs, labels, patients, self.described(), named=named)
+        return Rows(inputs, labels, patients, self.described(), named=named, beyond=self._beyond)
 
     def described(self) -> str:
         """How the file is written and what its own settings change, in words; empty where nothing is odd."""
-        beyond = f"{self.schema.label} beyond its range counts as the nearer end" if self._beyond else ""
-        return "; ".join(filter(None, (self.file.described(), self.own.described(), beyond)))
+        return "; ".join(filter(None, (self.file.described(), self.own.described())))
 
     def target(self, text: str, row: int) -> float:
         """A row's number, where the label is one; NaN where it has none and needs none.
@@ -398,7 +400,7 @@ class TableReader:
         if math.isnan(number) and self._labelled:
             meant = f"a number from {low:.15g} to {high:.15g} is meant in every row"
             raise InputError(f"{self.where(self.schema.label, row)}: the label is missing; {meant}")
-        self._beyond |= number < low or number > high
+        self._beyond += number < low or number > high
         return number
 
     def label(self, text: str, row: int) -> int:

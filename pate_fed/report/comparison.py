@@ -144,9 +144,11 @@ class Comparison:
     @property
     def header(self) -> tuple[str, ...]:
         """Names of what `rows` hold."""
-        names = ("run", "status", "ε", "δ", "labels", "labels right", "student right", "95 %", "n")
         private = ("◆ data-dependent ε", "◆ ensemble") if self.analyst else ()
-        return (*names, "balanced", "time", "ledger", *private)
+        told: tuple[str, ...] = ("labels", "labels right", "student right", "95 %", "n", "balanced")
+        if _tell_numbers(self.runs):
+            told = ("R²", "95 %", "off by", "n")
+        return ("run", "status", "ε", "δ", *told, "time", "ledger", *private)
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -161,21 +163,21 @@ class Comparison:
             dependent = privacy.data_dependent_do_not_publish
             ensemble = share_text(found.ensemble, found.votes_n)
             private = ("-" if dependent is None else epsilon_text(dependent), ensemble)
-        return (
-            run.name,
-            outcome.status,
-            run.epsilon,
-            delta_text(result.study.terms.delta),
+        told: tuple[str, ...] = (
             f"{result.queries_answered:,}",
             right_text(found.labels, found.labels_n),
             right_text(found.student, found.student_n),
             interval_text(found.student_interval, found.student_n),
             f"{found.student_n:,}" if found.student_n else "-",
             found.balanced_text,
-            duration_text(outcome.seconds.total),
-            run.ledger,
-            *private,
         )
+        if _tell_numbers(self.runs):
+            told = (_UNKNOWN,) * 4
+            if (target := found.target) is not None:
+                ends = "{:.3f} to {:.3f}".format(*target.r2_interval)
+                told = (f"{target.r2:.3f}", ends, f"{target.mae:.3g}", f"{target.count:,}")
+        run_is = (run.name, outcome.status, run.epsilon, delta_text(result.study.terms.delta))
+        return (*run_is, *told, duration_text(outcome.seconds.total), run.ledger, *private)
 
     @cached_property
     def differing(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -340,36 +342,48 @@ def accuracy_against_epsilon(runs: Sequence[RunToCompare]) -> Figure | None:
     points = [point for point in map(_point, _groups(runs)) if point]
     if sum(point.repeats for point in points) < 2:
         return None
-    deltas = {delta_text(run.result.study.terms.delta) for run in runs}
+    numbers, deltas = _tell_numbers(runs), {delta_text(run.result.study.terms.delta) for run in runs}
+    what = "R²" if numbers else "Accuracy"
     top = max(point.epsilon for point in points)
     low = max(0.0, min(point.low for point in points) - 0.02)
     chart = Chart(
         nice_ticks(0, top * 1.05),
         [tick for tick in nice_ticks(low, max(point.high for point in points)) if tick <= 1.0],
         x_label=f"ε at δ = {deltas.pop()}" if len(deltas) == 1 else "ε (δ differs)",
-        y_label="the student's accuracy",
-        y_text=lambda value: f"{100 * value:.3g}%",
+        y_label="the student's R²" if numbers else "the student's accuracy",
+        y_text=lambda value: f"{value:.2g}" if numbers else f"{100 * value:.3g}%",
     )
     named = len(points) <= _MOST_NAMES
     for number, (point, shift) in enumerate(zip(points, _shifts(points), strict=True), 1):
         _draw(chart, point, shift=shift, number=f"{number}" if named else "")
     left_out = len(runs) - sum(point.repeats for point in points)
     caption = "ε against the public, whatever the data are. Lines are 95 % intervals: " + (
-        "the wider of Student's t over repeats and Wilson's of the test inputs; pale dots are the repeats."
+        "the wider of Student's t over repeats and that of the test inputs; pale dots are the repeats."
         if any(point.repeats > 1 for point in points)
-        else "Wilson's, of the inputs that tested the student."
+        else ("" if numbers else "Wilson's, ") + "of the inputs that tested the student."
     )
     if left_out:
-        caption += f" Without {left_out} of {len(runs)} runs: ε or accuracy is not known there."
-    words = ", ".join(f"{share_text(point.accuracy)} at ε {epsilon_text(point.epsilon)}" for point in points)
+        caption += f" Without {left_out} of {len(runs)} runs: ε or {what} is not known there."
+    words = ", ".join(
+        f"{_told(point.accuracy, numbers)} at ε {epsilon_text(point.epsilon)}" for point in points
+    )
     return Figure(
-        title="Accuracy against ε",
-        picture=chart.svg(f"Accuracy against ε: {words}."),
+        title=f"{what} against ε",
+        picture=chart.svg(f"{what} against ε: {words}."),
         caption=caption,
         legend=tuple(("c1", f"{at}: {point.name}") for at, point in enumerate(points, 1)) if named else (),
-        header=("run", "ε", "accuracy", "95 %", "repeats"),
-        rows=tuple(_row(point) for point in points),
+        header=("run", "ε", what if numbers else "accuracy", "95 %", "repeats"),
+        rows=tuple(_row(point, numbers) for point in points),
     )
+
+
+def _tell_numbers(runs: Sequence[RunToCompare]) -> bool:
+    """Whether all students tell numbers: they have no classes that could be right."""
+    return all(run.result.study.words.target for run in runs)
+
+
+def _told(value: float, numbers: bool) -> str:
+    return f"{value:.3f}" if numbers else share_text(value)
 
 
 def _groups(runs: Sequence[RunToCompare]) -> list[list[RunToCompare]]:
@@ -379,24 +393,29 @@ def _groups(runs: Sequence[RunToCompare]) -> list[list[RunToCompare]]:
 
 def _point(group: Sequence[RunToCompare]) -> _Point | None:
     known = [
-        (epsilon, found.student, found.student_n)
+        (epsilon, found)
         for epsilon, found in (
             (run.result.outcome.privacy.student, run.result.outcome.accuracy) for run in group
         )
-        if epsilon is not None and found.student is not None and found.student_n
+        if epsilon is not None and (found.target or (found.student is not None and found.student_n))
     ]
     if not known:
         return None
-    shares = tuple(accuracy for _, accuracy, _ in known)
+    targets = [found.target for _, found in known if found.target is not None]
+    shares = tuple(found.student for _, found in known if found.student is not None)
+    if targets:  # one below 0 is drawn there
+        shares = tuple(max(0.0, target.r2) for target in targets)
+        low, high = (max(0.0, fmean(ends)) for ends in zip(*[t.r2_interval for t in targets], strict=True))
     mean = fmean(shares)
-    low, high = wilson_interval(mean, min(count for *_, count in known))
+    if not targets:
+        low, high = wilson_interval(mean, min(found.student_n or 1 for _, found in known))
     if len(shares) > 1:
         half = _student_t(len(shares) - 1) * stdev(shares) / math.sqrt(len(shares))
         # The repeats share their test inputs, so that their spread alone says nothing of how few these are.
         low, high = max(0.0, min(low, mean - half)), min(1.0, max(high, mean + half))
     return _Point(
         name=group[0].group,
-        epsilon=max(epsilon for epsilon, _, _ in known),
+        epsilon=max(epsilon for epsilon, _ in known),
         accuracy=mean,
         low=low,
         high=high,
@@ -429,11 +448,8 @@ def _draw(chart: Chart, point: _Point, *, shift: float, number: str) -> None:
         chart.text(x + 5.5, chart.y(point.accuracy) - 4, number, "t strong halo")
 
 
-def _row(point: _Point) -> tuple[str, ...]:
-    return (
-        point.name,
-        epsilon_text(point.epsilon),
-        f"{100 * point.accuracy:.1f} %",
-        interval_text((point.low, point.high)),
-        f"{point.repeats}",
-    )
+def _row(point: _Point, numbers: bool) -> tuple[str, ...]:
+    told = (f"{100 * point.accuracy:.1f} %", interval_text((point.low, point.high)))
+    if numbers:
+        told = (f"{point.accuracy:.3f}", f"{point.low:.3f} to {point.high:.3f}")
+    return (point.name, epsilon_text(point.epsilon), *told, f"{point.repeats}")

@@ -205,7 +205,8 @@ def _good(result: RunResult) -> str:
             f"{target.usual:.3g}. Whether that is enough to be used on patients, this report does not say."
         )
     if interval is None or not count or accuracy.student is None:
-        return "Nobody knows yet: no public input with a true label tested it."
+        true = "true numbers that differ" if result.study.words.target else "a true label"
+        return f"Nobody knows yet: no public input with {true} tested it."
     low, high = (share_text(end, count) for end in interval)
     told = (
         f"It was right in {share_text(accuracy.student, count)} of {count:,} test {result.study.inputs}. "

@@ -224,20 +224,20 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
         f"δ={delta_text(study.terms.delta)}",
         f"unit={study.terms.privacy.unit}",
         f"labels={result.queries_answered}",
-        _accuracy_on_the_line(outcome.accuracy),
+        _accuracy_on_the_line(outcome.accuracy, "R2" if study.words.target else "accuracy"),
         *(("noise=seeded",) if study.terms.seed is not None else ()),
         f"report={'-' if report is None else printable(str(report), '?')}",
     )
     return f"{outcome.status.upper()}  {' '.join(parts)}"
 
 
-def _accuracy_on_the_line(found: Accuracy) -> str:
+def _accuracy_on_the_line(found: Accuracy, unknown: str) -> str:
     if (target := found.target) is not None:
         low, high = target.r2_interval
         return f"R2={target.r2:.3f} n={target.count} interval={low:.3f}-{high:.3f} MAE={target.mae:.4g}"
     share, interval, count = _finite(found.student), found.student_interval, found.student_n
     if share is None:
-        return "accuracy=-"
+        return f"{unknown}=-"
     if interval is None or not count:
         return f"accuracy={share:.2f}"
     digits = 3 if count >= 1000 else 2

@@ -255,7 +255,8 @@ def _card(result: RunResult) -> Iterator[Part]:
     )
     yield Part(title="Metrics", text=(answers["How good is the student?"],), rows=tuple(_figure_rows(result)))
     tested = result.outcome.accuracy.how_tested(study.inputs, made_of=study.words.made_of)
-    tested = tested or "No public input with a true label tested it."
+    true = "true numbers that differ" if study.words.target else "a true label"
+    tested = tested or f"No public input with {true} tested it."
     own = result.outcome.accuracy.own_records
     held = () if own is None else (f"Counted on hospitals' own records: {own.text}.",)
     yield Part(title="Evaluation data", text=(tested, *held))
@@ -350,7 +351,9 @@ def _ethics(result: RunResult) -> Iterator[Part]:
             "Who objects can be left out before the study, and knows that nothing is taken back after it.",
             f"ε = {epsilon_text(result.outcome.privacy.student)} is small enough for these records.",
             "A patient's records at several hospitals, and in several studies, were thought of.",
-            "Classes that the student finds least often do not harm the patients who are of them.",
+            "Patients whose number it is furthest from are not harmed."
+            if result.study.words.target
+            else "Classes that the student finds least often do not harm the patients who are of them.",
             "Subgroups (age, sex, origin) are measured before any use.",
             "Somebody is named who answers for the student, and for withdrawing it.",
         ),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _Z = 1.96
+_ODD = 0.05  # of true numbers at an end of the range: more are told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,8 @@ class TargetFigures:
     """Errors on `count` inputs with true numbers, in the target's own unit; every interval is of 95 %.
 
     `r2` is 1 less the mean squared error over the variance: 0 for whoever always says these inputs' mean.
-    `usual` is that one's mean absolute error. True numbers beyond the range count as its nearer end.
+    `usual` is that one's mean absolute error. True numbers beyond the range count as its nearer end: `at_end`
+    of them are there or beyond.
     Intervals are of large samples, on a logarithmic scale.
     """
 
@@ -30,17 +32,18 @@ class TargetFigures:
     rmse: float
     rmse_interval: tuple[float, float]
     usual: float
+    at_end: int
 
     @classmethod
-    def of(cls, found: Floats, truth: Floats) -> TargetFigures | None:
-        """Of told and true numbers, float64 (n,) each; None of fewer than two, or of one number alone."""
+    def of(cls, found: Floats, truth: Floats, ends: tuple[float, float]) -> TargetFigures | None:
+        """Of told and true numbers, float64 (n,) each, in a range; None of fewer than two, or all alike."""
         if len(truth) < 2 or not truth.std():
             return None
         wrong, far = np.abs(found - truth), (truth - truth.mean()) ** 2
         square = float((wrong**2).mean())
         left = square / float(far.mean())
         low, high = _about(left, wrong**2 - left * far, scale=float(far.mean()))
-        ends = _about(square, wrong**2)
+        around = _about(square, wrong**2)
         return cls(
             count=len(truth),
             r2=1 - left,
@@ -48,8 +51,9 @@ class TargetFigures:
             mae=float(wrong.mean()),
             mae_interval=_about(float(wrong.mean()), wrong),
             rmse=math.sqrt(square),
-            rmse_interval=(math.sqrt(ends[0]), math.sqrt(ends[1])),
+            rmse_interval=(math.sqrt(around[0]), math.sqrt(around[1])),
             usual=float(np.abs(truth - truth.mean()).mean()),
+            at_end=int(np.isin(truth, ends).sum()),
         )
 
     @property
@@ -70,12 +74,17 @@ class TargetFigures:
     @property
     def warnings(self) -> list[str]:
         """Why the figures say little, a sentence each."""
-        low, high = self.r2_interval
-        if low > 0:
-            return []
+        (low, high), found = self.r2_interval, list[str]()
         if high < 0:
-            return ["The student is worse than always saying the mean: its interval of R² lies below 0."]
-        return ["The student may be no better than always saying the mean: its interval of R² holds 0."]
+            found = ["The student is worse than always saying the mean: its interval of R² lies below 0."]
+        elif low <= 0:
+            found = ["The student may be no better than always saying the mean: its interval of R² holds 0."]
+        if self.at_end > _ODD * self.count:
+            found.append(
+                f"{self.at_end:,} of {self.count:,} true numbers are at an end of the declared range or "
+                "beyond it, which counts as that end: of those beyond, errors are larger than these."
+            )
+        return found
 
 
 def _about(mean: float, values: Floats, *, scale: float = 1.0) -> tuple[float, float]:

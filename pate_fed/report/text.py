@@ -304,7 +304,8 @@ def _right_share(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> t
 def _tested(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[str, ...]:
     interval, count = accuracy.student_interval, accuracy.student_n
     if interval is None or not count:
-        return (f"no public {study.inputs} with true labels tested it",)
+        true = "numbers that differ" if study.words.target else "labels"
+        return (f"no public {study.inputs} with true {true} tested it",)
     found = [f"on {count:,} public {study.inputs}", f"95 % interval {interval_text(interval, count)}"]
     if accuracy.majority is not None:
         found.append(f"majority {share_text(accuracy.majority, count)}")

@@ -206,7 +206,7 @@ def test_class_sums_are_told_without_a_word_of_votes(at_hospitals: bool) -> None
         "One record's part in the sum is cut to a fixed length.",
         "Your hospital gives its sums once.",
         "Made of the sums for 1500 inputs of the pool's 2000.",
-        "One record replaced (its features in the sums by class",
+        "One record replaced (its features in the sums",
     ):
         assert words in text
     assert "vote" not in text

@@ -55,12 +55,12 @@ def test_records_of_a_patient_are_one_only_where_the_unit_is_a_patient(
     schema = Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()),), patient=patient)
     terms = vary(make_sum_terms(), image_shape=(1,), table=schema, unit=unit)
     fixed = terms.ledger_terms(noise="n", private=True)
-    assert fixed.protects == f"one {unit} replaced (its features in the sums by class, {told})"
+    assert fixed.protects == f"one {unit} replaced (its features in the sums, {told})"
     assert "by_patient" not in fixed.to_dict()  # of earlier versions
     assert LedgerTerms.from_dict(fixed.to_dict()) == fixed
     whole = vary(make_sum_terms(unit="hospital", most_units=5), image_shape=(1,), table=schema)
     told_whole = whole.ledger_terms(noise="n", private=True).protects
-    assert told_whole == "one hospital replaced (its features in the sums by class, cut to 5 records' length)"
+    assert told_whole == "one hospital replaced (its features in the sums, cut to 5 records' length)"
 
 
 def test_images_name_no_patient_in_the_terms() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+import tracemalloc
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -12,8 +14,10 @@ import numpy as np
 import pytest
 
 from pate_fed.cli.main import main
+from pate_fed.data.own_columns import OwnColumns
+from pate_fed.data.profile import examine_rows
 from pate_fed.data.schema import TARGET_STEPS, Schema
-from pate_fed.data.table import read_table
+from pate_fed.data.table import Rows, read_table
 from pate_fed.errors import InputError
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import FeatureSettings
@@ -51,7 +55,12 @@ def test_bad_cells_are_named_without_their_value_and_beyond_is_the_nearer_end(tm
     path.write_text("x,days\n1,-3\n2,5\n3,999\n")
     rows = read_table(path, SCHEMA, labelled=True)
     assert rows.labels.tolist() == [0, TARGET_STEPS // 4, TARGET_STEPS]
-    assert "days beyond its range counts as the nearer end" in rows.read_as and "999" not in rows.read_as
+    assert rows.beyond == 2 and not rows.read_as and "beyond" not in repr(rows)  # it may tell of one record
+    [note] = examine_rows(rows, SCHEMA, OwnColumns())
+    assert note.mend and note.column == "days" and "2 numbers of 3 beyond the declared range" in note.text
+    assert not examine_rows(rows, SCHEMA, OwnColumns(), ranges_alone=True)
+    path.write_text("x,days\n1,1e300\n")
+    assert read_table(path, SCHEMA, labelled=True).labels.tolist() == [TARGET_STEPS]
     for cell, told in (("secret", "not a finite number"), ("", "a number from 0 to 20 is meant")):
         path.write_text(f"x,days\n1,{cell}\n")
         with pytest.raises(InputError, match=told) as caught:
@@ -72,6 +81,17 @@ def _tables(folder: Path) -> None:
             csv.writer(file).writerows([("x", "days"), *rows])
 
 
+def test_many_records_are_looked_at_in_little_memory() -> None:
+    """Places in the range are no classes: a table of numbers by places would be of 24 GB."""
+    x = np.random.default_rng(0).normal(size=(3000, 1))
+    places = np.arange(3000) * (TARGET_STEPS // 3000)
+    rows = Rows(x, places, np.arange(3000))
+    tracemalloc.start()
+    assert not examine_rows(rows, SCHEMA, OwnColumns())
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+
+
 def test_a_study_from_files_to_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pate_fed.simulation import main as simulate
 
@@ -86,7 +106,16 @@ def test_a_study_from_files_to_predictions(tmp_path: Path, capsys: pytest.Captur
     assert metrics["target"]["what"] == "days from 0 to 20" and metrics["target"]["r2"] > 0.6
     assert main(["ledger", "verify", run]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "How near it comes: days from 0 to 20" in page
+    assert "How near it comes: days from 0 to 20" in page and "by class" not in page
+    shutil.copytree(run, f"{run}-2")
+    for more in (
+        ["compare", run, f"{run}-2", "--html", str(tmp_path / "c.html")],
+        ["plan", "--config", study],
+    ):
+        capsys.readouterr()
+        assert main(more) == 0
+        out = capsys.readouterr().out
+        assert ("R²" in out and "labels right" not in out) or "the label is a number: nothing is voted" in out
     capsys.readouterr()
     assert main(["predict", run, str(tmp_path / "pool.csv"), "--format", "json"]) == 0
     *told, last = map(json.loads, capsys.readouterr().out.splitlines())
@@ -101,3 +130,6 @@ def test_a_study_from_files_to_predictions(tmp_path: Path, capsys: pytest.Captur
     capsys.readouterr()
     assert main([*asked[:-1], f"{study}-no", "--range", "age=0:110"]) == 2
     assert "give --pool FILE in place of --range" in capsys.readouterr().err
+    for ends in ("20:0", "5:5", "0:1e60", "0:inf", "1:1.0000000000000002", "0,5:20"):
+        assert main([*asked[:-3], ends, "--out", f"{study}-no"]) == 2
+        assert f"--target-range {ends}: " in capsys.readouterr().err

@@ -183,7 +183,7 @@ class LedgerTerms:
             cut = "all records of one patient at one hospital together"
         else:
             cut = "each record by itself: k records of one patient are protected as by noise k times smaller"
-        where = "the sums by class" + ("" if self.counts is None else " or, if held out, one count")
+        where = "the sums" + ("" if self.counts is None else " or, if held out, one count")
         return f"one {protection.unit} {verb} (its features in {where}, {cut})"
 
     @property

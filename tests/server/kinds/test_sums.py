@@ -141,7 +141,7 @@ def test_noise_at_the_hospitals_gives_one_bound_against_everyone(noisy: World) -
     words = "\n".join(describe(noisy.run_dir / "ledger.sqlite"))
     for told in (
         "noise and threshold in steps of the features",
-        "for one patient replaced (its features in the sums by class",
+        "for one patient replaced (its features in the sums",
         "as against the student, also for 1 hospital",
         "by which sums over all hospitals are released once",
         "as against the public: it sees noisy class sums",
