@@ -47,7 +47,7 @@ def test_one_study_costs_what_its_terms_guarantee() -> None:
 
 def test_a_record_is_a_patients_and_a_patient_a_hospitals() -> None:
     """What no study states is bounded by what it is a part of; unnamed patients' sums by nothing."""
-    moved = {"teachers_per_client": 4, "sigma1": 40.0, "sigma2": 40.0}
+    moved = {"teachers_per_client": 4, "sigma1": 20.0, "sigma2": 20.0, "labels": 50, "max_queries": 100}
     patient, record = make_terms(**moved, unit="patient"), make_terms(**moved)
     one, four = (_public(make_terms(**moved, unit=unit), target=f"{unit}, replace-one") for unit in WIDE)
     comes = {"unit": "patient", "adjacency": "add-or-remove-one"}
