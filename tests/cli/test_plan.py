@@ -94,8 +94,8 @@ def test_a_patient_is_planned_for_as_many_parties_as_the_study_declares(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = tmp_path / "study.toml"
-    own = '[data]\ndataset = "m:load"\n[parties]\nnum_clients = 60\nteachers_per_client = 2\n'
-    study.write_text(f"{own}[privacy]\nepsilon = 3.0\nhospitals_per_patient = 3\n", encoding="utf-8")
+    own = '[data]\ndataset = "m:load"\n[parties]\nnum_clients = 20\nteachers_per_client = 2\n'
+    study.write_text(f"{own}[privacy]\nepsilon = 9.0\nhospitals_per_patient = 3\n", encoding="utf-8")
 
     def planned(*options: str) -> dict[str, Any]:
         assert main(["plan", "--format", "json", "--aggregator", "gnmax", *options]) == 0
@@ -104,20 +104,20 @@ def test_a_patient_is_planned_for_as_many_parties_as_the_study_declares(
 
     three = planned("--config", str(study))
     assert (three["unit"], three["votes_moved"], three["hospitals_per_patient"]) == ("patient", 6, 3)
-    assert three["best"]["epsilon"] <= 3
+    assert three["best"]["epsilon"] <= 9
     comes = planned("--config", str(study), "--adjacency", "add-or-remove-one")
     assert (comes["unit"], comes["votes_moved"]) == ("patient", 3)
     one = planned("--config", str(study), "--unit", "record")
     assert (one["unit"], one["votes_moved"], one["hospitals_per_patient"]) == ("record", 2, 1)
     assert one["best"]["answered"] > three["best"]["answered"]
-    typed = planned("--epsilon", "3", "--teachers", "120", "--num-clients", "60", "--unit", "patient")
+    typed = planned("--epsilon", "9", "--teachers", "40", "--num-clients", "20", "--unit", "patient")
     assert (typed["unit"], typed["votes_moved"]) == ("patient", 2)
     assert typed["command"].endswith('(there unit = "patient" in [privacy])')
-    usual = ("plan", "--epsilon", "3", "--teachers", "120", "--num-clients", "60", "--unit", "patient")
+    usual = ("plan", "--epsilon", "9", "--teachers", "40", "--num-clients", "20", "--unit", "patient")
     many = planned(*usual[1:], "--hospitals-per-patient", "3")
     assert many["votes_moved"] == 6
-    assert main([*usual, "--hospitals-per-patient", "61"]) == 2
-    assert "--hospitals-per-patient 61: at most the 60 hospitals" in capsys.readouterr().err
+    assert main([*usual, "--hospitals-per-patient", "21"]) == 2
+    assert "--hospitals-per-patient 21: at most the 20 hospitals" in capsys.readouterr().err
     assert many["command"].endswith('(there unit = "patient" and hospitals_per_patient = 3 in [privacy])')
 
 

@@ -29,8 +29,8 @@ TABLE = make_terms(
     teacher=TeacherSettings(name="random-forest", trees=7),
     unit="patient",
     epsilon=3.0,
-    sigma2=40.0,
-    sigma1=60.0,
+    sigma2=10.0,
+    sigma1=15.0,
 )
 
 
@@ -93,7 +93,7 @@ def test_whose_word_the_cost_rests_on_stands_beside_it() -> None:
         ({}, "without masks and without noise", "your hospital's own votes on every question", "No bound"),
         ({"secure_sum": True}, "under masks", "exact sum over at least 8 hospitals", "No bound"),
         (
-            {"secure_sum": True, "noise_at": "hospitals", "sigma_party": 30.0, "colluders": 1},
+            {"secure_sum": True, "noise_at": "hospitals", "sigma_party": 8.0, "colluders": 1},
             "adds noise first",
             "noisy sums over at least 8 hospitals",
             "coordinator At most ε = ",
@@ -117,7 +117,7 @@ def test_what_leaves_and_who_sees_it(changes: dict[str, Any], leaves: str, sees:
 def test_what_an_ε_is_stated_for_is_shown_before_it_is_agreed_to(
     adjacency: str, colluders: int, words: str
 ) -> None:
-    secret = {"secure_sum": True, "noise_at": "hospitals", "sigma_party": 30.0, "colluders": colluders}
+    secret = {"secure_sum": True, "noise_at": "hospitals", "sigma_party": 8.0, "colluders": colluders}
     few = {"teachers_per_client": 1, "labels": 8, "max_queries": 20, "epsilon": None}
     terms = vary(TABLE, **secret, **few, adjacency=adjacency)
     text, values = _text(terms), make_page(terms).values["epsilon"]
@@ -145,7 +145,7 @@ def test_teachers_by_a_hospitals_size() -> None:
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_at_how_many_hospitals_a_patient_was_is_said_to_be_assumed(most: int) -> None:
-    by_patient = vary(TABLE, unit="patient", hospitals_per_patient=most)
+    by_patient = vary(TABLE, unit="patient", hospitals_per_patient=most, epsilon=None)
     text, values = _text(by_patient), make_page(by_patient).values["epsilon"]
     at = "one of these hospitals only" if most == 1 else "up to 3 of these hospitals"
     assert f"for patients who were at {at}." in text and "is assumed, not checked" in text

@@ -18,7 +18,7 @@ from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import Refusal
 
 RECORD = "record, replace-one"
-TERMS = make_terms(sigma1=60.0, sigma2=40.0, labels=8, max_queries=60)  # little noise is computed fast
+TERMS = make_terms(sigma1=24.0, sigma2=16.0, labels=8, max_queries=60)  # little noise is computed fast
 
 
 def _total(account: Account, target: str = RECORD) -> float:

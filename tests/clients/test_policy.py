@@ -359,7 +359,7 @@ def test_private_labels_state_ε_for_a_label_replaced(policy: Policy, reason: Re
 
 
 def test_a_limit_on_ε_is_not_met_by_trusting_all_hospitals() -> None:
-    secret = {"secure_sum": True, "noise_at": "hospitals", "sigma_party": 30.0}
+    secret = {"secure_sum": True, "noise_at": "hospitals", "sigma_party": 6.0}
     nobody, some = (vary(TERMS, **secret, colluders=count) for count in (0, 2))
     less, more = worst_epsilon(nobody)[1], worst_epsilon(some)[1]
     assert less is not None and more is not None and less < more

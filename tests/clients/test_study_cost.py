@@ -47,7 +47,7 @@ def test_one_study_costs_what_its_terms_guarantee() -> None:
 
 def test_a_record_is_a_patients_and_a_patient_a_hospitals() -> None:
     """What no study states is bounded by what it is a part of; unnamed patients' sums by nothing."""
-    moved = {"teachers_per_client": 4, "sigma1": 40.0, "sigma2": 40.0}
+    moved = {"teachers_per_client": 4, "sigma1": 20.0, "sigma2": 20.0, "labels": 50, "max_queries": 100}
     patient, record = make_terms(**moved, unit="patient"), make_terms(**moved)
     one, four = (_public(make_terms(**moved, unit=unit), target=f"{unit}, replace-one") for unit in WIDE)
     comes = {"unit": "patient", "adjacency": "add-or-remove-one"}
@@ -86,7 +86,7 @@ def test_an_account_of_an_earlier_version_meant_patients_by_record_in_class_sums
 
 
 def test_curves_are_added_and_not_their_epsilons() -> None:
-    first, second = make_terms(sigma2=50.0, sigma1=60.0), make_terms(study="t", sigma2=40.0, sigma1=60.0)
+    first, second = make_terms(sigma2=16.0, sigma1=20.0), make_terms(study="t", sigma2=12.0, sigma1=20.0)
     both, apart = _public(first, second), [_public(each) for each in (first, second)]
     costs = [guaranteed_cost(each.ledger_terms(noise="", private=True)) for each in (first, second)]
     assert costs[0] is not None and costs[1] is not None

@@ -113,10 +113,11 @@ def test_an_array_of_objects_is_never_unpickled(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_10_000_mutations_of_a_good_array_are_read_or_refused() -> None:
+@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_mutations_of_a_good_array_are_read_or_refused(count: int) -> None:
     good, rng = Array(VOTES).data, np.random.default_rng(0)
     read = 0
-    for _ in range(10_000):
+    for _ in range(count):
         data = bytearray(good)
         for place in rng.integers(0, len(data), rng.integers(1, 4)):
             data[place] = rng.integers(0, 256)
@@ -127,7 +128,7 @@ def test_10_000_mutations_of_a_good_array_are_read_or_refused() -> None:
         read += 1
         votes = record["votes"]
         assert isinstance(votes, np.ndarray) and votes.dtype == np.int64 and votes.nbytes <= len(good)
-    assert read < 5_000
+    assert 0 < read < count / 2
 
 
 SOME_VOTES = np.zeros((60_000, 2), dtype=np.int64)  # 960,000 bytes, of which many chunks are the same

@@ -227,9 +227,9 @@ def test_ε_is_for_the_declared_number_whatever_the_data_hold() -> None:
     ("aggregation", "secrecy"),
     [
         ({"aggregator": "confident-gnmax", "threshold": 30.0, "sigma1": 20.0, "sigma2": 8.0}, {}),
-        ({"aggregator": "lnmax", "sigma2": 30.0}, {}),
+        ({"aggregator": "lnmax", "sigma2": 6.0}, {}),
         ({"aggregator": "gnmax", "sigma2": 8.0}, MASKS),
-        ({"aggregator": "gnmax", "sigma2": 16.0}, HOSPITAL_NOISE),
+        ({"aggregator": "gnmax", "sigma2": 8.0}, HOSPITAL_NOISE),
     ],
 )
 def test_a_patient_in_several_parties_is_charged_for_all_its_votes(
@@ -319,7 +319,8 @@ def _teachers(study: Study, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -
     """What each teacher learns from, as comparable values."""
     found = []
     monkeypatch.setattr(Site, "dataset", property(lambda site: dataset))
-    monkeypatch.setattr(Site, "own_records", lambda site: deal_records(site.study, dataset)[site.number])
+    dealt = deal_records(study, dataset)
+    monkeypatch.setattr(Site, "own_records", lambda site: dealt[site.number])
     for number in range(study.parties.num_clients):
         site = Site(party=f"p{number}", number=number, state_dir=Path("none"), simulated=True, study=study)
         for part in site.teacher_parts():

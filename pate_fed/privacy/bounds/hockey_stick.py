@@ -9,7 +9,7 @@ for those who see labels, not for those who see noisy totals.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeVar
 
@@ -55,6 +55,8 @@ _OUTCOME_ROUNDING = 8e-13
 _GOALS = {GAUSSIAN: (1.001,), LAPLACE: (1.15, 1.03, 1.002)}
 _LOW_ENOUGH = 1.003  # of what the lattice reaches
 _MOST_CELLS = 30_000_000  # of the lattice where several votes move, some seconds; single votes have their own
+_SHARED = 2.0  # the order whose region higher ones look at as well
+_KEPT_CELLS = 1_500_000  # of the last lattice, which stays in memory: 150 MB
 _GRID = 8  # orders for each factor e of α - 1, between which chords bound what several votes cost
 
 
@@ -137,15 +139,32 @@ def _argmax_rdp(law: NoiseLaw, order: float, k: int, reach: Reach, step: int) ->
         region, outside = bounds.region, max(bounds.out, bounds.both, bounds.wins)
         if k > 1 and step == 1 and region.cells > _MOST_CELLS:
             return found
-        lattice = (
-            Lattice(law, region, shift=k) if step == 1 else CoarseLattice(law, region, shift=k, step=step)
-        )
-        pairs = lattice.pairs(_log)
+        pairs = _lattice_pairs(law, order, k, region, step)
         inside = max((_renyi(here, there, order) for here, there in pairs), default=0.0)
         found = min(found, rounded_up(max(inside, outside), order))
         if outside <= _LOW_ENOUGH * inside:
             break
     return found
+
+
+def _lattice_pairs(
+    law: NoiseLaw, order: float, k: int, region: Region, step: int
+) -> Iterable[tuple[Floats, Floats]]:
+    """Logarithms of the chances in the region and at each one's neighbour, as `Lattice.pairs`."""
+    if step > 1:
+        return CoarseLattice(law, region, shift=k, step=step).pairs(_log)
+    if order > _SHARED and (reaches := law.reaches(_SHARED, k)):
+        # Regions shrink as orders rise, and more points harm no bound: one lattice does for many orders.
+        wide = region.with_all_of(_outside_outcomes(law, _SHARED, k, reaches[0], _GOALS[law.kind][0]).region)
+        region = wide if wide.cells <= _KEPT_CELLS else region
+    if region.cells <= _KEPT_CELLS:
+        return _kept_pairs(law, k, region)
+    return Lattice(law, region, shift=k).pairs(_log)
+
+
+@lru_cache(maxsize=1)
+def _kept_pairs(law: NoiseLaw, k: int, region: Region) -> list[tuple[Floats, Floats]]:
+    return list(Lattice(law, region, shift=k).pairs(_log))
 
 
 def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:

@@ -9,7 +9,7 @@ cell's, those between are not and bound what lies between.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +45,12 @@ class Region:
     def cells(self) -> int:
         """An upper bound on the number of pairs (u, v)."""
         return (2 * self.widest + 1) * (self.both + self.low + min(self.ahead, self.gap))
+
+    def with_all_of(self, other: Region) -> Region:
+        """The least region that holds both."""
+        return Region(
+            **{each.name: max(getattr(self, each.name), getattr(other, each.name)) for each in fields(Region)}
+        )
 
     def span(self, gap: int) -> tuple[int, int]:
         """The least and the largest u = v + gap."""

@@ -37,6 +37,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -327,6 +328,7 @@ CLASS_SUM_MECHANISMS: dict[str, type[LabelRelease]] = {
 }
 
 
+@lru_cache(maxsize=256)  # asked again by each who reads the terms
 def least_sigma(epsilon: float, delta: float, shape: SumShape, protection: Protection = RECORD) -> float:
     """The least σ in steps that keeps ε at δ, to a millionth, for noise that is added in one place.
 
@@ -336,6 +338,7 @@ def least_sigma(epsilon: float, delta: float, shape: SumShape, protection: Prote
     return _least(lambda sigma: shape.cost(protection, sigma=sigma), epsilon, delta)
 
 
+@lru_cache(maxsize=256)
 def least_share(
     epsilon: float,
     delta: float,

@@ -87,22 +87,22 @@ def test_each_round_is_a_row_that_names_what_it_was_asked_with(study: RoundStudy
     assert "at most 3 releases" in told and "once</" not in told
 
 
-@BOTH
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("nth", [2, 3])
 @pytest.mark.parametrize(
-    ("owner", "name"),
+    ("made", "owner", "name", "nth", "after"),
     [
-        (server.base, "charge"),
-        (RoundCourse, "_with_noise"),
-        (CoordinatorState, "keep_weights"),
+        # Every place of the plain kind, and of each other one the two before and after which rounds differ.
+        *((RoundStudy, server.base, "charge", nth, after) for nth in (2, 3) for after in (False, True)),
+        *((RoundStudy, RoundCourse, "_with_noise", nth, after) for nth in (2, 3) for after in (False, True)),
+        # Weights are made twice.
+        *((RoundStudy, CoordinatorState, "keep_weights", nth, nth == 1) for nth in (1, 2)),
+        *((RoundStudy, CoordinatorState, "keep_weights", nth, nth == 2) for nth in (1, 2)),
+        *((made, server.base, "charge", 2, True) for made in (ExactRoundStudy, WholeStudy)),
+        *((made, CoordinatorState, "keep_weights", 2, False) for made in (ExactRoundStudy, WholeStudy)),
     ],
 )
 def test_whenever_the_coordinator_dies_a_round_has_one_sum_one_draw_and_one_row(
     owner: Any, name: str, nth: int, after: bool, study: RoundStudy
 ) -> None:
-    if owner is CoordinatorState and nth == 3:
-        nth = 1  # weights are made twice
     count = 0
 
     def is_nth(*_: object) -> bool:  # asked before and after each call
