@@ -203,13 +203,11 @@ class Winner(Kind):
 
     @staticmethod
     def _place(at: Ints, starts: Ints, first: int, end: int) -> Floats:
-        """What stands at the edge stands for all beyond it."""
-        last = len(at) - 1
-        ends = np.append(starts[1:], len(at)) - 1
+        """What stands at the lower edge stands for all below it; above the upper one others never win."""
         low = np.where(starts == 0, -math.inf, at[starts])
-        high = np.where(ends == last, math.inf, at[ends])
-        u_low, u_high = -math.inf if first == 0 else at[first], math.inf if end == last + 1 else at[end - 1]
-        return np.stack((u_high - low, high - u_low, np.maximum(at[first], at[starts])))
+        high = at[np.append(starts[1:], len(at)) - 1]
+        u_low = -math.inf if first == 0 else at[first]
+        return np.stack((at[end - 1] - low, high - u_low, np.maximum(at[first], at[starts])))
 
 
 class Query(Kind):
