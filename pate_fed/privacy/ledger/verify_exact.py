@@ -301,6 +301,8 @@ def epsilon(kinds: list[tuple[Made, int]], delta: float, near: float) -> float:
     `near` is an upper bound on it; ∞ where none is found below that.
     """
     kinds = [each for each in kinds if each[1]]
+    if not kinds:
+        return 0.0
     states = math.prod(times + 1 for _, times in kinds) - 1
     return (_every_state if states <= EVERY_STATE else _by_gaussian)(kinds, delta, near)
 
@@ -340,7 +342,7 @@ def _votes_epsilon(
         return epsilon([(winner, answered)], delta, near)
     whole = honest and name == "confident-gnmax" and not vanish
     # What is stated may be of both on the same votes, far below the two apart.
-    if whole and (asked > EVERY_STATE or given["num_teachers"] > MOST_TEACHERS):
+    if whole and (asked > EVERY_STATE or given.get("num_teachers", math.inf) > MOST_TEACHERS):
         return math.inf
     check = partial(Bit, kind=kind, scale=given["sigma1"], moved=1)
     apart = epsilon([(winner, answered), (check, asked)], delta, near)

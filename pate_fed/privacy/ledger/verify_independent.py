@@ -456,6 +456,8 @@ def _with_counts(terms: Given, charges: list[Charge]) -> float | None:
 def own_epsilon(terms: Given, charges: list[Charge]) -> tuple[float, float]:
     """Our ε at the terms' δ: by Rényi DP, an upper bound; and what Gaussian DP of as much RDP would give."""
     protection, delta = terms["protection"], terms["delta"]
+    if type(moved := protection["votes_moved"]) is not int or moved < 1:
+        raise FoundError(f"the terms say that a unit moves {moved} votes: it is a whole number from 1 on")
     together = _with_counts(terms, charges)
     if together is not None:
         return together, together
@@ -470,6 +472,8 @@ def own_epsilon(terms: Given, charges: list[Charge]) -> tuple[float, float]:
     def total(order: float) -> float:
         return sum(a * asked(order) + b * answered(order) for asked, answered, a, b in parts)
 
+    if not total(2):
+        return 0.0, 0.0
     found = math.inf, math.inf
     near = round(5 * math.log(math.sqrt(math.log(1 / delta) / (total(2) / 2))))
     for step in range(near - 3, near + 3):  # round orders, so that rows share what was computed
@@ -587,9 +591,12 @@ def main(arguments: list[str]) -> int:
     if not 1 <= len(arguments) <= 2:
         print("python verify_independent.py RUN_DIR [PUBLIC_KEY]", file=sys.stderr)
         return 2
+    if not (Path(arguments[0]) / "ledger.sqlite").is_file():
+        print(f"{arguments[0]} is no run directory: it has no ledger.sqlite", file=sys.stderr)
+        return 2
     try:
         print("\n".join(verify(Path(arguments[0]), *arguments[1:])))
-    except (FoundError, ValueError, KeyError, TypeError) as error:
+    except (FoundError, ValueError, KeyError, TypeError, ArithmeticError) as error:
         print(f"NOT AS STATED: {error}", file=sys.stderr)
         return 6
     except NoBoundError as error:

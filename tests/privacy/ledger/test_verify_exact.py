@@ -60,6 +60,19 @@ def test_an_honest_figure_of_little_noise_is_not_called_wrong(
     assert own <= 1.05 * stated
 
 
+def test_what_it_cannot_know_has_no_figure_and_nothing_released_costs_nothing() -> None:
+    """Without the number of teachers the first tier stands: the stated ε may be of honest votes."""
+    given = {"sigma1": 6.0, "sigma2": 4.0, "threshold": 8}
+
+    def found(name: str, given: dict[str, Any], asked: int, answered: int) -> float:
+        charge = name, given, asked, answered
+        return verify_exact.votes_epsilon([charge], asdict(RECORD), 1e-5, 5.0, honest=True)
+
+    assert found("confident-gnmax", given, 3, 3) == np.inf
+    assert found("my_mechanism:Median", {"sigma": 4.0}, 3, 3) == np.inf
+    assert found("gnmax", {"sigma": 4.0}, 3, 0) == 0.0
+
+
 @pytest.mark.parametrize("scale", [0.9, 3.0])
 def test_a_winner_s_places_hold_wherever_the_votes_are(scale: float) -> None:
     """The gain of each law, far outside the lattice too, is below the rows' that stand for such votes."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ledgers import KEY, PUBLIC, forge, run, tamper
 from seeded_studies import STUDIES
 
-from pate_fed.privacy import Ledger
+from pate_fed.privacy import RECORD, Ledger
 from pate_fed.privacy.bounds import cost as costs
 from pate_fed.privacy.bounds.hockey_stick import argmax_rdp, bit_rdp
 from pate_fed.privacy.ledger import chain, verify_exact, verify_independent
@@ -199,6 +199,20 @@ def test_what_lies_beyond_the_lattice_is_within_the_slack(
     share = mass[x >= edge - moved].sum()
     share += np.convolve(mass, mass)[differences >= apart - 2 * moved].sum()
     assert adds < 1e-10 and order * share < 1e-10
+
+
+def test_terms_by_which_nothing_moves_are_refused_and_nothing_released_costs_nothing() -> None:
+    terms = {"protection": asdict(RECORD), "delta": 1e-5, "sanitise": None}
+    assert verify_independent.own_epsilon(terms, [("gnmax", {"sigma": 4.0}, 3, 0)]) == (0.0, 0.0)
+    for moved in (0, 0.5, -1, True):
+        terms["protection"] = {**asdict(RECORD), "votes_moved": moved}
+        with pytest.raises(FoundError, match="a unit moves"):
+            verify_independent.own_epsilon(terms, [("gnmax", {"sigma": 4.0}, 3, 3)])
+
+
+def test_a_folder_that_is_no_run_is_wrong_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify_independent.main([str(tmp_path)]) == 2
+    assert "is no run directory" in capsys.readouterr().err
 
 
 def test_signatures_are_checked_as_others_check_them() -> None:
