@@ -203,13 +203,11 @@ class Winner(Kind):
 
     @staticmethod
     def _place(at: Ints, starts: Ints, first: int, end: int) -> Floats:
-        """What stands at the edge stands for all beyond it."""
-        last = len(at) - 1
-        ends = np.append(starts[1:], len(at)) - 1
+        """What stands at the lower edge stands for all below it; above the upper one others never win."""
         low = np.where(starts == 0, -math.inf, at[starts])
-        high = np.where(ends == last, math.inf, at[ends])
-        u_low, u_high = -math.inf if first == 0 else at[first], math.inf if end == last + 1 else at[end - 1]
-        return np.stack((u_high - low, high - u_low, np.maximum(at[first], at[starts])))
+        high = at[np.append(starts[1:], len(at)) - 1]
+        u_low = -math.inf if first == 0 else at[first]
+        return np.stack((at[end - 1] - low, high - u_low, np.maximum(at[first], at[starts])))
 
 
 class Query(Kind):
@@ -303,6 +301,8 @@ def epsilon(kinds: list[tuple[Made, int]], delta: float, near: float) -> float:
     `near` is an upper bound on it; ∞ where none is found below that.
     """
     kinds = [each for each in kinds if each[1]]
+    if not kinds:
+        return 0.0
     states = math.prod(times + 1 for _, times in kinds) - 1
     return (_every_state if states <= EVERY_STATE else _by_gaussian)(kinds, delta, near)
 
@@ -342,7 +342,7 @@ def _votes_epsilon(
         return epsilon([(winner, answered)], delta, near)
     whole = honest and name == "confident-gnmax" and not vanish
     # What is stated may be of both on the same votes, far below the two apart.
-    if whole and (asked > EVERY_STATE or given["num_teachers"] > MOST_TEACHERS):
+    if whole and (asked > EVERY_STATE or given.get("num_teachers", math.inf) > MOST_TEACHERS):
         return math.inf
     check = partial(Bit, kind=kind, scale=given["sigma1"], moved=1)
     apart = epsilon([(winner, answered), (check, asked)], delta, near)

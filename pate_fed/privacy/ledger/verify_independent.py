@@ -241,30 +241,44 @@ def _most_rdp(laws: Iterable[list[Pair]], order: float) -> float:
     return math.log(most * (1 + 1e-9) + 1e-9) / (order - 1)
 
 
-def _edge(kind: str, scale: float, moved: int, order: float) -> int:
-    return math.ceil(8 * scale + order * moved + 2 if kind == "gaussian" else 30 * scale)
+def _edge(kind: str, scale: float, moved: int, order: float) -> tuple[int, int]:
+    """How far above and below the others a class is looked at, and how far above the other class.
+
+    What lies beyond adds less than 1e-10 to a moment, by lemma 3: the noise's tails there, as the moment of
+    both totals weighs them.
+    """
+    weight = order * moved
+    if kind == "laplace":
+        return math.ceil(25 * scale + 2 * weight), math.ceil(28 * scale + 2 * weight)
+    far = math.hypot(6.6 * scale, 1.42 * weight)
+    return math.ceil(far + weight) + 1, math.ceil(1.42 * far + 2 * weight) + 1
 
 
 @cache
 def _winner_laws(kind: str, scale: float, moved: int, most_order: float) -> list[list[Pair]]:
     """The winning class where `moved` votes go from a class to another, against all its neighbours' laws.
 
-    All differences of the two classes to the largest other (docs/proofs/outcomes.md, lemmas 1, 2 and 8), on a
-    lattice: of multiples of K where Gaussian noise is large, with the noise s² below σ² (lemma 7). One class
-    that gains or loses is at the lattice's edge.
+    All differences of the two classes to the largest other (docs/proofs/outcomes.md, lemmas 1, 2, 3 and 8),
+    on a lattice: of multiples of K where Gaussian noise is large, with the noise s² below σ² (lemma 7). One
+    class that gains or loses is at the lattice's edge.
     """
     step = max(1, int(scale // 9)) if kind == "gaussian" else 1
     if step > 1:
         scale = math.sqrt((scale**2 + math.sqrt(scale**4 - (3 * step * scale) ** 2)) / 2)
-    count = math.ceil((_edge(kind, scale, moved, most_order) + 1) / step)
-    if count > 400:
+    edge, apart = (step * math.ceil(each / step) for each in _edge(kind, scale, moved, most_order))
+    if edge * apart > 150_000 * step**2:
         return []
-    noise, found = Noise(kind, scale, step * count + moved + 1), list[list[Pair]]()
-    places = [step * at for at in range(-count, count + 1)]
-    for u in places:
-        for v in places:
-            found += map(_pairs, _outcomes(noise, u, v), _outcomes(noise, u - moved, v + moved))
-    for gap in range(-2 * step * count, 2 * step * count + 1, step):  # both far above all others
+    noise, found = Noise(kind, scale, edge + apart + moved + 1), list[list[Pair]]()
+    parts = ((0, 2), (1, 1)) if step > 1 else ((0, 2),)
+    for low in range(-edge, edge + 1, step):
+        for high in range(low, max(edge, low + apart) + 1, step):
+            few = 3 if high <= edge else 2  # one far above the others: that neither wins is beyond the edge
+            for u, v in {(low, high), (high, low)}:
+                for less, most in parts:  # both one lower: coefficient 2, which else is the next cell's 0
+                    now = _outcomes(noise, u - less, v - less)
+                    then = _outcomes(noise, u - less - moved, v - less + moved)
+                    found += (_pairs(now[at][:few], then[at][:few]) for at in range(most))
+    for gap in range(-apart, apart + 1, step):  # both far above all others
         one, two = ([noise.wins(at)[0], noise.wins(-at)[0]] for at in (gap, gap - 2 * moved))
         found.append(_pairs(one, two))
     return found
@@ -280,7 +294,7 @@ def winner_rdp(kind: str, scale: float, moved: int, order: float) -> float:
 @cache
 def bit_rdp(kind: str, scale: float, moved: int, order: float) -> float:
     """RDP of whether a total reaches a threshold, where it changes by `moved` votes."""
-    edge = _edge(kind, scale, moved, order)
+    edge, _ = _edge(kind, scale, moved, order)
     noise = Noise(kind, scale, edge + 2 * moved + 1)
     bits = [(noise.below(at), noise.below(1 - at)) for at in range(-edge - moved, edge + moved + 1)]
     both = *zip(bits, bits[moved:], strict=False), *zip(bits[moved:], bits, strict=False)
@@ -442,6 +456,8 @@ def _with_counts(terms: Given, charges: list[Charge]) -> float | None:
 def own_epsilon(terms: Given, charges: list[Charge]) -> tuple[float, float]:
     """Our ε at the terms' δ: by Rényi DP, an upper bound; and what Gaussian DP of as much RDP would give."""
     protection, delta = terms["protection"], terms["delta"]
+    if type(moved := protection["votes_moved"]) is not int or moved < 1:
+        raise FoundError(f"the terms say that a unit moves {moved} votes: it is a whole number from 1 on")
     together = _with_counts(terms, charges)
     if together is not None:
         return together, together
@@ -456,6 +472,8 @@ def own_epsilon(terms: Given, charges: list[Charge]) -> tuple[float, float]:
     def total(order: float) -> float:
         return sum(a * asked(order) + b * answered(order) for asked, answered, a, b in parts)
 
+    if not total(2):
+        return 0.0, 0.0
     found = math.inf, math.inf
     near = round(5 * math.log(math.sqrt(math.log(1 / delta) / (total(2) / 2))))
     for step in range(near - 3, near + 3):  # round orders, so that rows share what was computed
@@ -573,9 +591,12 @@ def main(arguments: list[str]) -> int:
     if not 1 <= len(arguments) <= 2:
         print("python verify_independent.py RUN_DIR [PUBLIC_KEY]", file=sys.stderr)
         return 2
+    if not (Path(arguments[0]) / "ledger.sqlite").is_file():
+        print(f"{arguments[0]} is no run directory: it has no ledger.sqlite", file=sys.stderr)
+        return 2
     try:
         print("\n".join(verify(Path(arguments[0]), *arguments[1:])))
-    except (FoundError, ValueError, KeyError, TypeError) as error:
+    except (FoundError, ValueError, KeyError, TypeError, ArithmeticError) as error:
         print(f"NOT AS STATED: {error}", file=sys.stderr)
         return 6
     except NoBoundError as error:

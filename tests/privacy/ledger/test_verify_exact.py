@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import winner_search
 from scipy.stats import binom
 
 from pate_fed.privacy import RECORD, ConfidentGNMax, GNMax, LNMax, capped_cost_epsilon
+from pate_fed.privacy.bounds.control import CheckedQuery, checked_epsilon
 from pate_fed.privacy.ledger import verify_exact, verify_independent
 
 
@@ -40,6 +42,53 @@ def test_the_second_tier_is_within_one_percent(
     k = np.arange(answered + 1)
     p, q = binom.logpmf(k, answered, level), binom.logpmf(k, answered, 1 - level)
     assert np.maximum(0.0, np.exp(p) - np.exp(own + q)).sum() <= delta
+
+
+@pytest.mark.parametrize(
+    ("teachers", "threshold", "sigma1", "sigma2", "asked", "delta"), [(278, 206, 1.63, 0.934, 10, 7.6e-5)]
+)
+def test_an_honest_figure_of_little_noise_is_not_called_wrong(
+    teachers: int, threshold: int, sigma1: float, sigma2: float, asked: int, delta: float
+) -> None:
+    """Where T is far above a tie, so that bit and winner together are far below the two apart."""
+    query = CheckedQuery(threshold=threshold, sigma1=sigma1, sigma2=sigma2, teachers=teachers)
+    stated = checked_epsilon(query, asked, delta)
+    given = {"sigma1": sigma1, "sigma2": sigma2, "threshold": threshold, "num_teachers": teachers}
+    charge = "confident-gnmax", given, asked, asked
+    own = verify_exact.votes_epsilon([charge], asdict(RECORD), delta, 1.5 * stated, honest=True)
+    assert own <= 1.05 * stated
+
+
+def test_what_it_cannot_know_has_no_figure_and_nothing_released_costs_nothing() -> None:
+    """Without the number of teachers the first tier stands: the stated ε may be of honest votes."""
+    given = {"sigma1": 6.0, "sigma2": 4.0, "threshold": 8}
+
+    def found(name: str, given: dict[str, Any], asked: int, answered: int) -> float:
+        charge = name, given, asked, answered
+        return verify_exact.votes_epsilon([charge], asdict(RECORD), 1e-5, 5.0, honest=True)
+
+    assert found("confident-gnmax", given, 3, 3) == np.inf
+    assert found("my_mechanism:Median", {"sigma": 4.0}, 3, 3) == np.inf
+    assert found("gnmax", {"sigma": 4.0}, 3, 0) == 0.0
+
+
+@pytest.mark.parametrize("scale", [0.9, 3.0])
+def test_a_winner_s_places_hold_wherever_the_votes_are(scale: float) -> None:
+    """The gain of each law, far outside the lattice too, is below the rows' that stand for such votes."""
+    grid = verify_exact.Grid(0.1, 40)
+    winner = verify_exact.Winner(grid, "gaussian", scale, 1)
+    windows = grid.windows(np.maximum(0.0, 0.3 - 0.1 * grid.x), winner.span)
+    noise, (gap_a, gap_b, high) = winner_search.Noise("gaussian", scale), winner.places
+    known = winner.rows @ windows
+    far = np.unique(np.rint(scale * np.array([-40, -12, -9, -5, -2, -1, 0, 1, 2, 4, 8, 9, 10, 12, 25])))
+    for u in far.astype(int):
+        for v in far.astype(int):
+            here, there = (noise.crowd(np.array([u + d]), np.array([v - d])) for d in (0, -1))
+            gain = (grid.sticks(here.T, there.T, winner.span) @ windows)[0]
+            sides = [gap_a >= u - v, gap_b >= v - u] + [high <= max(u, v)] * bool(abs(max(u, v)) < 8 * scale)
+            for side in sides:
+                most = known[side].max(axis=0, initial=0.0) + verify_exact.SLACK
+                assert (gain <= most).all(), (u, v)
 
 
 def two_classes(noise: str, scale: float) -> float:

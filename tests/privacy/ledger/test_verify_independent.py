@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+import winner_search
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ledgers import KEY, PUBLIC, forge, run, tamper
 from seeded_studies import STUDIES
 
-from pate_fed.privacy import Ledger
+from pate_fed.privacy import RECORD, Ledger
 from pate_fed.privacy.bounds import cost as costs
 from pate_fed.privacy.bounds.hockey_stick import argmax_rdp, bit_rdp
 from pate_fed.privacy.ledger import chain, verify_exact, verify_independent
@@ -169,6 +172,55 @@ def test_two_programs_find_the_same_divergence(kind: str, scale: float, order: f
         assert 0.999 * theirs < ours < 1.03 * theirs
         bit = verify_independent.bit_rdp(kind, scale, votes, order)
         assert bit == pytest.approx(bit_rdp(scale, order, shift=votes, kind=kind), rel=1e-4)
+
+
+@pytest.mark.parametrize(("scale", "order"), [(18.0, 4.0), (24.0, 1.5), (40.0, 12.0)])
+def test_on_a_coarse_lattice_the_tie_key_s_other_end_is_looked_at(scale: float, order: float) -> None:
+    """Lemma 7 for its own noise: at each multiple of K, whatever the tie key of the best other class is."""
+    step = int(scale // 9)
+    less = math.sqrt((scale**2 + math.sqrt(scale**4 - (3 * step * scale) ** 2)) / 2)
+    places = step * np.arange(-math.ceil(3 * less / step), math.ceil(3 * less / step) + 1)
+    u, v = (each.ravel() for each in np.meshgrid(places, places))
+    noise, key_at = winner_search.Noise("gaussian", less), (0, 1)  # a key of 1 is that of one vote more
+    found = [
+        winner_search.renyi(order)(noise.crowd(u - key, v - key), noise.crowd(u - key - 1, v - key + 1)).max()
+        for key in key_at
+    ]
+    assert max(found) <= winner_rdp("gaussian", scale, 1, order) <= 1.03 * argmax_rdp(scale, order)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize(("scale", "moved"), [(0.7, 1), (1.5, 1), (6.0, 1), (6.0, 3), (17.0, 1), (17.0, 3)])
+@pytest.mark.parametrize("order", [1.3, 4.0, 16.0])
+def test_what_lies_beyond_the_lattice_is_within_the_slack(
+    kind: str, scale: float, moved: int, order: float
+) -> None:
+    """Each summand of lemma 3, at the distances that are looked at."""
+    edge, apart = verify_independent._edge(kind, scale, moved, order)
+    x = np.arange(-4 * edge - apart, 4 * edge + apart + 1)
+    log = -((x / scale) ** 2) / 2 if kind == "gaussian" else -np.abs(x) / scale
+    log -= np.logaddexp.reduce(log)
+    mass, m, at = np.exp(log), np.exp(order * log[:-moved] + (1 - order) * log[moved:]), x[:-moved]
+    differences = np.arange(2 * x[0], 2 * x[-1] + 1)
+    adds = m.sum() * m[at >= edge].sum()
+    adds += np.convolve(m, m)[differences[: -2 * moved] >= apart].sum()
+    share = mass[x >= edge - moved].sum()
+    share += np.convolve(mass, mass)[differences >= apart - 2 * moved].sum()
+    assert adds < 1e-10 and order * share < 1e-10
+
+
+def test_terms_by_which_nothing_moves_are_refused_and_nothing_released_costs_nothing() -> None:
+    terms = {"protection": asdict(RECORD), "delta": 1e-5, "sanitise": None}
+    assert verify_independent.own_epsilon(terms, [("gnmax", {"sigma": 4.0}, 3, 0)]) == (0.0, 0.0)
+    for moved in (0, 0.5, -1, True):
+        terms["protection"] = {**asdict(RECORD), "votes_moved": moved}
+        with pytest.raises(FoundError, match="a unit moves"):
+            verify_independent.own_epsilon(terms, [("gnmax", {"sigma": 4.0}, 3, 3)])
+
+
+def test_a_folder_that_is_no_run_is_wrong_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify_independent.main([str(tmp_path)]) == 2
+    assert "is no run directory" in capsys.readouterr().err
 
 
 def test_signatures_are_checked_as_others_check_them() -> None:
