@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.disk import DISK_ERRORS, hold
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.processes import SECRET
 from pate_fed.format import epsilon_text
 from pate_fed.privacy import Ledger
@@ -236,7 +236,7 @@ class BaseStudy:
                     print(f"warning: {error}", file=sys.stderr)
                 self._unseal()
                 self._unwritten = self._error is None
-                self._fail(IntegrityError(f"{error}; what was released is on the ledger"))
+                self._fail(InputError(f"{error}; what was released is on the ledger"))
                 with suppress(InputError):  # the disk is full, and hospitals are told all the same
                     self._keep_end()
                 result = replace(result, outcome=self._outcome())
