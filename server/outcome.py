@@ -72,7 +72,6 @@ class Receipts:
         self._received.setdefault(party, []).append(digest)
         if self._path is None or not PARTY_NAME.fullmatch(party):
             return
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self._path, "a", encoding="utf-8", opener=_private) as file:
             file.write(f"\n{party} {digest}")  # after a line that was cut, too
 

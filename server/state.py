@@ -365,8 +365,7 @@ class CoordinatorState:
 
     def _made(self, folder: Path) -> Path:
         if not folder.exists():
-            self._made(folder.parent)
-            folder.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700)  # not its parent: a run directory that is gone is not begun anew
             sync_folder(folder.parent)  # or a power cut takes the folder with all that is in it
         return folder
 

@@ -75,6 +75,30 @@ def _run(study: StudyKind, sent: dict[tuple[int, str], set[bytes]], capfd: Any, 
     return code
 
 
+@pytest.mark.parametrize("moment", [BatchShares, MaskedVector, UnmaskShares], ids=lambda kind: kind.__name__)
+def test_a_run_directory_that_is_taken_away_is_a_sentence_and_put_back_the_same_command_goes_on(
+    moment: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    study, sent = SumStudy(tmp_path, monkeypatch), dict[tuple[int, str], set[bytes]]()
+    whole, is_it, away = MaskedRounds._take, takes(moment), tmp_path / "away"
+
+    def take(self: Any, *arguments: Any) -> None:
+        whole(self, *arguments)
+        if is_it(arguments) and not away.exists():
+            study.run_dir.rename(away)
+
+    monkeypatch.setattr(MaskedRounds, "_take", take)
+    with _watching(sent):
+        assert study.run() == 2
+    said = capfd.readouterr()
+    assert "Traceback" not in said.err and "put it back as it was" in said.err and "ε=- " in said.out
+    assert not study.run_dir.exists()  # nothing began there anew
+    away.rename(study.run_dir)
+    away.mkdir()
+    assert _run(study, sent, capfd, moment.__name__) == 0
+    study.check()
+
+
 KINDS = pytest.mark.parametrize("made", [SumStudy, VoteStudy, OwnStudy], ids=lambda kind: kind.__name__)
 
 
