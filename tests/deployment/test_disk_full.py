@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from full_disk import fill, fill_names
-from sum_study import STUDY, SumStudy
+from sum_study import ASKED, STUDY, SumStudy
 
 from clients.log import Answered
 from pate_fed.privacy.ledger.report import verify_run
@@ -88,6 +89,8 @@ def test_the_coordinators_disk_is_full_at_ten_moments_of_one_study(rehearsal: An
     server = study.coordinator()
     assert server.wait(400) == 0, server.text
     study.check()
+    with np.load(small_disk / "run" / "labels.npz") as labels:
+        assert len(np.unique(labels["index"])) == labels["answered"].sum() == ASKED
     assert [entry.seq for entry in rows] == [1]
 
 

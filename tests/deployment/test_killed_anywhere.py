@@ -2,7 +2,7 @@
 
 PATE_FED_KILLS=200 pytest -m slow -s -k masks_and_noise tests/deployment/test_killed_anywhere.py
 
-PATE_FED_KILLS_LIST names a file of the studies that have ended: a run that was stopped goes on after them.
+PATE_FED_TRIED names a file of the studies that have ended: a run that was stopped goes on after them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import random
 import socket
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import PLAIN_POLICY
+from tried import Tried
 from watched import WATCHED, kill
 
 from clients.log_check import check_log
@@ -38,7 +38,6 @@ SEED = int(os.environ.get("PATE_FED_KILLS_SEED", "2026"))
 NAMES = {"plain": ("north", "east", "west"), "masked": ("north", "east", "west", "south"), "noisy": HOSPITALS}
 DIE = 0.06  # of the noisy ones' hospitals, the chance at each moment of their coordinator
 BATCHES, BATCH = 3, 10
-LIST = os.environ.get("PATE_FED_KILLS_LIST")
 HANG_S = 3600  # only a hang takes so long, however busy the machine
 pytestmark = pytest.mark.slow
 
@@ -166,7 +165,9 @@ class Study:
             assert party.process.poll() is None and time.monotonic() < end, self.told(party)
             time.sleep(0.005)
         party.process.terminate()
+        began = time.monotonic()
         assert party.wait(HANG_S) == 130, self.told(party)
+        print(f"ended {time.monotonic() - began:.1f} s after SIGTERM, {moment} {nth}", flush=True)
         assert "the hospitals wait" in party.text
         assert [each.process.poll() for each in self.hospitals.values()] == [None] * len(self.hospitals)
 
@@ -271,31 +272,15 @@ def _reference(study: Study) -> list[tuple[int, int, float]]:
     return [(entry.event.asked, entry.event.answered, entry.epsilon) for entry in entries]
 
 
-def _ended(kind: str) -> dict[int, Counter[str]]:
-    """Where processes died in this seed's studies that have ended, by their numbers."""
-    lines = Path(LIST).read_text(encoding="utf-8").splitlines() if LIST and Path(LIST).exists() else []
-    mine = [row for row in map(json.loads, lines) if (row["seed"], row["kind"]) == (SEED, kind)]
-    return {row["number"]: Counter(row["died"]) for row in mine}
-
-
-def _note(kind: str, number: int, died: Counter[str]) -> None:
-    """Write a study that has ended on the list."""
-    if LIST:
-        git = ["git", "rev-parse", "HEAD"]
-        commit = subprocess.run(git, capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
-        row = {"seed": SEED, "kind": kind, "number": number, "commit": commit.stdout.strip(), "died": died}
-        with open(LIST, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-
-
 def _many(kinds: Sequence[str], rehearsal: Any, most: int) -> dict[str, Counter[str]]:
     """Where studies died, that ran side by side: so often at least for each, and at every moment."""
     lock = threading.Lock()
-    ended = {kind: _ended(kind) for kind in set(kinds)}
-    numbers = {kind: (number for number in count() if number not in ended[kind]) for kind in ended}
+    tried = {kind: Tried(f"{kind} studies killed, seed {SEED}") for kind in set(kinds)}
+    ended = {kind: {row["number"] for row in tried[kind].rows} for kind in tried}
+    numbers = {kind: (number for number in count() if number not in ended[kind]) for kind in tried}
 
     def died(kind: str) -> Counter[str]:
-        return sum(list(ended[kind].values()), Counter())
+        return sum((Counter(row["died"]) for row in list(tried[kind].rows)), Counter())
 
     def work(kind: str) -> None:
         while died(kind).total() < most or set(_moments(kind)) - set(died(kind)):
@@ -303,14 +288,13 @@ def _many(kinds: Sequence[str], rehearsal: Any, most: int) -> dict[str, Counter[
                 number = next(numbers[kind])
             where = _one_study(kind, make, random.Random(f"{SEED} {kind} {number}"), KILLS)
             with lock:
-                ended[kind][number] = where
-                _note(kind, number, where)
+                tried[kind].add(number=number, died=where)
             print(f"{kind}: {died(kind).total()} kills, seed {SEED}", flush=True)
 
     with _studies(rehearsal) as make, ThreadPoolExecutor(len(kinds)) as workers:
         for done in [workers.submit(work, kind) for kind in kinds]:
             done.result()
-    return {kind: died(kind) for kind in ended}
+    return {kind: died(kind) for kind in tried}
 
 
 def test_killed_anywhere_the_same_command_ends_the_study(rehearsal: Any) -> None:

@@ -2,12 +2,11 @@
 
 PATE_FED_TORN_STARTS=100 pytest -m slow -s tests/deployment/test_torn_files.py
 
-PATE_FED_TORN_LIST names a file of those that were tried: a run that was stopped goes on after them.
+PATE_FED_TRIED names a file of those that were tried: a run that was stopped goes on after them.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -17,12 +16,12 @@ from typing import Any
 
 import pytest
 from sum_study import SumStudy
+from tried import Tried
 from watched import kill
 
 from pate_fed.cli.demo import HOSPITALS
 
 STARTS = int(os.environ.get("PATE_FED_TORN_STARTS", "6"))
-LIST = os.environ.get("PATE_FED_TORN_LIST")
 pytestmark = pytest.mark.slow
 
 
@@ -42,7 +41,7 @@ def _start(study: SumStudy, owner: str) -> Any:
 
 
 def test_a_torn_file_is_a_sentence_at_the_start_and_put_back_the_study_goes_on(rehearsal: Any) -> None:
-    """Amid a masked sum, when two of four vectors have come: of all that either side keeps, one file a time."""
+    """Amid a masked sum, when two of four vectors have come: one file a time of all that is kept."""
     study = SumStudy(rehearsal)
     kill(study.hold_at("after summing", 6), alone=False)
     for party in study.hospitals:
@@ -52,9 +51,8 @@ def test_a_torn_file_is_a_sentence_at_the_start_and_put_back_the_study_goes_on(r
     for owner, folder in owners.items():
         shutil.copytree(folder, kept / owner)
     files = sorted(path for path in kept.rglob("*") if path.is_file() and path.stat().st_size)
-    done = Path(LIST).read_text(encoding="utf-8").splitlines() if LIST and Path(LIST).exists() else []
-    codes = Counter(json.loads(line)["code"] for line in done)
-    for number in range(len(done), STARTS):
+    tried = Tried("torn files at a start")
+    for number in range(len(tried.rows), STARTS):
         stream = random.Random(f"torn {number}")
         torn = stream.choice(files).relative_to(kept)
         owner = torn.parts[0]
@@ -62,17 +60,13 @@ def test_a_torn_file_is_a_sentence_at_the_start_and_put_back_the_study_goes_on(r
         shutil.copytree(kept / owner, owners[owner])
         what = f"{number}: {owner}/{_tear(owners[owner].joinpath(*torn.parts[1:]), stream)}"
         party = _start(study, owner)
-        before = 0 if owner == "run" and party.out.stat().st_size == 0 else party.out.stat().st_size
         code = party.wait(600)
         print(f"{what}: {code}", flush=True)
         assert code in (2, 4, 6) and "Traceback" not in party.text, f"{what}\n{party.text}"
-        codes[code] += 1
-        if LIST:
-            with open(LIST, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"what": what, "code": code}) + "\n")
+        tried.add(what=what, code=code)
         shutil.rmtree(owners[owner])
         shutil.copytree(kept / owner, owners[owner])
-    print(f"{STARTS} torn, exit codes {dict(sorted(codes.items()))}", flush=True)
+    print(f"{STARTS} torn, exit codes {Counter(row['code'] for row in tried.rows)}", flush=True)
     study.hospitals = [study.join(name) for name in HOSPITALS]
     last = study.coordinator()
     assert last.wait(600) == 0, last.text

@@ -2,6 +2,8 @@
 
     PATE_FED_TORN=834 PATE_FED_FULL=167 pytest -m slow -rP tests/kinds/test_bad_disks.py
 
+PATE_FED_TRIED names a file of what was tried: a run that was stopped goes on after it.
+
 Whatever happens to them: the command ends with an exit code of the contract and no traceback, no question has
 two rows, and no hospital masks the same question twice with other noise. Where there is room again the same
 command goes on to its end.
@@ -22,6 +24,7 @@ import numpy as np
 import pytest
 from dying import dying, takes
 from kinds import OwnStudy, StudyKind, SumStudy, VoteStudy
+from tried import Tried
 
 from clients.base import SummingHospital
 from pate_fed.errors import PateFedError
@@ -131,8 +134,9 @@ def test_a_disk_that_fills_up_is_a_sentence_and_with_room_the_same_command_goes_
     study = made(tmp_path, monkeypatch)
     kept = tmp_path / "kept"
     shutil.copytree(study.parties, kept)
-    rng, codes = np.random.default_rng(38), Counter[int]()
-    for number in range(FULL):
+    tried = Tried(f"{made.__name__} full")
+    for number in range(len(tried.rows), FULL):
+        rng = np.random.default_rng([38, number])
         for folder in (study.run_dir, study.parties):
             shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(kept, study.parties)
@@ -143,12 +147,14 @@ def test_a_disk_that_fills_up_is_a_sentence_and_with_room_the_same_command_goes_
             code = _run(study, sent, capfd, f"{number}: {most} bytes")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        codes[code] += 1
+        first = code
         if code:
             code = _run(study, sent, capfd, f"{number}: after {most} bytes")
         assert code == 0, most
         rows = Counter(entry.batch_digest for entry in study.entries())
         assert rows and all(count == 1 for count in rows.values())
+        tried.add(code=first)
+    codes = Counter(row["code"] for row in tried.rows)
     with capfd.disabled():
         print(f"{made.__name__}: {FULL} full, exit codes {dict(sorted(codes.items()))}")
 
@@ -174,19 +180,22 @@ def test_a_torn_file_is_a_sentence_and_nothing_is_given_twice(
     for folder in (study.run_dir, study.parties):
         shutil.copytree(folder, kept / folder.name)
     files = sorted(path for path in kept.rglob("*") if path.is_file() and path.stat().st_size)
-    rng, codes = np.random.default_rng(37), Counter[int]()
-    for number in range(TEARS):
+    tried = Tried(f"{made.__name__} torn after {moment and moment.__name__}")
+    for number in range(len(tried.rows), TEARS):
+        rng = np.random.default_rng([37, number])
         for folder in (study.run_dir, study.parties):
             shutil.rmtree(folder)
             shutil.copytree(kept / folder.name, folder)
         torn = files[number % len(files)]
         what = f"{number}: {torn.relative_to(kept).parent}/" + _tear(tmp_path / torn.relative_to(kept), rng)
         sent = {key: set(found) for key, found in before.items()}
-        codes[_run(study, sent, capfd, what)] += 1
+        code = _run(study, sent, capfd, what)
         try:
             rows = Counter(entry.batch_digest for entry in study.entries())
         except PateFedError:
-            continue  # the ledger itself is torn, and says so
+            rows = Counter()  # the ledger itself is torn, and says so
         assert all(count == 1 for count in rows.values()), what
+        tried.add(code=code)
+    codes = Counter(row["code"] for row in tried.rows)
     with capfd.disabled():
         print(f"{made.__name__}, {moment}: {TEARS} torn, exit codes {dict(sorted(codes.items()))}")
