@@ -111,8 +111,8 @@ def test_a_hospitals_disk_is_full_at_ten_moments_of_one_study(rehearsal: Any, sm
         print(_sentence(study.hospitals[3].text[before:]))
     west = study.join("west", "--state-dir", str(state))
     study.hospitals[3] = west
-    west.wait_for("connected;")
     server = study.coordinator()
+    west.wait_for("connected;", 400)
     for number, how in enumerate((fill, fill_names, fill, fill, fill_names, fill, fill)):
         refused = west.text.count("cannot do it now")
         with _full(small_disk, how):

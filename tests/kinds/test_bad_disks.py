@@ -11,6 +11,7 @@ command goes on to its end.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -35,6 +36,7 @@ from server.masked import MaskedRounds
 
 TEARS, FULL = (int(os.environ.get(f"PATE_FED_{name}", "6")) for name in ("TORN", "FULL"))
 CODES = range(7)
+REFUSED = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ENOENT, errno.EDQUOT)
 
 
 @contextmanager
@@ -157,6 +159,65 @@ def test_a_disk_that_fills_up_is_a_sentence_and_with_room_the_same_command_goes_
     codes = Counter(row["code"] for row in tried.rows)
     with capfd.disabled():
         print(f"{made.__name__}: {FULL} full, exit codes {dict(sorted(codes.items()))}")
+
+
+@contextmanager
+def _refusing(folder: Path, *, at: int, why: int) -> Iterator[None]:
+    """From its n-th write on nothing below the folder can be opened to be written, made or renamed."""
+    done = 0
+
+    def guarded(whole: Any) -> Any:
+        def call(path: Any, *given: Any, **named: Any) -> Any:
+            nonlocal done
+            reads = whole is os_open and not given[0] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            if not reads and Path(os.fsdecode(path)).is_relative_to(folder):
+                done += 1
+                if done >= at:
+                    raise OSError(why, os.strerror(why), os.fsdecode(path))
+            return whole(path, *given, **named)
+
+        return call
+
+    os_open = os.open
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("open", "mkdir", "rename", "replace"):
+            patch.setattr(os, name, guarded(getattr(os, name)))
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["run", "parties"])
+@KINDS
+def test_writes_that_are_refused_from_one_on_are_a_sentence_and_then_the_same_command_goes_on(
+    made: type[StudyKind],
+    side: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """No space and no inodes, a quota, read-only, permission lost, a folder that is gone; on either side."""
+    study, kept = made(tmp_path, monkeypatch), tmp_path / "kept"
+    shutil.copytree(study.parties, kept)
+    tried = Tried(f"{made.__name__} refused at {side}")
+    for number in range(len(tried.rows), FULL):
+        rng, sent = np.random.default_rng([39, number]), dict[tuple[int, str], set[bytes]]()
+        for folder in (study.run_dir, study.parties):
+            shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(kept, study.parties)
+        at, why = int(2 ** rng.uniform(0, 8)), REFUSED[number % len(REFUSED)]
+        what = f"{number}: {side} from write {at}, {errno.errorcode[why]}"
+        with _refusing(tmp_path / side, at=at, why=why):
+            code = first = _run(study, sent, capfd, what)
+        assert code in ((0, 2) if side == "run" else (0, 2, 4)), what
+        if code:
+            code = _run(study, sent, capfd, f"after {what}")
+        assert code == 0, what
+        rows = Counter(entry.batch_digest for entry in study.entries())
+        assert rows and all(count == 1 for count in rows.values()), what
+        tried.add(code=first)
+    codes = Counter(row["code"] for row in tried.rows)
+    with capfd.disabled():
+        print(f"{made.__name__}: {FULL} refused at {side}, exit codes {dict(sorted(codes.items()))}")
 
 
 @pytest.mark.slow
