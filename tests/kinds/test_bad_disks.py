@@ -197,6 +197,7 @@ def test_writes_that_are_refused_from_one_on_are_a_sentence_and_then_the_same_co
 ) -> None:
     """No space and no inodes, a quota, read-only, permission lost, a folder that is gone; on either side."""
     study, kept = made(tmp_path, monkeypatch), tmp_path / "kept"
+    monkeypatch.setattr("server.federation.AGAIN_S", 0.0)  # no minutes in which it could pass
     shutil.copytree(study.parties, kept)
     tried = Tried(f"{made.__name__} refused at {side}")
     for number in range(len(tried.rows), FULL):
