@@ -36,7 +36,7 @@ MOMENTS = (
     ("after summing", 4, fill),  # three more, and a consent
     ("after summing", 4, fill),  # three more, and shares for unmasking
     ("before the row", 1, fill),
-    ("after the row", 1, fill_names),
+    ("after the last", 1, fill_names),  # right after the row the replies are removed, which makes room
     ("before concluding", 1, fill),
 )
 
