@@ -309,10 +309,11 @@ def explain_disk_error(error: BaseException, run_dir: Path) -> BaseException:
         why = error.strerror
     elif isinstance(cause, sqlite3.Error) and isinstance(unreadable(run_dir, cause), InputError):
         why = str(cause)  # of the ledger, that SQLite could not write
-    if why is None:
+    told = f"{run_dir}: cannot be written ({why}); nothing was released that is not on the ledger"
+    if isinstance(error, InputError) and isinstance(cause, OSError) and is_of_disk(cause, run_dir):
+        told = str(error)  # of one file, as the student's
+    elif why is None:
         return error
-    explained = RunDirError(
-        f"{run_dir}: cannot be written ({why}); nothing was released that is not on the ledger. {_MENDED}"
-    )
+    explained = RunDirError(f"{told}. {_MENDED}")
     explained.__cause__ = error
     return explained

@@ -90,6 +90,10 @@ def test_a_full_disk_is_explained_and_other_errors_are_not(tmp_path: Path) -> No
     assert isinstance(explain_disk_error(written, Path("run")), InputError)
     written.__cause__ = sqlite3.IntegrityError("a row twice")
     assert explain_disk_error(written, Path("run")) is written
+    one = InputError("run/student.npz: cannot be written (No space left on device)")
+    one.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    told = explain_disk_error(one, tmp_path)
+    assert isinstance(told, RunDirError) and str(told).startswith(f"{one}. Make room")
     for number in (errno.EACCES, errno.ENOENT):
         lost = OSError(number, "gone", str(tmp_path / "private" / "batch.json"))
         assert isinstance(explain_disk_error(lost, tmp_path), RunDirError)
