@@ -37,13 +37,13 @@ _ERASED = (
         "teacher-*",
         "teachers.key*",
         "held-out.sha256*",
-        "parts.sha256",
-        "features.bin",
-        "clusters.bin",
-        "pool.npy",
+        "parts.sha256*",
+        "features.bin*",
+        "clusters.bin*",
+        "pool.npy*",
         "tmp/*",
     ),
-    *("answer.npz", "response.npy*", "secure_sum"),
+    *("answer.npz*", "response.npy*", "secure_sum"),
     *(f"{OLD_LABELS}/response.npy", f"{OLD_LABELS}/secure_sum"),
 )
 _ANSWERED = {"answered", "answered again"}  # events of the log that tell of an answer

@@ -90,6 +90,11 @@ class HospitalProcess:
             Account(self._name).check()
         self._sent = 0
 
+    @property
+    def state(self) -> Path:
+        """Its state directory."""
+        return self._state
+
     def run(self) -> int:
         """Serve until the study is over; the exit code.
 

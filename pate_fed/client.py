@@ -6,6 +6,7 @@ from pate_fed.runtime import isolation
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from pate_fed.cli.parser import DECIMAL, STATE_DIR, TEACHERS, Parser, add_option, program_name
 from pate_fed.errors import InputError, PateFedError, naming_extras
@@ -28,6 +29,7 @@ _FAILURES = {2: "wrong input", 5: "refused by policy", 6: "failed check"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     name, stop = "-", threading.Event()
+    state: Path | None = None
     try:
         arguments = make_parser().parse_args(argv)
         name = arguments.hospital
@@ -35,18 +37,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         with terminating(stop), naming_extras("this study"):
             from clients.process import HospitalProcess
 
-            return HospitalProcess(arguments, stop).run()
+            process = HospitalProcess(arguments, stop)
+            state = process.state
+            return process.run()
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
         print(f"FAILED  hospital={name} {_FAILURES.get(error.exit_code, 'fault')}", flush=True)
         return error.exit_code
     except OSError as error:
-        from pate_fed.disk import DISK_ERRORS
+        from pate_fed.disk import is_of_disk
 
-        if error.errno not in DISK_ERRORS:
+        if not is_of_disk(error, state):
             raise
-        what = f"{error.filename or 'the disk'}: cannot be written ({error.strerror})"
-        print(f"error: {what}; once there is room the same command goes on", file=sys.stderr)
+        what = f"{error.filename or state or 'the disk'}: cannot be written ({error.strerror})"
+        mended = "make room there, or put it back as it was: then the same command goes on"
+        print(f"error: {what}; {mended}", file=sys.stderr)
         print(f"FAILED  hospital={name} full disk", flush=True)
         return InputError.exit_code
     except KeyboardInterrupt:

@@ -28,8 +28,15 @@ T = TypeVar("T")
 MOST_READ = 64 * 2**20
 """Bytes that a file of settings, keys or terms may have."""
 
-DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
-"""Of `OSError.errno`: a disk that is full, gone or read-only, and no fault of the program."""
+_REFUSED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE})
+_LOST = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR})
+
+
+def is_of_disk(error: OSError, folder: Path | None) -> bool:
+    """Whether a disk is full or read-only, or a file in `folder` is gone or no longer this user's."""
+    if folder is None or error.filename is None or error.errno not in _LOST:
+        return error.errno in _REFUSED
+    return Path(os.fsdecode(error.filename)).absolute().is_relative_to(folder.absolute())
 
 
 def check_writable_files(folder: Path) -> None:

@@ -35,7 +35,7 @@ from pate_fed.report.text import engine_text
 from pate_fed.runtime.run_dir import LEDGER_NAME, LOG_NAME, PRIVATE, claim_run_dir
 from pate_fed.runtime.signals import INTERRUPTED
 from pate_fed.structure.faults import Fault, cause_of, place_of
-from server.base import BaseStudy
+from server.base import BaseStudy, RunDirError
 from server.exchange import Stopped
 from server.federation import AdmittedKeys
 from server.kinds import Figures, RunContext, Setup, StudySetup
@@ -166,7 +166,7 @@ class BaseCoordinator(BaseStudy):
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
         # They wait for whoever goes on with it, as with one that was interrupted.
-        code = INTERRUPTED if self.left_open or self._unwritten else self.exit_code
+        code = INTERRUPTED if self.left_open or isinstance(self._error, RunDirError) else self.exit_code
         return EndRequest(status=self.status, exit_code=code, summary=self._summary())
 
     def note_waiting(self, event: Waiting) -> None:

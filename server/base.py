@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.disk import DISK_ERRORS, hold
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.disk import hold, is_of_disk
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.processes import SECRET
 from pate_fed.format import epsilon_text
 from pate_fed.privacy import Ledger
@@ -27,6 +27,7 @@ from pate_fed.report.log import RunLog, read_result
 from pate_fed.report.metrics import outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Outcome, PrivacyFigures, ReleasedBatch, RunResult
 from pate_fed.report.terminal import Progress, print_summary
+from pate_fed.runtime.console import nothing_spent
 from pate_fed.runtime.run_dir import PRIVATE, read_status
 from pate_fed.runtime.signals import INTERRUPTED
 from pate_fed.structure.faults import describe, ends_process, place_of
@@ -38,7 +39,13 @@ from server.state import CoordinatorState
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+_MENDED = "Make room there, or put it back as it was: then the same command goes on"
+
 LINK_FOLDER = "flower"  # in the run directory: of the SuperLink that hospitals' processes connect to
+
+
+class RunDirError(InputError):
+    """The run directory cannot be written now: hospitals wait for whoever goes on once it can."""
 
 
 def clear_finished(run_dir: Path) -> None:
@@ -118,7 +125,6 @@ class BaseStudy:
         self._peak_mb: int | None = None
         self._key, self._head = key, ""
         self._alone = ExitStack()
-        self._unwritten = False  # its metrics
 
     def held(self) -> ExitStack:
         """Whoever closes it lets go of the run directory, instead of `finish`."""
@@ -235,8 +241,7 @@ class BaseStudy:
                 if self._error is not None:
                     print(f"warning: {error}", file=sys.stderr)
                 self._unseal()
-                self._unwritten = self._error is None
-                self._fail(IntegrityError(f"{error}; what was released is on the ledger"))
+                self._fail(RunDirError(f"{error}; what was released is on the ledger. {_MENDED}"))
                 with suppress(InputError):  # the disk is full, and hospitals are told all the same
                     self._keep_end()
                 result = replace(result, outcome=self._outcome())
@@ -271,7 +276,14 @@ class BaseStudy:
 
     def conclude(self, *, as_json: bool) -> int:
         """Write report and metrics, print the outcome as the last line, and return the exit code."""
-        result, report = self.finish(), self._run_dir / "report.html"
+        report = self._run_dir / "report.html"
+        try:
+            result = self.finish()
+        except InputError as error:  # the log is gone, and the run directory with it
+            self._fail(RunDirError(f"{error}. {_MENDED}"))
+            self._print_error()
+            print(nothing_spent("failed", str(self._error), as_json=as_json, begun=True), flush=True)
+            return self.exit_code
         if not self._quiet:
             print_summary(result)
             if key := result.outcome.sealed_by:
@@ -291,17 +303,17 @@ class BaseStudy:
 
 
 def explain_disk_error(error: BaseException, run_dir: Path) -> BaseException:
-    """Map an error of a disk that is full, gone or read-only to an InputError that says what holds."""
+    """Map an error of a disk that is full, gone or read-only to a RunDirError that says what holds."""
     why, cause = None, error.__cause__
-    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+    if isinstance(error, OSError) and is_of_disk(error, run_dir):
         why = error.strerror
     elif isinstance(cause, sqlite3.Error) and isinstance(unreadable(run_dir, cause), InputError):
         why = str(cause)  # of the ledger, that SQLite could not write
-    if why is None:
+    told = f"{run_dir}: cannot be written ({why}); nothing was released that is not on the ledger"
+    if isinstance(error, InputError) and isinstance(cause, OSError) and is_of_disk(cause, run_dir):
+        told = str(error)  # of one file, as the student's
+    elif why is None:
         return error
-    explained = InputError(
-        f"{run_dir}: cannot be written ({why}); nothing was released that is not on the ledger, and once "
-        "there is room the same command goes on"
-    )
+    explained = RunDirError(f"{told}. {_MENDED}")
     explained.__cause__ = error
     return explained

@@ -55,6 +55,8 @@ class Receipts:
         self._key, self._terms_digest = key, terms_digest
         self._path = None if folder is None else folder / f"received-{terms_digest[:16]}"
         self._received: dict[str, list[str]] = {}
+        if folder is not None:  # now, and no more where it is gone later
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._path is not None and self._path.exists():
             # The line that a crash cut short has no digest.
             text = self._path.read_text(encoding="utf-8", errors="replace")
@@ -72,7 +74,6 @@ class Receipts:
         self._received.setdefault(party, []).append(digest)
         if self._path is None or not PARTY_NAME.fullmatch(party):
             return
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self._path, "a", encoding="utf-8", opener=_private) as file:
             file.write(f"\n{party} {digest}")  # after a line that was cut, too
 

@@ -221,12 +221,12 @@ class CoordinatorState:
         Raises:
             IntegrityError: a file is damaged.
         """
-        found = [] if self._private is None else sorted(self._private.glob("head-*"))
-        return {path.name.removeprefix("head-"): Statement.read(path.read_bytes()) for path in found}
+        found = [] if self._private is None else sorted(self._private.glob("*.head"))
+        return {path.stem: Statement.read(path.read_bytes()) for path in found}
 
     def keep_statement(self, party: str, stated: Statement) -> None:
         """Keep a hospital's newest statement, before anything is made of the answer that it came with."""
-        self._write(f"head-{party}", stated.to_bytes())
+        self._write(f"{party}.head", stated.to_bytes())
 
     def sum_replies(self, step: int, *, attempt: int = 0) -> list[Path]:
         """Files of packed replies that came to a step of an attempt at the last batch's secure summation."""
@@ -365,8 +365,7 @@ class CoordinatorState:
 
     def _made(self, folder: Path) -> Path:
         if not folder.exists():
-            self._made(folder.parent)
-            folder.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700)  # not its parent: a run directory that is gone is not begun anew
             sync_folder(folder.parent)  # or a power cut takes the folder with all that is in it
         return folder
 

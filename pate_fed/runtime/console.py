@@ -114,7 +114,7 @@ def any_console(*, study: bool) -> Callable[[Callable[P, int]], Callable[P, int]
 
     Letters that an encoding lacks are written in letters that it has. Where standard output cannot be written
     a `study` ends as it ends, with a warning, also where the reader left; of another command, whose output is
-    all of its work, the exit code is then 6, and the reader's leaving raises BrokenPipeError.
+    all of its work, the exit code is then 2, and the reader's leaving raises BrokenPipeError.
     """
 
     def around(main: Callable[P, int]) -> Callable[P, int]:

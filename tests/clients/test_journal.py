@@ -52,7 +52,9 @@ def test_a_claim_of_an_earlier_release_is_nobodys_to_repeat(tmp_path: Path) -> N
     assert journal.claim(_asked(5, 9))
 
 
-def test_a_question_has_one_answer_which_only_its_asker_gets_again(tmp_path: Path) -> None:
+def test_a_question_has_one_answer_which_only_its_asker_gets_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal, first, other = Journal(tmp_path), np.ones((3, 2), dtype=np.int64), np.zeros((3, 2), np.int64)
     for votes in (first, other):
         answer = journal.answer_once(_asked(0, 3), votes, asker=KEY)
@@ -65,6 +67,13 @@ def test_a_question_has_one_answer_which_only_its_asker_gets_again(tmp_path: Pat
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert journal.answer_once(_asked(3, 6), other, asker=KEY) is not None  # the next, so this one is over
     assert journal.kept_answer(_asked(0, 3), asker=KEY) is None
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Permission"):  # it may pass
+
+        def closed(path: Path) -> bytes:
+            raise PermissionError(13, "Permission denied")
+
+        patch.setattr(Path, "read_bytes", closed)
+        journal.answer_once(_asked(3, 6), other, asker=KEY)
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(IntegrityError, match="the answer that was kept is damaged"):
         journal.answer_once(_asked(3, 6), other, asker=KEY)

@@ -275,6 +275,12 @@ def test_an_answer_that_is_under_way_is_waited_for_or_thrown_away(
     assert time.monotonic() - start < 5
 
 
+def test_a_file_of_answers_that_a_full_disk_cut_short_is_erased_too(tmp_path: Path) -> None:
+    for name in ("answer.npz.part", "features.bin.part"):
+        (tmp_path / name).write_bytes(b"votes")
+    assert erase(tmp_path) == ["features.bin.part", "answer.npz.part"] and not [*tmp_path.iterdir()]
+
+
 def test_only_what_is_a_hospitals_is_erased(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "teacher-notes.txt").write_text("mine")
     assert main(["hospital", "leave", str(tmp_path), "--yes"]) == 2

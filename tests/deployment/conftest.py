@@ -191,11 +191,11 @@ def rehearsal(
 
 @pytest.fixture
 def small_disk(rehearsal: Rehearsal) -> Iterator[Path]:
-    """A real disk of 8 MB at the folder `disk`."""
+    """A real disk of 8 MB and 400 files at the folder `disk`."""
     disk = rehearsal.folder / "disk"
     disk.mkdir()
     mount = shutil.which("mount")
-    command = [mount or "mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
+    command = [mount or "mount", "-t", "tmpfs", "-o", "size=8m,nr_inodes=400", "tmpfs", str(disk)]
     if mount is None or subprocess.run(command, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting a small file system is not permitted here")
     yield disk

@@ -1,6 +1,8 @@
 """Coordinators and hospitals that are killed in every phase, or interrupted: the same command goes on.
 
 PATE_FED_KILLS=200 pytest -m slow -s -k masks_and_noise tests/deployment/test_killed_anywhere.py
+
+PATE_FED_TRIED names a file of the studies that have ended: a run that was stopped goes on after them.
 """
 
 from __future__ import annotations
@@ -9,18 +11,21 @@ import json
 import os
 import random
 import socket
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import PLAIN_POLICY
+from tried import Tried
 from watched import WATCHED, kill
 
 from clients.log_check import check_log
@@ -33,6 +38,7 @@ SEED = int(os.environ.get("PATE_FED_KILLS_SEED", "2026"))
 NAMES = {"plain": ("north", "east", "west"), "masked": ("north", "east", "west", "south"), "noisy": HOSPITALS}
 DIE = 0.06  # of the noisy ones' hospitals, the chance at each moment of their coordinator
 BATCHES, BATCH = 3, 10
+HANG_S = 3600  # only a hang takes so long, however busy the machine
 pytestmark = pytest.mark.slow
 
 
@@ -99,7 +105,7 @@ class Study:
             "--run-dir",
             "run",
             "--wait",
-            "90" if waiting else "2",
+            "900" if waiting else "2",
         )  # else they were told that it is over
         options += (hold, str(folder / "moments"))
         return self.rehearsal.start("server", "-c", WATCHED, *options)
@@ -117,7 +123,7 @@ class Study:
         Without `hold` it dies somewhere in the next tenths of a second.
         """
         party = self.coordinator(f"{moment}|{nth if hold else 0}")
-        pid, end, seen = party.process.pid, time.monotonic() + 900, 0  # its hospitals die, too
+        pid, end, seen = party.process.pid, time.monotonic() + HANG_S, 0
         while self.moments(pid).count(moment) < nth:
             for phase in self.moments(pid)[seen:] if self.kind == "noisy" else ():
                 seen += 1
@@ -154,12 +160,14 @@ class Study:
 
     def run_and_interrupt(self, moment: str, nth: int) -> None:
         """Start the coordinator, and interrupt it once it has been there so often; the hospitals wait."""
-        party, end = self.coordinator(), time.monotonic() + 300
+        party, end = self.coordinator(), time.monotonic() + HANG_S
         while self.moments(party.process.pid).count(moment) < nth:
             assert party.process.poll() is None and time.monotonic() < end, self.told(party)
             time.sleep(0.005)
         party.process.terminate()
-        assert party.wait(120) == 130, self.told(party)
+        began = time.monotonic()
+        assert party.wait(HANG_S) == 130, self.told(party)
+        print(f"ended {time.monotonic() - began:.1f} s after SIGTERM, {moment} {nth}", flush=True)
         assert "the hospitals wait" in party.text
         assert [each.process.poll() for each in self.hospitals.values()] == [None] * len(self.hospitals)
 
@@ -178,7 +186,7 @@ class Study:
         assert metrics["status"] == "success" and (self.run_dir / "student.npz").exists()
         assert not (self.run_dir / "private").exists()
         for name, party in self.hospitals.items():
-            assert party.wait(60) == 0, party.text
+            assert party.wait(HANG_S) == 0, party.text
             state = self.rehearsal.folder / f"hospital-{name}"
             if self.kind == "noisy":
                 state = self.rehearsal.state_of(name)
@@ -245,7 +253,7 @@ def _one_study(kind: str, make: Any, stream: random.Random, most: int) -> Counte
             break
     else:
         last = study.coordinator()
-        assert last.wait(300) == 0, study.told(last)
+        assert last.wait(HANG_S) == 0, study.told(last)
     study.check(_reference(study))
     print(kind, dict(study.died), flush=True)
     return study.died
@@ -259,42 +267,47 @@ def _reference(study: Study) -> list[tuple[int, int, float]]:
     text = text.replace('pool = "pool.csv"', f'pool = "pool.csv"\nprivate = [{files}]')
     (folder / "undisturbed.toml").write_text(text, encoding="utf-8")
     command = ("-m", "pate_fed.simulation", "--config", "undisturbed.toml", "--backend", "inline")
-    assert study.rehearsal.start("simulation", *command, "--run-dir", "undisturbed").wait() == 0
+    assert study.rehearsal.start("simulation", *command, "--run-dir", "undisturbed").wait(HANG_S) == 0
     entries = verify(folder / "undisturbed" / "ledger.sqlite").chain.entries
     return [(entry.event.asked, entry.event.answered, entry.epsilon) for entry in entries]
 
 
-def test_killed_anywhere_the_same_command_ends_the_study(rehearsal: Any) -> None:
-    print(f"seed {SEED}")
-    died: dict[str, Counter[str]] = {"plain": Counter(), "masked": Counter()}
+def _many(kinds: Sequence[str], rehearsal: Any, most: int) -> dict[str, Counter[str]]:
+    """Where studies died, that ran side by side: so often at least for each, and at every moment."""
+    lock = threading.Lock()
+    tried = {kind: Tried(f"{kind} studies killed, seed {SEED}") for kind in set(kinds)}
+    ended = {kind: {row["number"] for row in tried[kind].rows} for kind in tried}
+    numbers = {kind: (number for number in count() if number not in ended[kind]) for kind in tried}
 
-    def many(kind: str) -> None:
-        stream = random.Random(f"{SEED} {kind}")
-        while died[kind].total() < KILLS // 2 or set(_moments(kind)) - set(died[kind]):
-            died[kind] += _one_study(kind, make, stream, KILLS)
+    def died(kind: str) -> Counter[str]:
+        return sum((Counter(row["died"]) for row in list(tried[kind].rows)), Counter())
 
-    with _studies(rehearsal) as make, ThreadPoolExecutor(2) as two:
-        for done in [two.submit(many, kind) for kind in died]:
+    def work(kind: str) -> None:
+        everywhere = set(_moments(kind)) if KILLS >= 50 else set()  # fewer do not come to all of them
+        while died(kind).total() < most or everywhere - set(died(kind)):
+            with lock:
+                number = next(numbers[kind])
+            where = _one_study(kind, make, random.Random(f"{SEED} {kind} {number}"), KILLS)
+            with lock:
+                tried[kind].add(number=number, died=where)
+            print(f"{kind}: {died(kind).total()} kills, seed {SEED}", flush=True)
+
+    with _studies(rehearsal) as make, ThreadPoolExecutor(len(kinds)) as workers:
+        for done in [workers.submit(work, kind) for kind in kinds]:
             done.result()
+    return {kind: died(kind) for kind in tried}
+
+
+def test_killed_anywhere_the_same_command_ends_the_study(rehearsal: Any) -> None:
+    died = _many(["plain", "masked"], rehearsal, KILLS // 2)
     assert died["plain"].total() + died["masked"].total() >= KILLS
 
 
 def test_with_masks_and_noise_at_hospitals_over_tls_either_side_is_killed(rehearsal: Any) -> None:
     """Nothing is lost, charged twice or released twice."""
-    died: Counter[str] = Counter()
-    count = min(3, -(-KILLS // 50))  # studies side by side
-
-    def many(worker: int) -> None:
-        stream = random.Random(f"{SEED} noisy {worker}")
-        print(f"seed {SEED} noisy {worker}", flush=True)
-        while died.total() < KILLS:
-            died.update(_one_study("noisy", make, stream, KILLS))
-
-    with _studies(rehearsal) as make, ThreadPoolExecutor(count) as workers:
-        for done in [workers.submit(many, worker) for worker in range(count)]:
-            done.result()
-    print(f"{died.total()} kills", dict(died), flush=True)
-    assert died.total() >= KILLS and set(_moments("noisy")) <= set(died)
+    died = _many(["noisy"] * min(3, -(-KILLS // 50)), rehearsal, KILLS)["noisy"]
+    print(dict(died), flush=True)
+    assert died.total() >= KILLS
     assert any(where.startswith("a hospital") for where in died)
 
 
@@ -310,5 +323,5 @@ def test_interrupted_amid_a_batch_under_masks_the_same_command_goes_on_with_it(r
     ):
         study.run_and_interrupt(moment, nth)
     last = study.coordinator()
-    assert last.wait(300) == 0, study.told(last)
+    assert last.wait(HANG_S) == 0, study.told(last)
     study.check(_reference(study))

@@ -1,4 +1,4 @@
-"""The network between a hospital and the coordinator: cut for a minute, and a hospital that never answers."""
+"""The network of a hospital: slow, cut for a minute or for good; and a hospital that never answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ pytestmark = pytest.mark.slow
 
 
 class Cable:
-    """Forwards TCP to an address; while it is cut, bytes and new connections are held, as by a dead line."""
+    """Forwards TCP to an address; while it is cut, bytes and new connections are held, as by a dead line.
+
+    `bytes_s` is how many bytes a second it takes, of all connections and both ways together; 0: any.
+    """
+
+    bytes_s = 0
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -56,7 +61,8 @@ class Cable:
     def _forward(self, one: Any) -> None:
         other = self._ends.get(one)
         try:
-            data = one.recv(65_536)
+            data = one.recv(self.bytes_s // 10 or 65_536)
+            time.sleep(len(data) / self.bytes_s if self.bytes_s else 0)
             if data and other is not None:
                 other.sendall(data)
                 return
@@ -106,6 +112,30 @@ def test_a_network_that_is_cut_for_a_minute_costs_a_minute(moment: str, rehearsa
     for party in parties.values():
         assert party.text.count(": 30 rows (") == 2, party.text
         assert "answered before" not in party.text
+
+
+def test_a_network_of_20_kb_a_second_is_enough(rehearsal: Any, cable: Cable) -> None:
+    cable.bytes_s = 20_000
+    server, parties = _start(rehearsal, cable.address)
+    assert server.wait(900) == 0, server.text + parties["north"].text
+    assert [party.wait(90) for party in parties.values()] == [0, 0, 0]
+    for party in parties.values():
+        assert party.text.count(": 30 rows (") == 2, party.text
+
+
+def test_a_line_that_is_dead_for_good_leaves_the_study_to_its_quorum(rehearsal: Any, cable: Cable) -> None:
+    """A half-open connection: no end ever hears of the other, and no connection is closed."""
+    server, parties = _start(rehearsal, cable.address)
+    parties["north"].wait_for("ready to answer", 300)
+    cable.cut.set()
+    server.wait_for("waiting for north", 300)
+    server.wait_for("not told yet how the study ended: north", 400)
+    server.process.terminate()
+    assert server.wait(60) == 0, server.text
+    assert [parties[name].wait(90) for name in ("east", "west")] == [0, 0]
+    lines = (rehearsal.folder / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    out = [event for event in map(json.loads, lines) if event["event"] == "left_out"]
+    assert {event["party"] for event in out} == {"north"}, out
 
 
 def test_one_that_never_answers_is_waited_for_until_the_deadline(rehearsal: Any) -> None:

@@ -27,6 +27,7 @@ def _at(**ahead: float) -> str:
     [
         ({"days": 1}, "its clock is 24 h 00 min ahead of this machine's"),
         ({"days": -365}, "its clock is 8760 h 00 min behind this machine's"),
+        ({"seconds": 30}, "its clock is 30 s ahead of this machine's"),
         ({"minutes": 40}, "its clock is 40 min 00 s ahead of this machine's"),
     ],
 )

@@ -2,6 +2,8 @@
 
     PATE_FED_TORN=834 PATE_FED_FULL=167 pytest -m slow -rP tests/kinds/test_bad_disks.py
 
+PATE_FED_TRIED names a file of what was tried: a run that was stopped goes on after it.
+
 Whatever happens to them: the command ends with an exit code of the contract and no traceback, no question has
 two rows, and no hospital masks the same question twice with other noise. Where there is room again the same
 command goes on to its end.
@@ -9,6 +11,7 @@ command goes on to its end.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -22,6 +25,7 @@ import numpy as np
 import pytest
 from dying import dying, takes
 from kinds import OwnStudy, StudyKind, SumStudy, VoteStudy
+from tried import Tried
 
 from clients.base import SummingHospital
 from pate_fed.errors import PateFedError
@@ -32,6 +36,7 @@ from server.masked import MaskedRounds
 
 TEARS, FULL = (int(os.environ.get(f"PATE_FED_{name}", "6")) for name in ("TORN", "FULL"))
 CODES = range(7)
+REFUSED = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ENOENT, errno.EDQUOT)
 
 
 @contextmanager
@@ -75,6 +80,30 @@ def _run(study: StudyKind, sent: dict[tuple[int, str], set[bytes]], capfd: Any, 
     return code
 
 
+@pytest.mark.parametrize("moment", [BatchShares, MaskedVector, UnmaskShares], ids=lambda kind: kind.__name__)
+def test_a_run_directory_that_is_taken_away_is_a_sentence_and_put_back_the_same_command_goes_on(
+    moment: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    study, sent = SumStudy(tmp_path, monkeypatch), dict[tuple[int, str], set[bytes]]()
+    whole, is_it, away = MaskedRounds._take, takes(moment), tmp_path / "away"
+
+    def take(self: Any, *arguments: Any) -> None:
+        whole(self, *arguments)
+        if is_it(arguments) and not away.exists():
+            study.run_dir.rename(away)
+
+    monkeypatch.setattr(MaskedRounds, "_take", take)
+    with _watching(sent):
+        assert study.run() == 2
+    said = capfd.readouterr()
+    assert "Traceback" not in said.err and "put it back as it was" in said.err and "ε=- " in said.out
+    assert not study.run_dir.exists()  # nothing began there anew
+    away.rename(study.run_dir)
+    away.mkdir()
+    assert _run(study, sent, capfd, moment.__name__) == 0
+    study.check()
+
+
 KINDS = pytest.mark.parametrize("made", [SumStudy, VoteStudy, OwnStudy], ids=lambda kind: kind.__name__)
 
 
@@ -107,8 +136,9 @@ def test_a_disk_that_fills_up_is_a_sentence_and_with_room_the_same_command_goes_
     study = made(tmp_path, monkeypatch)
     kept = tmp_path / "kept"
     shutil.copytree(study.parties, kept)
-    rng, codes = np.random.default_rng(38), Counter[int]()
-    for number in range(FULL):
+    tried = Tried(f"{made.__name__} full")
+    for number in range(len(tried.rows), FULL):
+        rng = np.random.default_rng([38, number])
         for folder in (study.run_dir, study.parties):
             shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(kept, study.parties)
@@ -119,14 +149,76 @@ def test_a_disk_that_fills_up_is_a_sentence_and_with_room_the_same_command_goes_
             code = _run(study, sent, capfd, f"{number}: {most} bytes")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        codes[code] += 1
+        first = code
         if code:
             code = _run(study, sent, capfd, f"{number}: after {most} bytes")
         assert code == 0, most
         rows = Counter(entry.batch_digest for entry in study.entries())
         assert rows and all(count == 1 for count in rows.values())
+        tried.add(code=first)
+    codes = Counter(row["code"] for row in tried.rows)
     with capfd.disabled():
         print(f"{made.__name__}: {FULL} full, exit codes {dict(sorted(codes.items()))}")
+
+
+@contextmanager
+def _refusing(folder: Path, *, at: int, why: int) -> Iterator[None]:
+    """From its n-th write on nothing below the folder can be opened to be written, made or renamed."""
+    done = 0
+
+    def guarded(whole: Any) -> Any:
+        def call(path: Any, *given: Any, **named: Any) -> Any:
+            nonlocal done
+            reads = whole is os_open and not given[0] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            if not reads and Path(os.fsdecode(path)).is_relative_to(folder):
+                done += 1
+                if done >= at:
+                    raise OSError(why, os.strerror(why), os.fsdecode(path))
+            return whole(path, *given, **named)
+
+        return call
+
+    os_open = os.open
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("open", "mkdir", "rename", "replace"):
+            patch.setattr(os, name, guarded(getattr(os, name)))
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["run", "parties"])
+@KINDS
+def test_writes_that_are_refused_from_one_on_are_a_sentence_and_then_the_same_command_goes_on(
+    made: type[StudyKind],
+    side: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """No space and no inodes, a quota, read-only, permission lost, a folder that is gone; on either side."""
+    study, kept = made(tmp_path, monkeypatch), tmp_path / "kept"
+    monkeypatch.setattr("server.federation.AGAIN_S", 0.0)  # no minutes in which it could pass
+    shutil.copytree(study.parties, kept)
+    tried = Tried(f"{made.__name__} refused at {side}")
+    for number in range(len(tried.rows), FULL):
+        rng, sent = np.random.default_rng([39, number]), dict[tuple[int, str], set[bytes]]()
+        for folder in (study.run_dir, study.parties):
+            shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(kept, study.parties)
+        at, why = int(2 ** rng.uniform(0, 8)), REFUSED[number % len(REFUSED)]
+        what = f"{number}: {side} from write {at}, {errno.errorcode[why]}"
+        with _refusing(tmp_path / side, at=at, why=why):
+            code = first = _run(study, sent, capfd, what)
+        assert code in ((0, 2) if side == "run" else (0, 2, 4)), what
+        if code:
+            code = _run(study, sent, capfd, f"after {what}")
+        assert code == 0, what
+        rows = Counter(entry.batch_digest for entry in study.entries())
+        assert rows and all(count == 1 for count in rows.values()), what
+        tried.add(code=first)
+    codes = Counter(row["code"] for row in tried.rows)
+    with capfd.disabled():
+        print(f"{made.__name__}: {FULL} refused at {side}, exit codes {dict(sorted(codes.items()))}")
 
 
 @pytest.mark.slow
@@ -150,19 +242,22 @@ def test_a_torn_file_is_a_sentence_and_nothing_is_given_twice(
     for folder in (study.run_dir, study.parties):
         shutil.copytree(folder, kept / folder.name)
     files = sorted(path for path in kept.rglob("*") if path.is_file() and path.stat().st_size)
-    rng, codes = np.random.default_rng(37), Counter[int]()
-    for number in range(TEARS):
+    tried = Tried(f"{made.__name__} torn after {moment and moment.__name__}")
+    for number in range(len(tried.rows), TEARS):
+        rng = np.random.default_rng([37, number])
         for folder in (study.run_dir, study.parties):
             shutil.rmtree(folder)
             shutil.copytree(kept / folder.name, folder)
         torn = files[number % len(files)]
         what = f"{number}: {torn.relative_to(kept).parent}/" + _tear(tmp_path / torn.relative_to(kept), rng)
         sent = {key: set(found) for key, found in before.items()}
-        codes[_run(study, sent, capfd, what)] += 1
+        code = _run(study, sent, capfd, what)
         try:
             rows = Counter(entry.batch_digest for entry in study.entries())
         except PateFedError:
-            continue  # the ledger itself is torn, and says so
+            rows = Counter()  # the ledger itself is torn, and says so
         assert all(count == 1 for count in rows.values()), what
+        tried.add(code=code)
+    codes = Counter(row["code"] for row in tried.rows)
     with capfd.disabled():
         print(f"{made.__name__}, {moment}: {TEARS} torn, exit codes {dict(sorted(codes.items()))}")

@@ -271,7 +271,7 @@ def test_a_success_that_cannot_be_told_is_none(
 
     monkeypatch.setattr("server.base.write_report", in_the_way)
     command = ["--config", str(config), "--run-dir", str(run_dir), "--quiet", "--format", "json"]
-    assert here(*command) == 6
+    assert here(*command) == 2
     out, err = capsys.readouterr()
     outcome = json.loads(out.splitlines()[-1])
     assert outcome["status"] == "failed" and "metrics.json" in outcome["reason"] and outcome["epsilon"] > 0

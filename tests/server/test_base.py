@@ -24,8 +24,9 @@ from flwr.serverapp import Grid
 from pate_fed.privacy import LedgerTerms, SeededNoise
 from pate_fed.report.result import StudyRecord
 from pate_fed.report.terminal import make_progress
+from pate_fed.runtime.signals import INTERRUPTED
 from server.app import BaseCoordinator
-from server.base import explain_disk_error
+from server.base import RunDirError, explain_disk_error
 from server.exchange import Stopped
 from server.kinds import Setup
 
@@ -54,6 +55,7 @@ class _Study(BaseCoordinator):
         (None, "success", 0),
         (Stopped(), "aborted", 130),
         (BudgetError("no"), "failed", 3),
+        (OSError(errno.ENOSPC, "No space left"), "failed", 2),
         (ValueError("Ann Smith"), "failed", 2),  # raised in code that is not ours
     ],
 )
@@ -64,7 +66,8 @@ def test_an_end_is_told_without_the_words_of_a_fault(
     app: Any = study._server_app()
     app(SimpleNamespace(), SimpleNamespace(run_config={}))
     notice = study.outcome_notice()
-    assert (notice.status, notice.exit_code, notice.summary) == (status, code, "ε=0 δ=1e-5 labels=0")
+    told = INTERRUPTED if isinstance(error, OSError) else code  # they wait for whoever goes on
+    assert (notice.status, notice.exit_code, notice.summary) == (status, told, "ε=0 δ=1e-5 labels=0")
     assert study.terms_digest == make_terms().digest
     study._require_served()
     assert study.exit_code == code
@@ -87,5 +90,13 @@ def test_a_full_disk_is_explained_and_other_errors_are_not(tmp_path: Path) -> No
     assert isinstance(explain_disk_error(written, Path("run")), InputError)
     written.__cause__ = sqlite3.IntegrityError("a row twice")
     assert explain_disk_error(written, Path("run")) is written
+    one = InputError("run/student.npz: cannot be written (No space left on device)")
+    one.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    told = explain_disk_error(one, tmp_path)
+    assert isinstance(told, RunDirError) and str(told).startswith(f"{one}. Make room")
+    for number in (errno.EACCES, errno.ENOENT):
+        lost = OSError(number, "gone", str(tmp_path / "private" / "batch.json"))
+        assert isinstance(explain_disk_error(lost, tmp_path), RunDirError)
+        assert explain_disk_error(lost, tmp_path / "other") is lost
     for error in (OSError(errno.ENOENT, "No such file"), ValueError("x")):
         assert explain_disk_error(error, Path("run")) is error

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import IntegrityError
+from pate_fed.protocol.heads import Head, Statement
 from pate_fed.protocol.messages import Question
 from server.state import CoordinatorState, SanitisedDraw, StudentPredictions, Totals
 
@@ -55,6 +56,14 @@ def test_another_batch_or_a_charge_forgets_the_votes(state: CoordinatorState) ->
         forget()
         assert state.answers() == {} and state.sum_replies(0) == []
         assert state.last_batch is not None and not state.last_batch.asked
+
+
+def test_a_statement_that_a_full_disk_cut_short_is_none(state: CoordinatorState, folder: Path) -> None:
+    stated = Statement(head=Head(3, b"h" * 32))
+    for party in ("north", "east.part"):
+        state.keep_statement(party, stated)
+    (folder / "north.head.part").write_bytes(b"")
+    assert set(state.statements()) == {"north", "east.part"}
 
 
 def _kept(state: CoordinatorState, step: int) -> list[bytes]:

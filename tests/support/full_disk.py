@@ -1,8 +1,18 @@
-"""A disk without a byte left."""
+"""A disk without a byte left, or without room for another file."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+
+
+def fill_names(folder: Path) -> None:
+    """Leave room for no other file on the disk, in files of a new folder."""
+    folder.mkdir()
+    with suppress(OSError):
+        for number in count():
+            (folder / str(number)).touch()
 
 
 def fill(path: Path) -> None:

@@ -51,7 +51,7 @@ class SumStudy:
     `policy` is what each hospital's policy says beside the default, `environment` all processes' own.
     """
 
-    text, policy = STUDY, ""
+    text, policy, run_dir = STUDY, "", "run"
     environment: Mapping[str, str] = {}
 
     def __init__(self, rehearsal: Any, *, joined: int = len(HOSPITALS), text: str = "") -> None:
@@ -68,7 +68,7 @@ class SumStudy:
 
     def coordinator(self, *, hold: str | None = None) -> Any:
         """Start it; with `hold` it stays at that moment until it is killed."""
-        options = ("--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run")
+        options = ("--config", "study.toml", "--tls-dir", "authority", "--run-dir", self.run_dir)
         if hold is None:
             return self.rehearsal.start("server", "-m", "pate_fed.server", *options, **self.environment)
         moments = str(self.folder / "moments")
@@ -80,7 +80,8 @@ class SumStudy:
 
     def hold_at(self, moment: str, nth: int = 1) -> Any:
         """Start a coordinator that comes to that moment for the n-th time, and stays there."""
-        party, end = self.coordinator(hold=f"{moment}|{nth}"), time.monotonic() + 200
+        (self.folder / "moments.over").unlink(missing_ok=True)
+        party, end = self.coordinator(hold=f"{moment}|{nth}"), time.monotonic() + 400
         moments = self.folder / "moments"
         line = f"{party.process.pid} {moment}\n"
         while (moments.read_text() if moments.exists() else "").count(line) < nth:
@@ -94,11 +95,11 @@ class SumStudy:
 
     def check(self, *, faults: int = 0) -> Any:
         """What holds after a success, with so many answers that failed at hospitals; the metrics."""
-        report = verify_run(self.folder / "run")
+        report = verify_run(self.folder / self.run_dir)
         [entry] = report.chain.entries
         assert (entry.event.asked, entry.event.answered) == (ASKED, ASKED)
         assert entry.event.mechanism.name == "class-sums-shares"
-        assert not (self.folder / "run" / "private").exists()
+        assert not (self.folder / self.run_dir / "private").exists()
         for party in self.hospitals:
             assert party.wait(60) == 0, party.text
             assert party.text.count("answered under masks: ") == 1
@@ -109,9 +110,9 @@ class SumStudy:
             faults -= [event["event"] for event in log].count("refused")
             assert not (self.rehearsal.state_of(party.name) / "answer.npz").exists()
         assert faults == 0
-        student = SumsStudent.load(self.folder / "run" / "student.npz")
+        student = SumsStudent.load(self.folder / self.run_dir / "student.npz")
         assert student.class_names == ("no", "yes")
-        return json.loads((self.folder / "run" / "metrics.json").read_text(encoding="utf-8"))
+        return json.loads((self.folder / self.run_dir / "metrics.json").read_text(encoding="utf-8"))
 
     def log(self, name: str) -> list[Any]:
         """A hospital's own log."""
