@@ -183,23 +183,23 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_230, 21),
-    "pate_fed": (850, 7),
-    "pate_fed/cli": (8_320, 33),
-    "pate_fed/config": (2_500, 10),
-    "pate_fed/data": (4_590, 15),
+    "clients": (5_240, 21),
+    "pate_fed": (860, 7),
+    "pate_fed/cli": (8_400, 33),
+    "pate_fed/config": (2_510, 10),
+    "pate_fed/data": (4_610, 15),
     "pate_fed/flower": (3_890, 17),
     "pate_fed/identity": (1_360, 6),
     "pate_fed/kinds": (6_380, 23),
     "pate_fed/learning": (7_900, 34),
-    "pate_fed/privacy": (12_080, 39),
+    "pate_fed/privacy": (12_130, 39),
     "pate_fed/protocol": (590, 3),
-    "pate_fed/report": (5_480, 17),
+    "pate_fed/report": (5_510, 17),
     "pate_fed/reproduce": (2_590, 13),
     "pate_fed/runtime": (1_080, 8),
     "pate_fed/secure_sum": (3_810, 14),
     "pate_fed/structure": (1_150, 5),
-    "server": (5_820, 21),
+    "server": (5_840, 21),
 }
 
 
