@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import DECIMAL, Parser, add_command, add_option
+from pate_fed.disk import read_file
 from pate_fed.errors import InputError, naming_refusal
 from pate_fed.format import counted, printable
 
@@ -169,7 +170,7 @@ def _agree(texts: Sequence[Text], agreed: str | None) -> None:
     known: set[str] = set()
     if agreed is not None:
         try:
-            known = {line.strip() for line in Path(agreed).read_text(encoding="utf-8-sig").splitlines()}
+            known = {line.strip() for line in read_file(Path(agreed)).decode("utf-8-sig").splitlines()}
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"--yes-to {agreed}: cannot be read as a text in UTF-8") from error
     left = [text for text in texts if _in_a_line(text) not in known]

@@ -21,7 +21,7 @@ from clients.state_dir import find_state_dir
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
 from pate_fed.data import Schema, pool_digest, read_pool
-from pate_fed.disk import read_file
+from pate_fed.disk import load_arrays, read_file
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.identity import Admission
@@ -327,8 +327,8 @@ def open_pool(path: Path, terms: Terms) -> NDArray[np.generic]:
         )
     if path.name == POOL_FILE:
         try:
-            inputs: NDArray[np.generic] = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+            inputs: NDArray[np.generic] = load_arrays(path)[""]
+        except (OSError, ValueError, KeyError) as error:
             raise InputError(f"--pool {path}: cannot be read as an array") from error
     else:
         inputs = read_pool(path, kind_of(terms)).inputs
