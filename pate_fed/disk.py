@@ -97,7 +97,7 @@ def _too_large(most: int) -> OSError:
 def load_arrays(source: Path | BinaryIO, *, most: int | None = MOST_TABLE) -> dict[str, NDArray[Any]]:
     """The arrays of a .npz file by name, or of a .npy file the one, named ""; pickled objects are refused.
 
-    What a header claims is held against what there is before anything is unpacked. `most` is as in `read_file`.
+    What a header claims is held against what there is before anything is unpacked; `most` as in `read_file`.
 
     Raises:
         OSError: it cannot be read, is no regular file, or is larger.

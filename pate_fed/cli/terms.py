@@ -176,6 +176,7 @@ def _others(terms: Terms, admission: Admission, policy: Policy) -> Iterator[tupl
         needed = policy.must_confirm(terms)
         text = f"{needed} of {others} must be confirmed before anything leaves masked; {confirmed} are."
         yield "to confirm", f"{text} Who is not may be the coordinator's invention: --confirm NAME=WORDS."
+        yield "a lie", "Nobody sees numbers that one hospital made up, and these can spoil the student."
         if terms.adds_noise:
             known, own = _with_confirmed(terms, min(confirmed, others)), "all who are not tell it their noise"
             yield "coordinator", f"If {own}: {_bound(known, terms.delta, 'no bound')}"
