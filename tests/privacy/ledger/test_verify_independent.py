@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -66,6 +67,9 @@ def test_the_copy_beside_a_run_confirms_it_without_anything_installed(run_dir: P
         lambda path: tamper(path, run("UPDATE released SET label = 2 - label WHERE seq = 2")),
         lambda path: path.with_name("labels.npz").write_bytes(b"PK"),
         lambda path: path.with_name("metrics.json").write_text("{}"),
+        lambda path: path.unlink() or os.mkfifo(path),
+        lambda path: os.truncate(path.with_name("labels.npz"), 2**40),
+        lambda path: path.with_name("seal.json").unlink() or os.mkfifo(path.with_name("seal.json")),
     ],
 )
 def test_what_was_changed_is_found(run_dir: Path, edit: Callable[[Path], object]) -> None:
