@@ -18,6 +18,7 @@ from clients.kinds import HospitalSide, side_of
 from clients.site import Objection, Site
 from pate_fed.errors import InputError, IntegrityError, require_libraries
 from pate_fed.format import printable
+from pate_fed.identity import HospitalIdentity
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.messages import (
@@ -30,7 +31,10 @@ from pate_fed.protocol.messages import (
     Refusal,
     RefusalReply,
 )
+from pate_fed.secure_sum import read_fingerprint
 from pate_fed.secure_sum.keys import verify
+from pate_fed.secure_sum.roster import threshold_for
+from pate_fed.structure import PARTY_NAME
 
 DAY_S = 86_400.0
 
@@ -64,7 +68,12 @@ class Hospital(SummingHospital):
             return self.refuse(reason)
         if (reason := self._bound(terms)) is not None:
             return self.refuse(reason)
-        if (reason := self._ledger_behind(terms, request)) is not None:
+        try:
+            reason = self._ledger_behind(terms, request) or self._changed(terms, request.hospitals)
+        except IntegrityError as error:
+            self.fault(error)
+            return self.refuse(Refusal.MALFORMED)
+        if reason is not None:
             return self.refuse(reason)
         side = self._side(terms)
         if not self._has_parts(side):
@@ -87,6 +96,41 @@ class Hospital(SummingHospital):
             return None
         run = request.coordinator
         return self._objects(self._trail.ledger_objection(terms.digest, request.heads, run=run))
+
+    def _changed(self, terms: Terms, told: str) -> Refusal | None:
+        """Show who was admitted, renewed or revoked since this hospital's admission; no without enough left.
+
+        What counts is the roster that it pins later; here its people learn of it before anything is made.
+
+        Raises:
+            IntegrityError: what the coordinator says of them is malformed.
+        """
+        identity = self._site.identity
+        if self.simulated or identity is None or not told:
+            return None
+        demands, others = self._site.demands(terms), _others(told, self._party)
+        known = {**HospitalIdentity.open(identity).admission.hospitals, **demands.trusted}
+        changes = [
+            *(f"new {name}={words}" for name, words in others.items() if name not in known),
+            *(f"new key {name}={words}" for name, words in others.items() if known.get(name, words) != words),
+            *(f"gone {name}" for name in known if name not in others),
+        ]
+        if changes:
+            text = ", ".join(changes)
+            print(f"{self._party}: since its admission: {text}", file=sys.stderr, flush=True)
+            self.log.note("hospitals changed", hospitals=text)
+        confirmed = sum(demands.trusted.get(name) == words for name, words in others.items())
+        parties = len(others) + 1
+        needed = demands.confirmed_of(parties, max(threshold_for(parties), terms.least_clients))
+        renewed = [name for name in others if demands.trusted.get(name, others[name]) != others[name]]
+        if not renewed and confirmed >= needed:
+            return None
+        sentence = (
+            f"{needed} of the other {len(others)} must be confirmed as they are now, {confirmed} are; "
+            f"{', '.join(changes) or 'none has changed'}: telephone whom you take part with, and give a new "
+            "admission to `pate-fed hospital accept --confirm NAME=WORDS`"
+        )
+        return self._objects((Refusal.POLICY_CONFIRMED, sentence))
 
     def _ready(self, side: HospitalSide, enrol: bytes) -> JoinReply:
         try:
@@ -253,6 +297,18 @@ class Hospital(SummingHospital):
             except (IntegrityError, OSError) as error:  # a damaged state repeats nothing; the study is over
                 self.fault(error)
         return EndReply(party=self._party)
+
+
+def _others(told: str, party: str) -> dict[str, str]:
+    """Fingerprints by name of all but this hospital, as a coordinator tells them."""
+    pairs = [each.partition("=") for each in told.split("\n")]
+    try:
+        found = {name: read_fingerprint(words) for name, _, words in pairs if PARTY_NAME.fullmatch(name)}
+    except InputError as error:
+        raise IntegrityError("a hospital's fingerprint that the coordinator tells is none") from error
+    if len(found) != len(pairs):
+        raise IntegrityError("a hospital's name that the coordinator tells is none, or is there twice")
+    return {name: words for name, words in found.items() if name != party}
 
 
 def _futile(terms: Terms) -> Objection | None:

@@ -25,7 +25,7 @@ from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, InputSpec, Rows, Schema, pool_digest, read_records
 from pate_fed.data.own_columns import OwnColumns
 from pate_fed.data.profile import examine_rows
-from pate_fed.disk import write_private
+from pate_fed.disk import load_arrays, write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TABLE_TEACHERS, StudentSettings, TeacherSettings
@@ -71,9 +71,9 @@ class LocalSite(Site):
         """
         terms = self.terms
         try:
-            inputs = np.load(io.BytesIO(content), allow_pickle=False)
+            inputs = load_arrays(io.BytesIO(content))[""]
             sound = terms is not None and pool_digest(inputs) == terms.pool_digest
-        except (ValueError, EOFError, InputError) as error:
+        except (ValueError, KeyError, InputError) as error:
             raise IntegrityError("the public pool that came is no array") from error
         if not sound:
             raise IntegrityError("the public pool that came is not the one in the terms")

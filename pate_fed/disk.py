@@ -5,17 +5,21 @@ from __future__ import annotations
 import errno
 import io
 import json
+import math
 import os
 import platform
+import re
 import stat
 import sys
 import tempfile
 import time
 import tomllib
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import IO, Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +31,15 @@ T = TypeVar("T")
 
 MOST_READ = 64 * 2**20
 """Bytes that a file of settings, keys or terms may have."""
+
+MOST_TABLE = 2 * 2**30
+"""Bytes that a file of records, a log or a model may have."""
+
+_MOST_TOML = 4 * 2**20
+_GROWS, _GROWS_TO = 100, 2**28  # times its size, or bytes, to which an archive may unpack
+# TOML's reader takes quadratic time for a dotted key.
+_TEXTS = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')
+_DEEP_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){32}")
 
 _REFUSED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE})
 _LOST = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR})
@@ -75,12 +88,65 @@ def read_file(path: Path, *, most: int | None = MOST_READ) -> bytes:
         if most is None:
             return file.read()
         content = bytearray()
-        # In pieces: to ask for `most` at once takes memory for so much, however short the file.
-        while len(content) <= most and (piece := file.read(2**16)):
-            content += piece
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"larger than {most // 2**20} MiB")
-    return bytes(content)
+        if os.fstat(file.fileno()).st_size <= most:
+            # In pieces: to ask for `most` at once takes memory for so much, however short the file.
+            while len(content) <= most and (piece := file.read(2**16)):
+                content += piece
+            if len(content) <= most:
+                return bytes(content)
+    raise _too_large(most)
+
+
+def _too_large(most: int) -> OSError:
+    return OSError(errno.EFBIG, f"larger than {most // 2**20} MiB")
+
+
+def load_arrays(source: Path | BinaryIO, *, most: int | None = MOST_TABLE) -> dict[str, NDArray[Any]]:
+    """The arrays of a .npz file by name, or of a .npy file the one, named ""; pickled objects are refused.
+
+    What a header claims is held against what there is before anything is unpacked; `most` as in `read_file`.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger.
+        ValueError: it is damaged, no such file, or unpacks to far more than it holds.
+    """
+    if isinstance(source, Path):
+        with open_regular(source) as file:
+            return load_arrays(file, most=most)
+    size = source.seek(0, os.SEEK_END)
+    if most is not None and size > most:
+        raise _too_large(most)
+    source.seek(0)
+    packed = source.read(2) == b"PK"
+    source.seek(0)
+    try:
+        if not packed:
+            _check_claim(source, size)
+            source.seek(0)
+            return {"": np.load(source, allow_pickle=False)}
+        with zipfile.ZipFile(source) as archive:
+            entries = archive.infolist()
+            if sum(entry.file_size for entry in entries) > max(_GROWS_TO, _GROWS * size):
+                raise ValueError("unpacks to far more than it holds; numpy.savez does not pack")
+            for entry in entries:
+                with archive.open(entry) as part:
+                    _check_claim(part, entry.file_size)
+        source.seek(0)
+        with np.load(source, allow_pickle=False) as held:
+            return {name: held[name] for name in held}
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ValueError(str(error) or "cut short") from error
+
+
+def _check_claim(part: IO[bytes], size: int) -> None:
+    """Refuse a .npy header that claims more numbers than the rest of so many bytes can hold."""
+    read = np.lib.format
+    version = read.read_magic(part)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"of version {version} of the format")
+    shape, _, kind = (read.read_array_header_1_0 if version == (1, 0) else read.read_array_header_2_0)(part)
+    if math.prod(shape) * max(1, kind.itemsize) > size:
+        raise ValueError(f"its header claims {math.prod(shape):,} numbers, more than the file holds")
 
 
 def read_json(
@@ -125,7 +191,10 @@ def read_toml(path: Path, *, option: str) -> dict[str, Any]:
         InputError: the file cannot be read or is not TOML; the error names the option, the file, the place.
     """
     try:
-        return tomllib.loads(read_file(path).decode("utf-8-sig").replace("\r\n", "\n"))
+        text = read_file(path, most=_MOST_TOML).decode("utf-8-sig").replace("\r\n", "\n")
+        if _DEEP_KEY.search(_TEXTS.sub("text", text)):
+            raise ValueError("a key of more than 32 parts")
+        return tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InputError(f"{option} {path}: cannot be read ({reason})") from error

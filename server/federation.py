@@ -34,6 +34,7 @@ from pate_fed.protocol.messages import (
 from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
+from pate_fed.secure_sum import fingerprint
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 from server.exchange import (
     AGAIN_S,
@@ -156,6 +157,12 @@ class Federation:
     def enrol_request(self) -> bytes:
         """What every hospital gets with the terms where its vectors will be masked; else empty."""
         return b"" if self._masked is None else self._masked.enrol_request
+
+    @property
+    def admitted(self) -> str:
+        """All that are admitted with their fingerprints, as a `JoinRequest` has them; empty without masks."""
+        known = {} if self._keys is None or self._masked is None else self._keys.sum_identities
+        return "\n".join(f"{name}={fingerprint(key)}" for name, key in sorted(known.items()))
 
     @property
     def spent(self) -> bool:

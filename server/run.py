@@ -139,7 +139,7 @@ class Run:
         request = later = JoinRequest(terms=terms.to_json(), enrol=federation.enrol_request, file=file)
         if setup.apart:  # later the ledger is further
             heads, run = heads_text({LEDGER: self._ledger_head()}), self._state.identity().public
-            request = replace(request, heads=heads, coordinator=run)
+            request = replace(request, heads=heads, coordinator=run, hospitals=federation.admitted)
         with_pool = replace(request, pool=setup.pool() if reads else b"")
 
         def again(refusal: RefusalReply) -> Record | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import re
 import subprocess
 import sys
+import tracemalloc
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +18,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.disk import check_there, hold, read_json, read_toml, write_arrays, write_private, write_result
+from pate_fed.disk import (
+    check_there,
+    hold,
+    load_arrays,
+    read_json,
+    read_toml,
+    write_arrays,
+    write_private,
+    write_result,
+)
 from pate_fed.errors import InputError, IntegrityError
 
 VOTES = np.array([[1, 0], [0, 1], [1, 0]])
@@ -198,14 +210,71 @@ def test_only_regular_files_of_some_size_are_read(kind: str, tmp_path: Path) -> 
         with path.open("wb") as file:
             file.truncate(2**40)
     path = Path("/dev/zero") if kind == "device" else path
-    words = {"huge": "larger than 64 MiB", "folder": "directory"}.get(kind, "not a regular file")
+    words = {"huge": "larger than (64|4) MiB", "folder": "directory"}.get(kind, "not a regular file")
     with pytest.raises(InputError, match=rf"cannot be read \(.*{words}"):
         read_json(Note, path, what="a note")
     with pytest.raises(InputError, match=rf"--config .*: cannot be read \(.*{words}"):
         read_toml(path, option="--config")
 
 
-@pytest.mark.parametrize("text", ["x=" + "[" * 100_000, "x=" + "9" * 5000, "x = {" * 50_000])
+def _npz(path: Path, *parts: bytes, packed: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", packed, compresslevel=1) as archive:
+        for number, part in enumerate(parts):
+            archive.writestr(f"a{number}.npy", part)
+    return path
+
+
+def _header(*shape: int, kind: str = "<f8") -> bytes:
+    content = io.BytesIO()
+    described = {"descr": kind, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(content, described)
+    return content.getvalue()
+
+
+HOSTILE: dict[str, Callable[[Path], object]] = {
+    "fifo": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "claims": lambda path: path.write_bytes(_header(10**12) + bytes(64)),
+    "empty texts": lambda path: path.write_bytes(_header(10**12, kind="<U0")),
+    "claims in an archive": lambda path: _npz(path, _header(10**12) + bytes(64)),
+    "grows": lambda path: _npz(path, _header(2**26) + bytes(2**29), packed=zipfile.ZIP_DEFLATED),
+    "objects": lambda path: path.write_bytes(_header(1, kind="|O") + b"x" * 8),
+    "cut": lambda path: path.write_bytes(_npz(path, _header(2) + bytes(16)).read_bytes()[:-9]),
+    "huge": lambda path: os.truncate(_npz(path), 2**40),
+    "nothing": lambda path: path.touch(),
+    "no arrays": lambda path: _npz(path, b"text"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_arrays_are_held_to_their_headers_before_they_are_unpacked(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    HOSTILE[kind](path)
+    tracemalloc.start()
+    with pytest.raises((ValueError, OSError)):
+        load_arrays(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**24
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_come_as_they_were_written(save: Callable[..., None], tmp_path: Path) -> None:
+    save(tmp_path / "x.npz", votes=VOTES, names=np.array(["a", "bc"]), none=np.zeros((0, 3)))
+    np.save(tmp_path / "x.npy", np.asfortranarray(VOTES))
+    found = load_arrays(tmp_path / "x.npz")
+    assert list(found) == ["votes", "names", "none"] and found["none"].shape == (0, 3)
+    for each in (found["votes"], load_arrays(tmp_path / "x.npy")[""]):
+        np.testing.assert_array_equal(each, VOTES)
+    np.testing.assert_array_equal(load_arrays(io.BytesIO((tmp_path / "x.npy").read_bytes()))[""], VOTES)
+
+
+DEEP_KEYS = ["x" + ".x" * 100_000 + " = 1", 'x . "a b"' + " .\t'c'" * 100_000 + " = 1", "x" * 2**21]
+
+
+@pytest.mark.parametrize(
+    "text", ["x=" + "[" * 100_000, "x=" + "9" * 5000, "x = {" * 50_000, *DEEP_KEYS], ids=range(6)
+)
 def test_settings_that_nobody_means_are_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     path.write_text(text, encoding="utf-8")

@@ -57,7 +57,8 @@ def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Co
         print("compare the authority's fingerprint above with the coordinator's, by telephone, first")
     answer = "--yes" if yes else "asked at the terminal"
     if not yes and terms.secure_sum:
-        unknown = (name for name in admission.hospitals if name not in policy.trusted)
+        said = admission.hospitals.items()  # whoever has new keys is asked about again
+        unknown = (name for name, words in said if policy.trusted.get(name) != words)
         question = "What {} reads to you by telephone (Enter: not now): "
         typed = [f"{name}={words}" for name in unknown if (words := _asked(question.format(name)))]
         given = {**given, **read_confirmed(typed, admission)}

@@ -28,6 +28,7 @@ from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Data
 from pate_fed.data import pool_digest
 from pate_fed.data.pictures import read_image_file
+from pate_fed.disk import load_arrays
 from pate_fed.errors import InputError
 from pate_fed.flower.engine import run_apps
 from pate_fed.flower.host import open_host
@@ -206,7 +207,7 @@ def _vector(given: str | None, option: str) -> Ints:
     if given is None:
         raise InputError(f"--dataset files needs {option} FILE")
     try:
-        found = np.load(given, allow_pickle=False)
+        found = load_arrays(Path(given)).get("")
     except (OSError, ValueError) as error:
         raise InputError(f"{option} {given}: a .npy of whole numbers is meant ({error})") from error
     if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):

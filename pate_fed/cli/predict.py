@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.evaluation import AccuracyTally, taught_places, true_labels
 from pate_fed.cli.parser import Parser, add_command, add_option
-from pate_fed.disk import read_file
+from pate_fed.disk import MOST_TABLE, read_file
 from pate_fed.errors import InputError, IntegrityError, naming_refusal
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _load(path: Path, device: str) -> Predictor:
     from pate_fed.learning.students.class_sums import holds_sums
 
     with naming_refusal(f"{path}: cannot be read"):
-        content = read_file(path, most=None)
+        content = read_file(path, most=MOST_TABLE)
     if path.suffix == ".bundle":
         return _load_bundle(path, content, device)
     try:

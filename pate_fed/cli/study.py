@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import DECIMAL, Parser, add_command, add_option
+from pate_fed.disk import read_file
 from pate_fed.errors import InputError, naming_refusal
-from pate_fed.format import counted, printable
+from pate_fed.format import counted, named, printable
 
 if TYPE_CHECKING:
     from pate_fed.data.infer import InferredSchema, Text
@@ -236,7 +237,7 @@ def _agree(texts: Sequence[Text], agreed: str | None) -> None:
     known: set[str] = set()
     if agreed is not None:
         try:
-            known = {line.strip() for line in Path(agreed).read_text(encoding="utf-8-sig").splitlines()}
+            known = {line.strip() for line in read_file(Path(agreed)).decode("utf-8-sig").splitlines()}
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"--yes-to {agreed}: cannot be read as a text in UTF-8") from error
     left = [text for text in texts if _in_a_line(text) not in known]
@@ -430,6 +431,7 @@ def _study_admit(arguments: argparse.Namespace) -> int:
     from pate_fed.identity import Authority, read_request
 
     authority = Authority(Path(arguments.dir))
+    before = authority.hospital_names()
     requests = [read_request(Path(path)) for path in arguments.requests]
     if arguments.out is not None and len(requests) > 1:
         raise InputError(f"--out {arguments.out}: is for one request; without it each has its own file")
@@ -443,14 +445,24 @@ def _study_admit(arguments: argparse.Namespace) -> int:
         print(f"  {asked.fingerprint}")
     print("the authority's, which each hospital sees before it accepts")
     print(f"  {authority.words}")
+    _say_late([name for name in before if name not in {asked.name for asked in requests}])
     return 0
+
+
+def _say_late(others: Sequence[str]) -> None:
+    """Whose admission is older than this change of who takes part, and what these people do."""
+    if others:
+        print(f"tell {named(others)}: their admissions are older. A new one (admit their requests again, it")
+        print("keeps their keys) shows the change, and `pate-fed hospital accept` confirms it by telephone")
 
 
 def _study_revoke(arguments: argparse.Namespace) -> int:
     from pate_fed.identity import Authority
 
-    Authority(Path(arguments.dir)).revoke(arguments.hospital)
+    authority = Authority(Path(arguments.dir))
+    authority.revoke(arguments.hospital)
     print(f"revoked {arguments.hospital}; a running coordinator shuts it out within seconds")
+    _say_late(authority.hospital_names())
     return 0
 
 

@@ -21,7 +21,7 @@ from clients.state_dir import find_state_dir
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
 from pate_fed.data import Schema, pool_digest, read_pool
-from pate_fed.disk import read_file
+from pate_fed.disk import load_arrays, read_file
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.identity import Admission
@@ -176,6 +176,7 @@ def _others(terms: Terms, admission: Admission, policy: Policy) -> Iterator[tupl
         needed = policy.must_confirm(terms)
         text = f"{needed} of {others} must be confirmed before anything leaves masked; {confirmed} are."
         yield "to confirm", f"{text} Who is not may be the coordinator's invention: --confirm NAME=WORDS."
+        yield "a lie", "Nobody sees numbers that one hospital made up, and these can spoil the student."
         if terms.adds_noise:
             known, own = _with_confirmed(terms, min(confirmed, others)), "all who are not tell it their noise"
             yield "coordinator", f"If {own}: {_bound(known, terms.delta, 'no bound')}"
@@ -327,8 +328,8 @@ def open_pool(path: Path, terms: Terms) -> NDArray[np.generic]:
         )
     if path.name == POOL_FILE:
         try:
-            inputs: NDArray[np.generic] = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+            inputs: NDArray[np.generic] = load_arrays(path)[""]
+        except (OSError, ValueError, KeyError) as error:
             raise InputError(f"--pool {path}: cannot be read as an array") from error
     else:
         inputs = read_pool(path, kind_of(terms)).inputs

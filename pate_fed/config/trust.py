@@ -37,7 +37,9 @@ class TrustModel:
     """
 
     secure_sum: bool = setting(
-        False, flags=("--secure-sum",), help="show the coordinator totals only, nobody's own votes"
+        False,
+        flags=("--secure-sum",),
+        help="show the coordinator totals only; a hospital that lies can then spoil the student unseen",
     )
     noise_at: str = setting(
         AT_COORDINATOR,

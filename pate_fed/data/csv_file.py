@@ -20,7 +20,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 from pate_fed.data.schema import is_missing_word, number_in
-from pate_fed.disk import read_file
+from pate_fed.disk import MOST_TABLE, read_file
 from pate_fed.errors import InputError, naming_refusal
 
 POINT, COMMA = "point", "comma"
@@ -401,7 +401,7 @@ def _frame(header: list[str], rows: Sequence[list[str]], separator: str) -> tupl
 def _decoded(path: Path) -> tuple[str, str]:
     """A file's text, and the encoding's name."""
     with naming_refusal(f"{path}: cannot be read"):
-        content = read_file(path, most=None)
+        content = read_file(path, most=MOST_TABLE)
     if (marked := content[:2] in (b"\xff\xfe", b"\xfe\xff")) or content[1:2] == b"\0":
         try:
             return content.decode("utf-16" if marked else "utf-16-le"), "UTF-16"

@@ -27,6 +27,7 @@ from pate_fed.data.pictures import (
 )
 from pate_fed.data.schema import TARGET_STEPS, Schema
 from pate_fed.data.table import LARGEST, UNLABELLED, Rows, read_table
+from pate_fed.disk import load_arrays
 from pate_fed.errors import InputError
 from pate_fed.format import FEW_TRIALS
 
@@ -77,8 +78,8 @@ def read_pool(path: Path, spec: InputSpec) -> Rows:
 
 def _read_sent(path: Path) -> Rows:
     try:
-        inputs: NDArray[Any] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        inputs = load_arrays(path)[""]
+    except (OSError, ValueError, KeyError) as error:
         raise InputError(
             f"{path}: the public pool cannot be read; delete it, and it is sent again"
         ) from error

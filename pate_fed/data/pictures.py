@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import open_regular
+from pate_fed.disk import load_arrays, open_regular
 from pate_fed.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def read_picture(path: Path, channels: int | None = None) -> NDArray[np.uint8]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a large or an odd file: it is read, or refused below
-            with Image.open(path) as image:
+            with open_regular(path) as file, Image.open(file) as image:
                 mode = image.mode
                 # A camera's second picture (MPO) is the first one again, smaller or from aside.
                 pictures = getattr(image, "n_frames", 1)
@@ -114,9 +114,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         InputError: it cannot be read, or is damaged.
     """
     try:
-        with open_regular(path) as file:
-            found = np.load(file, allow_pickle=False)
-            return {"": found} if isinstance(found, np.ndarray) else {name: found[name] for name in found}
+        return load_arrays(path, most=None)
     except Exception as error:  # numpy raises what its readers meet first
         raise InputError(f"{path}: holds no arrays that can be read ({error})") from error
 
@@ -258,7 +256,8 @@ def _open(path: Path) -> FileDataset:
     except ImportError as error:
         raise InputError(f"{path}: a DICOM file needs pydicom: pip install 'pate-fed[dicom]'") from error
     try:
-        return dcmread(path)
+        with open_regular(path) as file:
+            return dcmread(file)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     except InvalidDicomError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -101,8 +102,8 @@ class Schema:
         check(self)
         names = [name for name, _ in self.columns] + [self.label]
         names += [self.patient] if self.patient is not None else []
-        for name in names:
-            if names.count(name) > 1:
+        for name, count in Counter(names).items():
+            if count > 1:
                 raise refusal(self, "columns", f"the column {name!r} is named more than once")
         if (ends := self.target_range) is not None:
             # As texts too: what a hospital agrees to is what it reads.
@@ -120,8 +121,9 @@ class Schema:
         if self.ranges and (sorted(name for name, _ in self.ranges) != sorted(numbers) or not rise):
             listed = ", ".join(map(repr, numbers)) or "none, as all columns are categories"
             raise refusal(self, "ranges", f"name = [lowest, highest] for each number is meant: {listed}")
+        missing = set(self.missing)
         for text in {value for _, values in self.columns for value in values} | set(self.classes):
-            if text in self.missing:
+            if text in missing:
                 raise refusal(self, "missing", f"{text!r} is a value of a column: no value can be both")
 
     @property

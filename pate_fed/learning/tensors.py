@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.disk import read_file, write_result
+from pate_fed.disk import MOST_TABLE, read_file, write_result
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 
 SMALLEST = 8
@@ -190,7 +190,8 @@ def is_whole(data: bytes) -> bool:
     """Whether each part of a file of torch's has the checksum it was written with; torch does not look."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return archive.testzip() is None
+            sound = sum(each.file_size for each in archive.infolist()) <= len(data)  # torch packs nothing
+            return sound and archive.testzip() is None
     except Exception:  # zipfile raises whatever it meets first in damaged bytes
         return False
 
@@ -204,7 +205,7 @@ def read_model(path: Path, kind: str) -> dict[str, Any]:
     """
     path = Path(path)
     try:
-        data = read_file(path, most=None)
+        data = read_file(path, most=MOST_TABLE)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if not is_whole(data):

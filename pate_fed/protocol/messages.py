@@ -279,7 +279,8 @@ class JoinRequest(_Message):
     `enrol` is a packed `secure_sum.messages.EnrolRequest` where answers will be masked, else empty. `pool` is
     the public inputs as a .npy file, for a hospital that has no copy of them, else empty. `file` is the
     public file that the terms name by its digest (an encoder, a feature map, clusters), else empty. `heads`
-    is the ledger's alone, and `coordinator` the key of the run, as in a `Question`.
+    is the ledger's alone, and `coordinator` the key of the run, as in a `Question`. Where answers will be
+    masked `hospitals` are those that are admitted by now, NAME=FINGERPRINT a line.
     """
 
     kind: ClassVar[str] = "join"
@@ -289,6 +290,7 @@ class JoinRequest(_Message):
     file: bytes = b""
     heads: str = ""
     coordinator: bytes = b""
+    hospitals: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

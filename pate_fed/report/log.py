@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pate_fed.disk import MOST_TABLE, read_file
 from pate_fed.errors import InputError, IntegrityError, naming_refusal
 from pate_fed.report.result import (
     Epoch,
@@ -207,7 +208,7 @@ def read_log(path: Path) -> Iterator[tuple[str, Event | None]]:
         IntegrityError: a whole line holds an event with missing or wrong fields; the error names the line.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_file(path, most=MOST_TABLE).split(b"\n")
     except FileNotFoundError as error:
         raise InputError(f"{path.parent}: holds no run; give the --run-dir of one") from error
     except OSError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.config.sections import About
-from pate_fed.disk import write_result
+from pate_fed.disk import MOST_TABLE, read_file, write_result
 from pate_fed.errors import InputError
 from pate_fed.format import VERSION, delta_text, epsilon_text, interval_text, share_text
 from pate_fed.kinds.terms import Terms
@@ -414,7 +414,7 @@ def model_card_json(run: Run) -> dict[str, Any]:
     if about.requester:
         component["publisher"] = about.requester
     if student is not None:
-        content = hashlib.sha256(student.read_bytes()).hexdigest()
+        content = hashlib.sha256(read_file(student, most=MOST_TABLE)).hexdigest()
         component["hashes"] = [{"alg": "SHA-256", "content": content}]
     tool = {"type": "application", "name": "pate_fed", "version": VERSION}
     made = {"timestamp": result.ended} if result.ended else {}

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
+from pate_fed.disk import load_arrays
 from pate_fed.errors import InputError, IntegrityError, naming_extras
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy.ledger.report import LedgerReport, verify
@@ -127,8 +128,8 @@ class Run:
         """
         path = self.path / "labels.npz"
         try:
-            with np.load(path, allow_pickle=False) as held:
-                return Labels(held["index"], held["answered"], held["label"])
+            held = load_arrays(path)
+            return Labels(held["index"], held["answered"], held["label"])
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"{path}: holds no labels of a study with votes") from error
 
@@ -248,7 +249,6 @@ def _learnt_again(run: Run, terms: Terms, make: Callable[..., Any], what: str) -
 
 def _kept(path: Path) -> Any:
     try:
-        with np.load(path, allow_pickle=False) as held:
-            return held["probabilities"]
-    except (OSError, ValueError, KeyError, EOFError) as error:
+        return load_arrays(path)["probabilities"]
+    except (OSError, ValueError, KeyError) as error:
         raise IntegrityError(f"{path}: damaged") from error

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, partition, pool_digest
-from pate_fed.disk import write_arrays
+from pate_fed.disk import load_arrays, write_arrays
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
 from pate_fed.reproduce.driver import Log, Reproduction
@@ -97,11 +97,9 @@ def read_totals(
     """
     made_from = None
     try:
-        stored = np.load(path, allow_pickle=False)
-        if not isinstance(stored, np.ndarray):
-            with stored:
-                made_from = str(stored["data"]) if "data" in stored else None
-                stored = stored["totals"]
+        held = load_arrays(path)
+        made_from = str(held["data"]) if "data" in held else None
+        stored = held["" if "" in held else "totals"]
     except Exception as error:  # numpy raises what its readers meet first
         raise InputError(f"{path}: holds no totals") from error
     if None not in (data, made_from) and data != made_from:

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +21,7 @@ from costs import Cost, watched
 
 from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
 from pate_fed.secure_sum.keys import pack, verify
+from pate_fed.secure_sum.messages import BatchShares
 from pate_fed.secure_sum.roster import _first_unsigned
 
 pytestmark = pytest.mark.benchmark
@@ -37,15 +39,16 @@ def _cpu(work: Callable[[], Any]) -> tuple[float, Any]:
 class Run:
     """One batch of a study, with the CPU seconds of one hospital and of the coordinator by step."""
 
-    def __init__(self, parties: int, entries: int, dropouts: int) -> None:
+    def __init__(self, parties: int, entries: int, dropouts: int, *, liar: bool = False) -> None:
         self.hospital: dict[str, float] = {"saves and restores": 0.0}
         self.coordinator: dict[str, float] = {}
         self.bytes: dict[str, int] = {}
         self.parties, self.dropouts = parties, dropouts
         self.values = np.ones(entries, dtype=np.int64)
         self.machines: dict[str, HospitalSum] = {}
+        self._lies = ""
         self._set_up()
-        self._sum(entries)
+        self._sum(entries, liar=liar)
 
     def _set_up(self) -> None:
         self.sum = CoordinatorSum(Identity.generate(), study=STUDY, places=self.parties)
@@ -64,11 +67,25 @@ class Run:
         for name, request in zip(names[1:], requests[1:], strict=True):
             self.sum.note_pinned(self.machines[name].pin(request))
 
-    def _sum(self, entries: int) -> None:
-        batch = self.sum.open_batch(
-            batch=0, batch_digest="cd" * 32, length=entries, sum_range=SumRange.noisy()
+    def _open(self, entries: int, attempt: int = 0, proof: bytes = b"") -> Any:
+        return self.sum.open_batch(
+            batch=0,
+            batch_digest="cd" * 32,
+            length=entries,
+            sum_range=SumRange.noisy(),
+            attempt=attempt,
+            proof=proof,
         )
-        everyone = list(self.machines)
+
+    def _sum(self, entries: int, *, liar: bool) -> None:
+        batch, everyone = self._open(entries), list(self.machines)
+        if liar:  # the last one seals wrongly for the first, which is measured: all begin again without it
+            self._lies = everyone[-1]
+            self._step(batch, "share", lambda: dict.fromkeys(everyone, batch.opening), everyone)
+            self._step(batch, "mask", batch.mask_requests, everyone)
+            self._step(batch, "complaint", batch.evidence, everyone)
+            assert set(batch.verdicts) == {self._lies}
+            batch, everyone = self._open(entries, 1, batch.proof), everyone[:-1]
         present = everyone[: len(everyone) - self.dropouts]
         self._step(batch, "share", lambda: dict.fromkeys(everyone, batch.opening), everyone)
         self._step(batch, "mask", batch.mask_requests, present)
@@ -79,16 +96,18 @@ class Run:
 
     def _step(self, batch: Any, step: str, make: Callable[[], dict[str, Any]], present: list[str]) -> None:
         made, requests = _cpu(make)
+        present = [name for name in present if name in requests]
         first = present[0]
         _forget()
-        self.hospital[step], reply = _cpu(lambda: self._answer(first, requests[first]))
+        spent, reply = _cpu(lambda: self._answer(first, requests[first]))
+        self.hospital[step] = self.hospital.get(step, 0.0) + spent
         self.hospital["saves and restores"] += self._restart(first)
         self.bytes[f"{step}, sent"] = len(pack(reply.to_record()))
         self.bytes[f"{step}, received"] = len(pack(requests[first].to_record()))
         replies = [reply] + [self._answer(name, requests[name]) for name in present[1:]]
         _forget()
         taken, _ = _cpu(lambda: [batch.take(reply) for reply in replies])
-        self.coordinator[step] = made + taken
+        self.coordinator[step] = self.coordinator.get(step, 0.0) + made + taken
 
     def _restart(self, name: str) -> float:
         """Seconds for what a hospital does when a new process serves its next message."""
@@ -103,7 +122,13 @@ class Run:
         return cpu
 
     def _answer(self, name: str, request: Any) -> Any:
-        return self.machines[name].answer(request, lambda: self.values)
+        machine = self.machines[name]
+        reply = machine.answer(request, lambda: self.values)
+        if name == self._lies and isinstance(reply, BatchShares):
+            sealed = bytes([reply.sealed[0] ^ 1]) + reply.sealed[1:]
+            reply = replace(reply, sealed=sealed).signed(machine._identity)
+            machine._batches[0].own = reply.digest
+        return reply
 
 
 def _forget() -> None:
@@ -135,6 +160,21 @@ def test_250_hospitals_with_100000_entries(dropouts: int) -> None:
 def test_1000_hospitals_with_10000_entries() -> None:
     """A thousand take part; the steps of all of them together are the test's own time."""
     _show(Run(1000, 10_000, 100), "1,000 hospitals, 10,000 entries, 100 dropouts")
+
+
+def test_one_complaint_costs_at_most_two_rounds() -> None:
+    """250 hospitals, 1,000 queries of 10 classes, by turns with and without one that seals wrongly."""
+    found: dict[str, list[float]] = {"hospital": [], "coordinator": []}
+    for _ in range(TURNS):
+        plain, complained = (Run(250, 10_000, 0, liar=liar) for liar in (False, True))
+        for run in (plain, complained):
+            del run.hospital["key agreement"], run.coordinator["roster"]
+        for who, times in found.items():
+            once, twice = (sum(getattr(run, who).values()) for run in (plain, complained))
+            times.append(twice / once)
+            print(f"\n{who}: {once:.3f} s, with one complaint {twice:.3f} s, {twice / once:.2f} times")
+    for who, times in found.items():
+        print(f"{who}: median {median(times):.2f} times, mark 2")
 
 
 def test_table_of_250_500_and_1000_hospitals() -> None:

@@ -99,6 +99,7 @@ def test_the_page_shows_the_others_and_accept_pins_what_they_read_out(
     page = out[out.index("THE OTHER HOSPITALS") : out.index("WHO SEES IT")]
     assert all(words in page for name, words in masked.items() if name != "north")
     assert page.count("not confirmed") == 3 and "2 of 3 must be confirmed" in page and "0 are." in page
+    assert "one hospital made up, and these can spoil" in " ".join(page.split())
     # Three that read nothing else out would be asked for; east was telephoned, south is not there now.
     monkeypatch.setattr("sys.stdin", Terminal(f"\n{masked['west'].upper()}\nyes\n"))
     code, out, _ = run(*ACCEPT, "--confirm", f"east={masked['east'].replace('-', ' ')}")
@@ -133,7 +134,7 @@ def test_whoever_reads_out_other_words_than_the_coordinator_says_stops_it(
 
 
 def test_a_hospital_that_is_admitted_with_new_keys_is_confirmed_again(
-    masked: dict[str, str], own: Path, run: Any, tmp_path: Path
+    masked: dict[str, str], own: Path, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirm_in(own / "policy.toml", {name: words for name, words in masked.items() if name != "north"})
     authority = Authority(Path("ca"))
@@ -144,6 +145,9 @@ def test_a_hospital_that_is_admitted_with_new_keys_is_confirmed_again(
     words = read_request(new).fingerprint
     page = run("hospital", "terms", "own/north.admission")[1]
     assert words in page and "ANOTHER KEY" in page and "2 are." in page
+    monkeypatch.setattr("sys.stdin", Terminal("\nno\n"))
+    out = run(*ACCEPT)[1]
+    assert "What east reads to you" in out and "What west reads" not in out
     assert run(*ACCEPT, "--yes", "--confirm", f"east={words}")[0] == 0
     assert Policy.load(own / "policy.toml").trusted["east"] == words
     assert "ANOTHER KEY" not in run("hospital", "terms", "own")[1]

@@ -38,6 +38,12 @@ def test_from_a_new_study_to_a_revoked_hospital(
     assert "The study breast-cancer: what you would agree to" in out and "No bound" in out
     assert "recorded in" in out
     assert run("study", "list", "--dir", authority)[1] == "north  364 days left\n"
+    assert "admissions are older" not in out
+    late = str(tmp_path / "late")
+    assert run("hospital", "request", "--name", "late", "--dir", late)[0] == 0
+    out = run("study", "admit", f"{late}/late.req", "--dir", authority, "--out", f"{late}.admission")[1]
+    assert "tell north: their admissions are older" in out
+    assert "tell north:" in run("study", "revoke", "late", "--dir", authority)[1]
     assert run("study", "revoke", "north", "--dir", authority)[0] == 0
     assert run("study", "list", "--dir", authority)[1] == ""
     code, _, err = run("study", "revoke", "north", "--dir", authority)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ prepare_environment()
 import clients.base
 import clients.site
 from clients.account import Account
-from clients.base import forget_replies, is_sound
+from clients.base import SUM_FOLDER, forget_replies, is_sound
 from clients.hospital import Hospital
 from clients.policy import Policy
 from clients.site import Site
@@ -30,6 +31,7 @@ from pate_fed.config.sections import Aggregation, Data, Parties
 from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings, pool_digest
+from pate_fed.identity import Authority, HospitalIdentity, make_request, read_request
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.heads import Statement, heads_text
 from pate_fed.protocol.messages import (
@@ -141,13 +143,19 @@ def federation(tmp_path: Path) -> Federation:
     return made
 
 
-def _with_policy(federation: Federation, number: int, text: str, folder: Path) -> None:
+def _with_policy(
+    federation: Federation, number: int, text: str, folder: Path, *, sum_key: Path | None = None
+) -> None:
     """Give one hospital a policy; from its next message on it is enforced."""
     policy = folder / f"policy-{number}.toml"
     policy.write_text(text, encoding="utf-8")
     site = federation.sites[number]
     settings = LocalSettings(
-        hospital=site.party, data=f"part:{number}", state_dir=site.state_dir, policy=policy
+        hospital=site.party,
+        data=f"part:{number}",
+        state_dir=site.state_dir,
+        policy=policy,
+        sum_key=sum_key,
     )
     own = Site(
         party=site.party,
@@ -193,6 +201,51 @@ def test_a_roster_of_invented_hospitals_gets_no_vector(federation: Federation, t
     assert federation.total(federation.question([0, 1], batch=1)).sum() == 2 * PARTIES * 2
     log = (federation.sites[0].state_dir / "log.jsonl").read_text(encoding="utf-8")
     assert log.count('"event": "not confirmed"') == 1 and f'"hospitals": "p3={words["p3"]}"' in log
+
+
+@pytest.fixture
+def admitted(federation: Federation, tmp_path: Path) -> dict[str, str]:
+    """p0 was admitted with p1 and p2, p3 later; everybody's fingerprint by name."""
+    made = Authority.init(tmp_path / "authority", address="a:1", terms=federation.terms.to_json(), days=9)
+    requests = [make_request(tmp_path / name, name) for name in ("p0", "p1", "p2", "p3")]
+    own, *_ = made.admit_all(requests[:3], days=9)
+    made.admit(requests[3], days=9)
+    own.write(tmp_path / "p0.admission")
+    HospitalIdentity.accept(tmp_path / "p0", tmp_path / "p0.admission")
+    shutil.rmtree(federation.sites[0].state_dir / SUM_FOLDER)  # it enrolled with another key
+    return {path.stem: read_request(path).fingerprint for path in requests}
+
+
+def _told(federation: Federation, hospitals: dict[str, str]) -> Any:
+    return federation.join(0, hospitals="\n".join(f"{name}={words}" for name, words in hospitals.items()))
+
+
+def test_a_late_change_of_who_takes_part_is_shown_before_anything_is_made_and_confirmed_again(
+    federation: Federation, admitted: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Admitted, renewed, revoked: until enough of those who are there now are confirmed p0 does not join."""
+    key, renewed = tmp_path / "p0" / "sum.key", {**admitted, "p1": admitted["p0"]}
+    without = {name: words for name, words in admitted.items() if name != "p1"}
+    named = [f'{name} = "{admitted[name]}"\n' for name in ("p1", "p2", "p3")]
+    two, all_three = "".join(["[trusted]\n", *named[:2]]), "".join(["[trusted]\n", *named])
+
+    def joins(text: str, hospitals: dict[str, str]) -> tuple[Any, str]:
+        _with_policy(federation, 0, text, tmp_path, sum_key=key)
+        reply = _told(federation, hospitals)
+        return reply, capsys.readouterr().err
+
+    reply, shown = joins(two, admitted)
+    assert isinstance(reply, JoinReply) and f"p0: since its admission: new p3={admitted['p3']}\n" in shown
+    reply, shown = joins(all_three, renewed)
+    assert _code(reply) == "POLICY_CONFIRMED" and f"new key p1={admitted['p0']}\n" in shown
+    reply, shown = joins(two, without)
+    assert _code(reply) == "POLICY_CONFIRMED" and shown.endswith(f"new p3={admitted['p3']}, gone p1\n")
+    reply, _ = joins(all_three, without)
+    assert isinstance(reply, JoinReply)
+    log = (federation.sites[0].state_dir / "log.jsonl").read_text(encoding="utf-8")
+    assert log.count('"event": "hospitals changed"') == 4 and "are; new p3=" in log
+    for wrong in ({**admitted, "p1": "none"}, {"p=1": admitted["p1"]}, {"p\x1b1": admitted["p1"]}):
+        assert _code(joins(two, wrong)[0]) == "MALFORMED"
 
 
 def test_who_was_not_confirmed_is_not_summed_with_in_a_batch_under_way(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -370,6 +371,26 @@ def test_one_that_stalls_costs_the_others_nothing_and_itself_its_share(method: s
         call.cancel()
     time.sleep(0.5)
     assert _beats(fleet.east, east, 1)
+
+
+@pytest.mark.benchmark
+def test_one_that_stalls_costs_the_others_less_than_a_twentieth(fleet: Fleet) -> None:
+    """By turns, and printed: `pytest -m benchmark -s tests/flower/test_guard.py`."""
+    north, ratios = fleet.activate(fleet.north), list[float]()
+    fleet.activate(fleet.east)
+    for _ in range(20):
+        quiet = min(_beats(fleet.north, north, 50) for _ in range(3))
+        calls = _stalled(fleet.east, connections=6)
+        time.sleep(0.5)
+        ratios.append(min(_beats(fleet.north, north, 50) for _ in range(3)) / quiet)
+        for call in calls:
+            call.cancel()
+        time.sleep(0.5)
+    print(
+        f"\na stalled hospital costs the others {median(ratios) - 1:+.1%}, turns {min(ratios) - 1:+.1%} to ",
+        end="",
+    )
+    print(f"{max(ratios) - 1:+.1%}; mark +5 %")
 
 
 def test_a_call_that_does_not_go_on_is_broken_off(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

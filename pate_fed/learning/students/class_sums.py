@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize_scalar
 
-from pate_fed.disk import write_result
+from pate_fed.disk import load_arrays, open_regular, write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import feature_map_from_bytes
 from pate_fed.learning.features.feature_map import FeatureMap
@@ -126,15 +126,14 @@ class SumsStudent:
             IntegrityError: the file is damaged or is no such student.
         """
         try:
-            with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-                arrays, digest = {name: file[name] for name in file}, str(file["digest"])
-                names = tuple(map(str, arrays["class_names"]))
-                student = cls.of_arrays(arrays, where=str(path), digest=digest)
+            arrays = load_arrays(path)
+            names = tuple(map(str, arrays["class_names"]))
+            student = cls.of_arrays(arrays, where=str(path), digest=str(arrays["digest"]))
         except InputError:  # a ValueError, too: of a map that is code of the user's own
             raise
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError) as error:
             raise IntegrityError(f"{path}: the file is damaged or holds no student") from error
         student.class_names = names
         return student
@@ -168,7 +167,7 @@ class SumsStudent:
 def holds_sums(path: Path) -> bool:
     """Whether a student.npz is one of class sums, and no forest."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return "feature_map.npy" in archive.namelist()
     except (OSError, zipfile.BadZipFile):
         return False

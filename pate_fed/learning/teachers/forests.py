@@ -7,7 +7,6 @@ predict without scikit-learn. Papernot et al. 2017 (arXiv 1610.05755), appendix 
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import write_result
+from pate_fed.disk import load_arrays, write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.settings import TeacherSettings
 
@@ -112,11 +111,10 @@ class Forest:
             IntegrityError: the file is damaged or is no forest.
         """
         try:
-            with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-                return cls.of_arrays(file, where=str(path))
+            return cls.of_arrays(load_arrays(path), where=str(path))
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
-        except (OSError, EOFError, zipfile.BadZipFile) as error:  # whatever it held: perhaps another student
+        except OSError as error:  # whatever it held: perhaps another student
             raise IntegrityError(f"{path}: the file is damaged") from error
         except (ValueError, KeyError) as error:
             raise IntegrityError(f"{path}: the file is damaged or holds no forest") from error

@@ -7,16 +7,14 @@ held against it.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import read_file, read_json
+from pate_fed.disk import load_arrays, read_json
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy.label_dp import LabelRelease, SharedClusterCounts
 from pate_fed.privacy.ledger.chain import SLACK, Chain
@@ -88,14 +86,13 @@ class _Metrics:
 def check_labels(path: Path, chain: Chain) -> str:
     """Each label must be on the ledger, in order; a process that was cut off wrote fewer."""
     try:
-        # Not by its name: NumPy leaves a file that was cut short open.
-        with np.load(io.BytesIO(read_file(path, most=None)), allow_pickle=False) as held:
-            columns = {name: np.asarray(held[name]) for name in ("index", "answered", "label")}
-            released = np.asarray(held["released"]) if "released" in held else None
+        held = load_arrays(path)
+        columns = {name: held[name] for name in ("index", "answered", "label")}
+        released = held.get("released")
         count = len(columns["label"] if released is None else released)
         if any(each.dtype.kind not in "biuf" for each in (*columns.values(), released) if each is not None):
             raise TypeError("no numbers")  # which NumPy compares with none, or not at all
-    except (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{path}: the labels are damaged") from error
     private_labels = chain.terms.protection.unit == "label"
     if released is not None:

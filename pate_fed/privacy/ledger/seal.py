@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.disk import read_file, read_json, write_result
+from pate_fed.disk import MOST_TABLE, read_file, read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.ledger.chain import Chain
 
@@ -123,7 +123,7 @@ def read_seal(run_dir: Path) -> Seal | None:
     try:
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(seal.public_key))
         public.verify(signature := bytes.fromhex(seal.signature), seal.message())
-        if signature.hex() != seal.signature or path.read_bytes() != seal.text().encode():
+        if signature.hex() != seal.signature or read_file(path) != seal.text().encode():
             raise ValueError("spelled otherwise than it was written")
     except (InvalidSignature, ValueError) as error:
         raise IntegrityError(f"{path}: the seal was changed: it is not signed by the key it names") from error
@@ -159,7 +159,7 @@ def check_seal(ledger: Path, seal: Seal, chain: Chain, rewritten: Rewritten) -> 
             raise IntegrityError(f"{path}: not the file that was sealed at the run's end")
         if "log.jsonl" not in seal.files or "log.jsonl" in absent:
             raise IntegrityError(f"{path}: not the file that was sealed, and no sealed log to write it from")
-        if read_file(path, most=None) != rewritten[name]():
+        if read_file(path, most=MOST_TABLE) != rewritten[name]():
             raise IntegrityError(
                 f"{path}: neither the file that was sealed nor what this version writes from the sealed log; "
                 "write it again: pate-fed report"
@@ -180,7 +180,7 @@ def _left(run_dir: Path) -> set[str]:
 
 def _digest(path: Path) -> str:
     try:
-        content = read_file(path, most=None)
+        content = read_file(path, most=MOST_TABLE)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if path.name == LEDGER:

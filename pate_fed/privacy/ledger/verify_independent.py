@@ -105,6 +105,8 @@ def _canonical(values: Any) -> bytes:
 
 def read_rows(path: Path) -> list[Given]:
     """The ledger's rows, once chain, head, signatures and released labels are found to be whole."""
+    if not path.is_file():
+        raise FoundError(f"{path}: there is no ledger")
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     try:
         rows = [
@@ -149,6 +151,13 @@ def read_rows(path: Path) -> list[Given]:
     return rows
 
 
+def _read(path: Path) -> bytes:
+    """A file of a run, which is regular and has 2 GiB at most."""
+    if not path.is_file() or path.stat().st_size > 2**31:
+        raise FoundError(f"{path.name} is no file of a run")
+    return path.read_bytes()
+
+
 def check_seal(run_dir: Path, head: str, public_key: str | None) -> str:
     """What the seal says, in words; it may be missing."""
     path = run_dir / "seal.json"
@@ -156,7 +165,7 @@ def check_seal(run_dir: Path, head: str, public_key: str | None) -> str:
         if public_key is not None:
             raise FoundError("there is no seal that the given key could have signed")
         return "no seal: whoever can write the files can have changed all of them"
-    seal = json.loads(path.read_text(encoding="utf-8"))
+    seal = json.loads(_read(path))
     message = _canonical({name: seal[name] for name in ("files", "head", "public_key")})
     if not is_signed(seal["public_key"], seal["signature"], b"pate_fed/v1 seal of a run" + message):
         raise FoundError("the seal is not signed by its key")
@@ -165,8 +174,8 @@ def check_seal(run_dir: Path, head: str, public_key: str | None) -> str:
     if seal["head"] != head:
         raise FoundError("the ledger does not end with the row that was sealed")
     for name, digest in seal["files"].items():
-        if (run_dir / name).is_file():
-            content = bytearray((run_dir / name).read_bytes())
+        if (run_dir / name).exists():
+            content = bytearray(_read(run_dir / name))
             for part in (slice(24, 28), slice(40, 44), slice(92, 100)) if name == "ledger.sqlite" else ():
                 content[part] = bytes(part.stop - part.start)
             if hashlib.sha256(content).hexdigest() != digest:
@@ -540,7 +549,7 @@ def verify(run_dir: Path, public_key: str | None = None) -> list[str]:
         _hold(f"row {row['seq']}", row["epsilon"], min(bound, own), far)
     path = run_dir / "metrics.json"
     if path.is_file() and len(rows) > 1:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
+        metrics = json.loads(_read(path))
         stated, delta = metrics["privacy"]["student"]["data_independent"], metrics["privacy"]["delta"]
         counts = metrics["queries_asked"], metrics["queries_answered"]
         if metrics["status"] == "success" and (counts != (asked, answered) or delta != terms["delta"]):
@@ -596,7 +605,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         print("\n".join(verify(Path(arguments[0]), *arguments[1:])))
-    except (FoundError, ValueError, KeyError, TypeError, ArithmeticError) as error:
+    except (FoundError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
         print(f"NOT AS STATED: {error}", file=sys.stderr)
         return 6
     except NoBoundError as error:

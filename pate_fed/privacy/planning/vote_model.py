@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pate_fed.disk import load_arrays
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.noise_law import ndtr
 from pate_fed.privacy.checks import Floats, check_count, check_histograms, is_number
@@ -195,14 +196,11 @@ def past_votes_from_file(path: Path) -> VoteModel:
     if not path.is_file():
         raise InputError(f"{path}: there is no file of past totals (.npy, or .npz with totals and labels)")
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return past_votes(loaded)
-        with loaded:
-            return past_votes(loaded["totals"], loaded["labels"] if "labels" in loaded else None)
+        loaded = load_arrays(path)
+        return past_votes(loaded["" if "" in loaded else "totals"], loaded.get("labels"))
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    except (KeyError, ValueError, OSError, EOFError) as error:
+    except (KeyError, ValueError, OSError) as error:
         raise InputError(f"{path}: not a .npy of totals, nor a .npz with an array named totals") from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -39,6 +40,12 @@ def test_it_imports_nothing_of_ours(file: ModuleType, more: set[str]) -> None:
     assert {name.split(".")[0] for name in found} <= sys.stdlib_module_names | more
 
 
+def test_nobody_waits_for_a_ledger_that_is_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ledger.sqlite")
+    with pytest.raises(FoundError, match="there is no ledger"):
+        verify(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of votes in small batches, so of several rows."""
@@ -69,6 +76,8 @@ def test_the_copy_beside_a_run_confirms_it_without_anything_installed(run_dir: P
         lambda path: tamper(path, run("UPDATE released SET label = 2 - label WHERE seq = 2")),
         lambda path: path.with_name("labels.npz").write_bytes(b"PK"),
         lambda path: path.with_name("metrics.json").write_text("{}"),
+        lambda path: os.truncate(path.with_name("labels.npz"), 2**40),
+        lambda path: path.with_name("seal.json").unlink() or os.mkfifo(path.with_name("seal.json")),
     ],
 )
 def test_what_was_changed_is_found(run_dir: Path, edit: Callable[[Path], object]) -> None:
