@@ -183,9 +183,9 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_240, 21),
-    "pate_fed": (860, 7),
-    "pate_fed/cli": (8_400, 33),
+    "clients": (5_290, 21),
+    "pate_fed": (930, 7),
+    "pate_fed/cli": (8_420, 33),
     "pate_fed/config": (2_510, 10),
     "pate_fed/data": (4_610, 15),
     "pate_fed/flower": (3_890, 17),
