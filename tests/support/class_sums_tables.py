@@ -9,7 +9,8 @@ adult.data at four hospitals, the first half of adult.test as the pool, tested o
 cancer (Wolberg, Street and Mangasarian, 1995; shipped with scikit-learn): 420 records at four hospitals and
 149 as the pool, which are the test too: no label of theirs is used. What is fixed about tables was chosen on
 scikit-learn's digits and on parts of Adult of 420 records. "no pool" has no public inputs: bins of declared
-ranges (breast cancer's: 0 to the greatest, rounded up to one digit), and three rounds.
+ranges (breast cancer's: 0 to the greatest, rounded up to one digit), and three rounds. "in rounds" has as many as
+a study has by default that knows its records.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ from pate_fed.privacy.mechanisms.class_sums import (
     class_length,
     least_sigma,
 )
-from pate_fed.privacy.protection import RECORD
+from pate_fed.privacy.planning.choice import Sites, sums_noise, useful_rounds
+from pate_fed.privacy.protection import RECORD, Shares
 from pate_fed.reproduce.census import is_rich, read_adult, table_of
 from pate_fed.reproduce.columns import ACCURACY, Column, cells_of, text_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
@@ -61,7 +63,7 @@ POOL = 9000
 BREAST_PRIVATE = 420
 DELTAS = {"fashion-mnist": 1e-5, "adult": 1e-5, "breast cancer": 1e-4}
 ALONE, CENTRAL = "one hospital alone", "central, no privacy"
-NO_POOL = "no pool"
+NO_POOL, ROUNDS = "no pool", "in rounds, by default"
 _ADULT_RANGES = ((17, 90), (0, 1_500_000), (1, 16), (0, 100_000), (0, 5_000), (1, 99))
 _NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 _NAMES = (
@@ -123,7 +125,8 @@ def reproduce_sums_of_tables(plan: Reproduction, log: Log) -> list[str]:
     for data in (breast.name, adult.name):
         for seed in range(plan.seeds):
             tasks += [(data, method, 0.0, seed) for method in (CENTRAL, ALONE)]
-            tasks += [(data, method, e, seed) for e in EPSILONS for method in (LINEAR, NO_POOL)]
+            methods = (LINEAR, ROUNDS, NO_POOL) if data == adult.name else (LINEAR, NO_POOL)
+            tasks += [(data, method, e, seed) for e in EPSILONS for method in methods]
     return _reproduce(plan, log, tasks, [adult, breast], _Tables(adult, breast))
 
 
@@ -176,6 +179,9 @@ class _Tables:
             return _without_privacy(task, parts)
         if method == NO_POOL:
             return _without_pool(task, parts)
+        if method == ROUNDS:
+            features = build_feature_map(FeatureSettings(name=LINEAR, columns=parts.columns), parts.pool)
+            return _in_rounds(task, parts, features, _rounds_by_default(parts, features, task[2]))
         feature_map = build_feature_map(FeatureSettings(name=method, columns=parts.columns), parts.pool)
         return _measured(task, parts, *_exact(parts, feature_map))
 
@@ -234,9 +240,7 @@ def _measured(
 
 
 def _without_pool(task: tuple[str, str, float, int], parts: SplitRecords) -> SumsRun:
-    """One student of bins of declared ranges, of one question and rounds after it, as a study asks them."""
-    started = time.perf_counter()
-    data, _, epsilon, seed = task
+    """One student of bins of declared ranges, in rounds, where rows drawn from the sums are the pool."""
     settings = FeatureSettings(
         name=BINS,
         lattice=LATTICE_WITHOUT_POOL,
@@ -244,6 +248,34 @@ def _without_pool(task: tuple[str, str, float, int], parts: SplitRecords) -> Sum
         cuts=_declared(parts, FeatureSettings().bins),
     )
     features = build_feature_map(settings, parts.pool)  # of which it takes nothing
+    return _in_rounds(task, parts, features, ROUNDS_WITHOUT_POOL, drawn=True)
+
+
+def _rounds_by_default(parts: SplitRecords, features: FeatureMap, epsilon: float) -> int:
+    """As a study that knows its records has them (`fixed_rounds`)."""
+    sites = Sites(
+        hospitals=HOSPITALS,
+        teachers=HOSPITALS,
+        records=len(parts.labels) // HOSPITALS,
+        classes=int(parts.labels.max()) + 1,
+        epsilon=epsilon,
+        delta=DELTAS["adult"],
+        shares=Shares(num_clients=HOSPITALS, least_voters=HOSPITALS, colluders=0),
+    )
+    return useful_rounds(len(parts.labels), sites.classes, sums_noise(sites))
+
+
+def _in_rounds(
+    task: tuple[str, str, float, int],
+    parts: SplitRecords,
+    features: FeatureMap,
+    rounds: int,
+    *,
+    drawn: bool = False,
+) -> SumsRun:
+    """One student of one question and rounds after it, as a study asks them."""
+    started = time.perf_counter()
+    data, _, epsilon, seed = task
     kept = features.features(parts.inputs)
     classes, first = int(parts.labels.max()) + 1, class_length(LENGTH, RECORD.adjacency)
     shape = SumShape(
@@ -251,17 +283,18 @@ def _without_pool(task: tuple[str, str, float, int], parts: SplitRecords) -> Sum
         dimension=features.dimension,
         squared_norm=features.squared_norm * LENGTH**2,
         class_norm=features.squared_norm * first**2,
-        questions=1 + ROUNDS_WITHOUT_POOL,
+        questions=1 + rounds,
     )
     sigma = least_sigma(epsilon, DELTAS[data], shape)
     noise, weights = SeededNoise(seed), np.zeros((features.dimension, classes))
     fit: RoundsFit | None = None
     pull: Pull = ClassPull(num_classes=classes, length=first)
-    for number in range(1 + ROUNDS_WITHOUT_POOL):
+    for number in range(1 + rounds):
         total = features.contributions(parts.inputs, parts.labels, num_classes=classes, pull=pull, kept=kept)
         noisy = total + noise.discrete_gaussian(total.shape, sigma=sigma)
         if fit is None:
-            fit = RoundsFit(features, drawn_alike(features, noisy), sigma=sigma, length=first, unit=UNIT)
+            pool = drawn_alike(features, noisy) if drawn else parts.pool
+            fit = RoundsFit(features, pool, sigma=sigma, length=first, unit=UNIT)
         weights = fit.go_on(weights, noisy, number) if number else fit.begin(noisy)
         given = unpack_weights(pack_weights(weights), (features.dimension, classes))
         pull = ResidualPull(weights=given, squared_norm=features.squared_norm, length=LENGTH, unit=UNIT)
