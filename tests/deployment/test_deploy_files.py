@@ -283,8 +283,9 @@ def test_every_command_of_the_page_is_one_that_its_program_knows(line: str) -> N
 
 def test_from_installing_to_answered_votes_a_hospital_gives_at_most_four_commands() -> None:
     block = PAGE.split("## A study, command by command")[1].split("```")[1]
-    own = [line for line in _lines(block) if line.startswith("hospital$")]
-    assert 2 <= len(own) <= 4
+    asked, _, told = block.partition("coordinator$ pate-fed-coordinator")
+    own = [line for line in _lines(asked) if line.startswith("hospital$")]
+    assert len(own) == 4 and told
     assert "pip install" in own[0] and "hospital join" in own[-1]
 
 

@@ -9,8 +9,8 @@ adult.data at four hospitals, the first half of adult.test as the pool, tested o
 cancer (Wolberg, Street and Mangasarian, 1995; shipped with scikit-learn): 420 records at four hospitals and
 149 as the pool, which are the test too: no label of theirs is used. What is fixed about tables was chosen on
 scikit-learn's digits and on parts of Adult of 420 records. "no pool" has no public inputs: bins of declared
-ranges (breast cancer's: 0 to the greatest, rounded up to one digit), and three rounds. "in rounds" has as many as
-a study has by default that knows its records.
+ranges (breast cancer's: 0 to the greatest, rounded up to one digit), and three rounds. "in rounds" has as
+many as a study has by default that knows its records.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def test_a_student_of_exact_sums_tells_the_numbers(tmp_path: Path) -> None:
     labels = np.round(place * TARGET_STEPS).astype(np.int64)
     sums = features.contributions(x[1000:], labels[1000:], num_classes=2, steps=TARGET_STEPS)
     student = fit_target_student(sums, features, x[:1000], sigma=1.0, target_range=(0.0, 20.0))
-    figures = TargetFigures.of(student.numbers(x[:1000]), 20 * place[:1000])
+    figures = TargetFigures.of(student.numbers(x[:1000]), 20 * place[:1000], (0.0, 20.0))
     assert figures is not None and figures.r2 > 0.8 and figures.r2_interval[0] < figures.r2
     student.save(tmp_path / "student.npz")
     again = SumsStudent.load(tmp_path / "student.npz")
