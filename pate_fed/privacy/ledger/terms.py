@@ -63,6 +63,7 @@ def mechanism_from_parameters(name: str, parameters: dict[str, Any]) -> Mechanis
 
 
 _CHARGED = "outcome"
+_MOST_TOTALS = 1_000_000
 
 
 def is_digest(value: object) -> bool:
@@ -352,14 +353,16 @@ def caps_epsilon(terms: LedgerTerms) -> float | None:
 def checked_query(terms: LedgerTerms) -> CheckedQuery | None:
     """A query, bit and winner together, where the coordinator sees each vector of votes, and checks it.
 
-    None elsewhere: under masks totals may be none of honest votes, and no alarm may tell.
+    None elsewhere: under masks totals may be none of honest votes, and no alarm may tell. Nor of so many
+    teachers, or an unknown number, that every total from 0 to it would fill the memory: charged apart, bit
+    and winner cost no less.
     """
     mechanism, protection = terms.mechanisms[0], terms.protection
     if not isinstance(mechanism, ConfidentGNMax) or isinstance(mechanism, InteractiveGNMax):
         return None
     if len(terms.mechanisms) > 1 or terms.coordinator != PLAIN or terms.sanitise is not None:
         return None
-    if protection.votes_vanish:
+    if protection.votes_vanish or mechanism.num_teachers > _MOST_TOTALS:
         return None
     return CheckedQuery(
         threshold=math.ceil(mechanism.threshold),

@@ -13,6 +13,7 @@ from ledgers import MECHANISM, TERMS
 
 from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.privacy import (
+    ConfidentGNMax,
     DistributedGNMax,
     Ledger,
     LedgerTerms,
@@ -24,7 +25,7 @@ from pate_fed.privacy import (
     verify,
 )
 from pate_fed.privacy.ledger.report import describe
-from pate_fed.privacy.ledger.terms import guaranteed_epsilon
+from pate_fed.privacy.ledger.terms import checked_query, guaranteed_epsilon
 from pate_fed.privacy.mechanisms.events import hospital_noise
 
 
@@ -46,6 +47,17 @@ from pate_fed.privacy.mechanisms.events import hospital_noise
 def test_bad_terms_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         replace(TERMS, **change)
+
+
+def test_an_unknown_number_of_teachers_takes_no_memory() -> None:
+    """A mechanism of the Python API that names none counts a billion; more never cost more than apart."""
+    noise: dict[str, Any] = {"num_classes": 10, "threshold": 200.0, "sigma1": 150.0, "sigma2": 40.0}
+    few, unknown = ConfidentGNMax(num_teachers=250, **noise), ConfidentGNMax(**noise)
+    terms = replace(TERMS, epsilon=None, mechanisms=(few,), most_asked=25, most_answered=12)
+    other = replace(terms, mechanisms=(unknown,))
+    assert checked_query(terms) is not None and checked_query(other) is None
+    stated, apart = guaranteed_epsilon(terms), guaranteed_epsilon(other)
+    assert stated is not None and apart is not None and stated < apart < 1.2 * stated
 
 
 def test_caps_are_kept_and_fix_the_guarantee_beforehand(path: Path, charge: Any) -> None:
