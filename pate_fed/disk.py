@@ -60,6 +60,8 @@ def check_writable_files(folder: Path) -> None:
     """
     for path in (folder, *folder.iterdir()):
         if not os.access(path, os.W_OK):
+            if os.statvfs(path).f_flag & os.ST_RDONLY:
+                raise InputError(f"{path}: its disk is read-only; the same command goes on once it is not")
             raise InputError(
                 f"{path}: cannot be written by this user; give it to this user, or run as the one whose it is"
             )

@@ -14,12 +14,14 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pate_fed.disk import (
     check_there,
+    check_writable_files,
     hold,
     load_arrays,
     read_json,
@@ -280,3 +282,15 @@ def test_settings_that_nobody_means_are_refused(text: str, tmp_path: Path) -> No
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"--config .*study\.toml: not valid TOML"):
         read_toml(path, option="--config")
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"), [(os.ST_RDONLY, "its disk is read-only"), (0, "give it to this user")]
+)
+def test_who_may_not_write_is_told_why(
+    flag: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flag))
+    with pytest.raises(InputError, match=words):
+        check_writable_files(tmp_path)
