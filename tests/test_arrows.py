@@ -192,13 +192,13 @@ BUDGET = {
     "pate_fed/identity": (1_360, 6),
     "pate_fed/kinds": (6_380, 23),
     "pate_fed/learning": (7_900, 34),
-    "pate_fed/privacy": (12_130, 39),
+    "pate_fed/privacy": (12_140, 39),
     "pate_fed/protocol": (590, 3),
     "pate_fed/report": (5_510, 17),
     "pate_fed/reproduce": (2_590, 13),
     "pate_fed/runtime": (1_080, 8),
     "pate_fed/secure_sum": (3_810, 14),
-    "pate_fed/structure": (1_150, 5),
+    "pate_fed/structure": (1_170, 5),
     "server": (5_840, 21),
 }
 

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
 import numpy as np
 
@@ -202,6 +202,29 @@ def _fitted(entry: DeclaredField, value: Any, declared: Setting, path: str, asid
     return fit(entry.hint, value, declared, path, aside)
 
 
+class _Shape(NamedTuple):
+    """What a hint says, looked up once: a table has it for each of its columns."""
+
+    hint: Any
+    kinds: tuple[Any, ...]
+    exact: frozenset[type]
+    origin: Any
+    inner: tuple[Any, ...]
+
+
+_SHAPES: dict[
+    int, _Shape
+] = {}  # by identity: int | float is equal to float | int, which tries them otherwise
+
+
+def _shape(hint: Any) -> _Shape:
+    found = _SHAPES.get(id(hint))
+    if found is None:
+        found = _Shape(hint, members(hint), exact_types(hint), get_origin(hint), get_args(hint))
+        _SHAPES[id(hint)] = found  # which keeps the hint, so that its identity is no other's
+    return found
+
+
 def fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = False) -> Any:
     """The value in the field's form.
 
@@ -213,7 +236,9 @@ def fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = False
             value = declared.read(value)
         except InputError as error:
             raise SettingError(path, str(error), flag=declared.flag) from error
-    kinds = members(hint)
+    _, kinds, exact, *_ = _shape(hint)
+    if type(value) in exact and (value is None or _allowed(value, declared)):
+        return value
     if value is None and NoneType in kinds:
         return None
     for kind in kinds:
@@ -228,17 +253,17 @@ def fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = False
 
 def _as(kind: Any, value: Any, declared: Setting, path: str, aside: bool) -> Any:
     """The value as one of the kinds that a field may have, MISSING where it is none."""
-    origin = get_origin(kind)
+    *_, origin, args = _shape(kind)
     if origin is tuple:
-        return _as_tuple(get_args(kind), value, declared, path, aside)
+        return _as_tuple(args, value, declared, path, aside)
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             return MISSING
-        inner = get_args(kind)[1]
+        inner = args[1]
         return {key: fit(inner, each, declared, _join(path, key), aside) for key, each in value.items()}
     if origin is np.ndarray:
         array = unpack(value) if isinstance(value, Mapping) else value
-        dtype = np.dtype(get_args(get_args(kind)[1])[0])
+        dtype = np.dtype(get_args(args[1])[0])
         fits = isinstance(array, np.ndarray) and array.dtype.newbyteorder("=") == dtype
         return array if fits and _allowed(array, declared) else MISSING
     if is_dataclass(kind):
@@ -263,7 +288,7 @@ def _as_tuple(inner: Sequence[Any], value: Any, declared: Setting, path: str, as
     if len(kinds) != len(value):
         return MISSING
     if Ellipsis in inner:
-        exact = exact_types(inner[0])
+        exact = _shape(inner[0]).exact
         if all(type(item) in exact and (item is None or _allowed(item, declared)) for item in value):
             return value if isinstance(value, tuple) else tuple(value)
     each = declared if declared.read is None else replace(declared, read=None)
