@@ -37,6 +37,7 @@ from pate_fed.secure_sum.roster import threshold_for
 from pate_fed.structure import PARTY_NAME
 
 DAY_S = 86_400.0
+_SHOWN = 20  # changes of who takes part that are told
 
 
 class Hospital(SummingHospital):
@@ -109,26 +110,33 @@ class Hospital(SummingHospital):
         if self.simulated or identity is None or not told:
             return None
         demands, others = self._site.demands(terms), _others(told, self._party)
-        known = {**HospitalIdentity.open(identity).admission.hospitals, **demands.trusted}
+        admitted = HospitalIdentity.open(identity).admission.hospitals
+        known = {**admitted, **demands.trusted}
         changes = [
             *(f"new {name}={words}" for name, words in others.items() if name not in known),
             *(f"new key {name}={words}" for name, words in others.items() if known.get(name, words) != words),
-            *(f"gone {name}" for name in known if name not in others),
+            *(f"gone {name}" for name in admitted if name not in others),
         ]
+        more = f" and {len(changes) - _SHOWN:,} more" if len(changes) > _SHOWN else ""
+        text = ", ".join(changes[:_SHOWN]) + more
         if changes:
-            text = ", ".join(changes)
-            print(f"{self._party}: since its admission: {text}", file=sys.stderr, flush=True)
+            print(
+                f"{self._party}: the coordinator says, since the admission: {text}",
+                file=sys.stderr,
+                flush=True,
+            )
             self.log.note("hospitals changed", hospitals=text)
         confirmed = sum(demands.trusted.get(name) == words for name, words in others.items())
-        parties = len(others) + 1
+        parties = min(len(others) + 1, terms.num_clients)  # of more that are admitted so many take part
         needed = demands.confirmed_of(parties, max(threshold_for(parties), terms.least_clients))
         renewed = [name for name in others if demands.trusted.get(name, others[name]) != others[name]]
         if not renewed and confirmed >= needed:
             return None
         sentence = (
-            f"{needed} of the other {len(others)} must be confirmed as they are now, {confirmed} are; "
-            f"{', '.join(changes) or 'none has changed'}: telephone whom you take part with, and give a new "
-            "admission to `pate-fed hospital accept --confirm NAME=WORDS`"
+            f"{needed} of the other {len(others)} must be confirmed as they are now, {confirmed} are; the "
+            f"coordinator says: {text or 'none has changed'}. Telephone whom you take part with, and give a "
+            "new admission to `pate-fed hospital accept --confirm NAME=WORDS`, with the words that each reads "
+            "out to you, not with these"
         )
         return self._objects((Refusal.POLICY_CONFIRMED, sentence))
 

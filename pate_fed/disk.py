@@ -38,7 +38,15 @@ MOST_TABLE = 2 * 2**30
 _MOST_TOML = 4 * 2**20
 _GROWS, _GROWS_TO = 100, 2**28  # times its size, or bytes, to which an archive may unpack
 # TOML's reader takes quadratic time for a dotted key.
-_TEXTS = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')
+# One after the other, each up to its end or the line's, so that it takes linear time.
+_TEXTS = re.compile(
+    r'"""(?:[^\\]|\\.)*?(?:"{3,5}|\\?\Z)'
+    r"|'''.*?(?:'{3,5}|\Z)"
+    r'|"(?:[^"\\\n]|\\[^\n])*+"?'
+    r"|'[^'\n]*+'?"
+    r"|#[^\n]*+",
+    re.DOTALL,
+)
 _DEEP_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){32}")
 
 _REFUSED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE})
@@ -128,9 +136,12 @@ def load_arrays(source: Path | BinaryIO, *, most: int | None = MOST_TABLE) -> di
             return {"": np.load(source, allow_pickle=False)}
         with zipfile.ZipFile(source) as archive:
             entries = archive.infolist()
-            if sum(entry.file_size for entry in entries) > max(_GROWS_TO, _GROWS * size):
-                raise ValueError("unpacks to far more than it holds; numpy.savez does not pack")
+            most_held = max(_GROWS_TO, _GROWS * size)
+            if most is not None and sum(entry.file_size for entry in entries) > most_held:
+                raise ValueError("unpacks to far more than it holds; save it with numpy.savez, unpacked")
             for entry in entries:
+                if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise ValueError("packed in a way that numpy never does")
                 with archive.open(entry) as part:
                     _check_claim(part, entry.file_size)
         source.seek(0)
@@ -146,7 +157,13 @@ def _check_claim(part: IO[bytes], size: int) -> None:
     version = read.read_magic(part)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"of version {version} of the format")
-    shape, _, kind = (read.read_array_header_1_0 if version == (1, 0) else read.read_array_header_2_0)(part)
+    header = read.read_array_header_1_0 if version == (1, 0) else read.read_array_header_2_0
+    try:
+        shape, _, kind = header(part)
+    except Exception as error:  # it is read as Python is, and fails in as many ways
+        raise ValueError(f"its header is damaged ({type(error).__name__})") from error
+    if not all(type(length) is int and 0 <= length < 2**62 for length in shape):
+        raise ValueError("its header has a length that no array has")
     if math.prod(shape) * max(1, kind.itemsize) > size:
         raise ValueError(f"its header claims {math.prod(shape):,} numbers, more than the file holds")
 

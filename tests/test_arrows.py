@@ -183,8 +183,8 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_290, 21),
-    "pate_fed": (930, 7),
+    "clients": (5_300, 21),
+    "pate_fed": (950, 7),
     "pate_fed/cli": (8_420, 33),
     "pate_fed/config": (2_510, 10),
     "pate_fed/data": (4_610, 15),

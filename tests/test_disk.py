@@ -294,3 +294,75 @@ def test_who_may_not_write_is_told_why(
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flag))
     with pytest.raises(InputError, match=words):
         check_writable_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (True,)}",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (0, 10000000000000000000000000)}",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (1,)",
+        f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({'-' * 9000}1,)}}",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (1 2,)}",
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_header_that_is_none_is_damage_and_no_fault(header: str, packed: bool, tmp_path: Path) -> None:
+    own = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(8)
+    path = tmp_path / "x.npz"
+    path.write_bytes(own)
+    if packed:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", own)
+    with pytest.raises(ValueError, match=r"header|Cannot parse|too large"):
+        load_arrays(path)
+
+
+@pytest.mark.parametrize("how", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_an_archive_packed_as_numpy_never_does_is_refused(how: int, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", compression=how) as archive:
+        archive.writestr("x.npy", b"\x93NUMPY")
+    with pytest.raises(ValueError, match="packed in a way"):
+        load_arrays(tmp_path / "x.npz")
+
+
+DEEP = ".".join(["k"] * 40)
+
+
+@pytest.mark.parametrize(
+    ("text", "deep"),
+    [
+        (f"{DEEP} = 1", True),
+        (f't = {{ a = """\n x """, {DEEP} = "" }}', True),
+        (f't = {{ a = """x"""", {DEEP} = "" }}', True),
+        (f"t = {{ a = '''x''', {DEEP} = '' }}", True),
+        (f'a = "\\\\"\n{DEEP} = 1', True),
+        (f"# {DEEP}\na = 1", False),
+        (f'a = """\n{DEEP} = \\""" {DEEP}\n"""', False),
+        (f"a = '{DEEP}'", False),
+    ],
+)
+def test_keys_of_many_parts_are_found_and_nothing_else_is_taken_for_one(
+    text: str, deep: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(text)
+    if deep:
+        with pytest.raises(InputError, match="a key of more than 32 parts"):
+            read_toml(path, option="--config")
+    else:
+        assert "a" in read_toml(path, option="--config")
+
+
+@pytest.mark.parametrize(
+    "text", ['# "' + '"\\' * 2_000_000, 'x = "' + '\\"' * 2_000_000, '"""' + "a" * 10 + "\\"]
+)
+def test_texts_that_never_end_are_read_in_linear_time(text: str, tmp_path: Path) -> None:
+    """In quadratic time four million characters would take a day."""
+    path = tmp_path / "x.toml"
+    path.write_text(text)
+    try:
+        assert read_toml(path, option="--config") == {}
+    except InputError as error:
+        assert "not valid TOML" in str(error)

@@ -235,7 +235,10 @@ def test_a_late_change_of_who_takes_part_is_shown_before_anything_is_made_and_co
         return reply, capsys.readouterr().err
 
     reply, shown = joins(two, admitted)
-    assert isinstance(reply, JoinReply) and f"p0: since its admission: new p3={admitted['p3']}\n" in shown
+    assert (
+        isinstance(reply, JoinReply)
+        and f"p0: the coordinator says, since the admission: new p3={admitted['p3']}\n" in shown
+    )
     reply, shown = joins(all_three, renewed)
     assert _code(reply) == "POLICY_CONFIRMED" and f"new key p1={admitted['p0']}\n" in shown
     reply, shown = joins(two, without)
@@ -243,7 +246,7 @@ def test_a_late_change_of_who_takes_part_is_shown_before_anything_is_made_and_co
     reply, _ = joins(all_three, without)
     assert isinstance(reply, JoinReply)
     log = (federation.sites[0].state_dir / "log.jsonl").read_text(encoding="utf-8")
-    assert log.count('"event": "hospitals changed"') == 4 and "are; new p3=" in log
+    assert log.count('"event": "hospitals changed"') == 4 and "says: new p3=" in log
     for wrong in ({**admitted, "p1": "none"}, {"p=1": admitted["p1"]}, {"p\x1b1": admitted["p1"]}):
         assert _code(joins(two, wrong)[0]) == "MALFORMED"
 

@@ -181,7 +181,10 @@ def test_a_hospital_among_invented_ones_gives_nothing(rehearsal: Any) -> None:
     assert hospitals["north"].wait(200) == 5, hospitals["north"].text
     assert server.wait(300) not in (0, 1), server.text
     text = " ".join(hospitals["north"].text.split())
-    assert "north: since its admission: new key east=" in text and ", new key south=" in text
+    assert (
+        "north: the coordinator says, since the admission: new key east=" in text
+        and ", new key south=" in text
+    )
     assert "2 of the other 3 must be confirmed as they are now, 0 are" in text
     assert "answered under masks" not in text
     assert "answered" not in [event["event"] for event in study.log("north")]
