@@ -135,7 +135,7 @@ class Hospital(SummingHospital):
         sentence = (
             f"{needed} of the other {len(others)} must be confirmed as they are now, {confirmed} are; the "
             f"coordinator says: {text or 'none has changed'}. Telephone whom you take part with, and give a "
-            "new admission to `pate-fed hospital accept --confirm NAME=WORDS`, with the words that each reads "
+            "new admission to `pate-fed hospital accept --confirm NAME=WORDS`, by the words that each reads "
             "out to you, not with these"
         )
         return self._objects((Refusal.POLICY_CONFIRMED, sentence))
