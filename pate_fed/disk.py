@@ -16,7 +16,7 @@ import time
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
@@ -136,8 +136,7 @@ def load_arrays(source: Path | BinaryIO, *, most: int | None = MOST_TABLE) -> di
             return {"": np.load(source, allow_pickle=False)}
         with zipfile.ZipFile(source) as archive:
             entries = archive.infolist()
-            most_held = max(_GROWS_TO, _GROWS * size)
-            if most is not None and sum(entry.file_size for entry in entries) > most_held:
+            if most is not None and not grows_little(entries, size):
                 raise ValueError("unpacks to far more than it holds; save it with numpy.savez, unpacked")
             for entry in entries:
                 if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -149,6 +148,11 @@ def load_arrays(source: Path | BinaryIO, *, most: int | None = MOST_TABLE) -> di
             return {name: held[name] for name in held}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ValueError(str(error) or "cut short") from error
+
+
+def grows_little(entries: Iterable[zipfile.ZipInfo], size: int) -> bool:
+    """Whether an archive of so many bytes says that it unpacks to a hundredfold at most, or to 256 MiB."""
+    return sum(entry.file_size for entry in entries) <= max(_GROWS_TO, _GROWS * size)
 
 
 def _check_claim(part: IO[bytes], size: int) -> None:

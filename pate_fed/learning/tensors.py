@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.disk import MOST_TABLE, read_file, write_result
+from pate_fed.disk import MOST_TABLE, grows_little, read_file, write_result
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 
 SMALLEST = 8
@@ -190,8 +190,7 @@ def is_whole(data: bytes) -> bool:
     """Whether each part of a file of torch's has the checksum it was written with; torch does not look."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            sound = sum(each.file_size for each in archive.infolist()) <= len(data)  # torch packs nothing
-            return sound and archive.testzip() is None
+            return grows_little(archive.infolist(), len(data)) and archive.testzip() is None
     except Exception:  # zipfile raises whatever it meets first in damaged bytes
         return False
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import warnings
+import zipfile
+
 import numpy as np
 import pytest
 import torch
 
 from pate_fed.errors import InputError
-from pate_fed.learning.tensors import check_images, check_labels, image_shape, tensor_batches, to_tensor
+from pate_fed.learning.tensors import (
+    check_images,
+    check_labels,
+    image_shape,
+    is_whole,
+    tensor_batches,
+    to_tensor,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,3 +54,21 @@ def test_pixels_are_from_0_to_1_in_any_number_of_batches() -> None:
     parts = list(tensor_batches(images, 2, "cpu"))
     assert [len(part) for part in parts] == [2, 2, 1] and torch.equal(torch.cat(parts), x)
     assert list(tensor_batches(images[:0], 2, "cpu")) == []
+
+
+def test_a_script_whose_code_is_packed_is_whole_and_an_archive_that_grows_a_thousandfold_is_not() -> None:
+    """Torch packs a script's code: of many small layers it unpacks to more than the file has bytes."""
+    layers = torch.nn.Sequential(*[torch.nn.Linear(2, 2) for _ in range(60)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer releases would have another format
+        torch.jit.save(torch.jit.trace(layers, torch.zeros(1, 2)), script := io.BytesIO())
+    held = zipfile.ZipFile(io.BytesIO(script.getvalue())).infolist()
+    assert sum(each.file_size for each in held) > len(script.getvalue()) and is_whole(script.getvalue())
+    assert not is_whole(script.getvalue()[:-200])
+    with (
+        zipfile.ZipFile(bomb := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("x", "w") as part,
+    ):
+        for _ in range(300):
+            part.write(bytes(2**20))
+    assert not is_whole(bomb.getvalue())
