@@ -37,8 +37,8 @@ MOST_TABLE = 2 * 2**30
 
 _MOST_TOML = 4 * 2**20
 _GROWS, _GROWS_TO = 100, 2**28  # times its size, or bytes, to which an archive may unpack
-# TOML's reader takes quadratic time for a dotted key.
-# One after the other, each up to its end or the line's, so that it takes linear time.
+# TOML's reader takes quadratic time for a dotted key of many parts, which are looked for outside of texts and
+# comments; these are found one after the other, each up to its end or the line's, in linear time.
 _TEXTS = re.compile(
     r'"""(?:[^\\]|\\.)*?(?:"{3,5}|\\?\Z)'
     r"|'''.*?(?:'{3,5}|\Z)"

@@ -96,21 +96,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         Parties(num_clients=number)
         if arguments.deal is not None or len(files) not in (1, number):
             raise InputError(f"--num-clients {number}: as many as files of --csv; it goes with one of them")
-    given = arguments.target_range
-    ends = (
-        None
-        if given is None
-        else _ends(given, given, option="--target-range", meant="LOW:HIGH is meant, as 0:100 or 0.5:2")
-    )
-    if ends is not None and (
-        f"{ends[0]:.15g}" == f"{ends[1]:.15g}" or not -1e50 <= ends[0] < ends[1] <= 1e50
-    ):
-        raise InputError(
-            f"--target-range {given}: two numbers are meant, the lower first, other in 15 digits, and "
-            "neither beyond 1e50"
-        )
-    if ends is not None and arguments.range:
-        raise InputError("--target-range: a number wants public inputs; give --pool FILE in place of --range")
+    ends = _target_ends(arguments)
     how = {"label": arguments.label, "patient": arguments.patient, "decimal": arguments.decimal}
     found = infer_schema(files, **how, target_range=ends)
     for line in found.read_as:
@@ -165,6 +151,25 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
                 _say_room(Terms.from_json(make_terms_of(out)))
         print(f"try it on these files: flower-simulation --config {out}")
     return 0
+
+
+def _target_ends(arguments: argparse.Namespace) -> tuple[float, float] | None:
+    """What a number as the label can be; None: the label is a class.
+
+    Raises:
+        InputError: no such range, or there are no public inputs.
+    """
+    if (given := arguments.target_range) is None:
+        return None
+    low, high = _ends(given, given, option="--target-range", meant="LOW:HIGH is meant, as 0:100 or 0.5:2")
+    if f"{low:.15g}" == f"{high:.15g}" or not -1e50 <= low < high <= 1e50:
+        raise InputError(
+            f"--target-range {given}: two numbers are meant, the lower first, other in 15 digits, and "
+            "neither beyond 1e50"
+        )
+    if arguments.range:
+        raise InputError("--target-range: a number wants public inputs; give --pool FILE in place of --range")
+    return low, high
 
 
 def _asked(clients: int | None) -> tuple[int | None, dict[str, str]]:

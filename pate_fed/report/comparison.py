@@ -343,7 +343,7 @@ def accuracy_against_epsilon(runs: Sequence[RunToCompare]) -> Figure | None:
     if sum(point.repeats for point in points) < 2:
         return None
     numbers, deltas = _tell_numbers(runs), {delta_text(run.result.study.terms.delta) for run in runs}
-    what = "R²" if numbers else "Accuracy"
+    what = "R²" if numbers else "accuracy"
     top = max(point.epsilon for point in points)
     low = max(0.0, min(point.low for point in points) - 0.02)
     chart = Chart(
@@ -368,11 +368,11 @@ def accuracy_against_epsilon(runs: Sequence[RunToCompare]) -> Figure | None:
         f"{_told(point.accuracy, numbers)} at ε {epsilon_text(point.epsilon)}" for point in points
     )
     return Figure(
-        title=f"{what} against ε",
-        picture=chart.svg(f"{what} against ε: {words}."),
+        title=f"{what.capitalize()} against ε",
+        picture=chart.svg(f"{what.capitalize()} against ε: {words}."),
         caption=caption,
         legend=tuple(("c1", f"{at}: {point.name}") for at, point in enumerate(points, 1)) if named else (),
-        header=("run", "ε", what if numbers else "accuracy", "95 %", "repeats"),
+        header=("run", "ε", what, "95 %", "repeats"),
         rows=tuple(_row(point, numbers) for point in points),
     )
 

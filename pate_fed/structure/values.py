@@ -212,9 +212,8 @@ class _Shape(NamedTuple):
     inner: tuple[Any, ...]
 
 
-_SHAPES: dict[
-    int, _Shape
-] = {}  # by identity: int | float is equal to float | int, which tries them otherwise
+# By identity: int | float is equal to float | int, which tries them in another order.
+_SHAPES: dict[int, _Shape] = {}
 
 
 def _shape(hint: Any) -> _Shape:
