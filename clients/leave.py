@@ -1,6 +1,7 @@
-"""How a hospital leaves a study: it answers nothing any more, and a signed statement says what was given.
+"""How a hospital leaves a study, and what it erases after one that has ended.
 
-What answers are made of is erased. The mark comes first, on the disk before anything is erased. It is looked
+Who leaves answers nothing any more, and a signed statement says what was given. What answers are made of is
+erased. The mark comes first, on the disk before anything is erased. It is looked
 at before and after every answer is made, so whatever is under way is thrown away; claims stay, so that
 nothing could be answered anew.
 """
@@ -8,6 +9,7 @@ nothing could be answered anew.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -22,6 +24,7 @@ from clients.journal import Journal
 from clients.log import Answered, HospitalLog, read_events
 from clients.state_dir import OLD_LABELS
 from pate_fed.disk import write_private
+from pate_fed.identity.bundle import BUNDLE_FILE
 from pate_fed.identity.keys import KEY_FILE, load_key, sign
 from pate_fed.protocol.messages import AnswerReply, SumReply
 
@@ -32,20 +35,23 @@ _TURN = "answering.lock"
 _WAIT_S = 60.0
 _POLL_S = 0.1
 # What a hospital answers with. Its claims, its terms and its log stay.
+_ANSWERS_WITH = (
+    "teacher-*",
+    "parts.sha256*",
+    "features.bin*",
+    "clusters.bin*",
+    "tmp/*",
+    "answer.npz*",
+    "response.npy*",
+)
 _ERASED = (
-    *(
-        "teacher-*",
-        "teachers.key*",
-        "held-out.sha256*",
-        "parts.sha256*",
-        "features.bin*",
-        "clusters.bin*",
-        "pool.npy*",
-        "tmp/*",
-    ),
-    *("answer.npz*", "response.npy*", "secure_sum"),
+    *(*_ANSWERS_WITH, "pool.npy*", "teachers.key*", "held-out.sha256*", "secure_sum"),
     *(f"{OLD_LABELS}/response.npy", f"{OLD_LABELS}/secure_sum"),
 )
+# Of a study that has ended. `hospital compare` still asks which records taught, and with the student for the
+# pool; the roster says who was confirmed.
+_TIDIED = (*_ANSWERS_WITH, "secure_sum/*.state*")
+_WITH_STUDENT = (BUNDLE_FILE, "pool.npy*")
 _ANSWERED = {"answered", "answered again"}  # events of the log that tell of an answer
 
 
@@ -107,6 +113,36 @@ def erase(state_dir: Path) -> list[str]:
         else:
             path.unlink(missing_ok=True)
     return [str(path.relative_to(state_dir)) for path in found]
+
+
+def tidy(state_dir: Path, identity: Path | None, *, student: bool) -> Iterator[str]:
+    """Erase what a study that has ended needs no more, with `student` that and the pool; each one's name.
+
+    Each has a line in the hospital's log, with its SHA-256, before it goes. Journal, account, log, terms,
+    receipts and who was confirmed stay.
+
+    Raises:
+        OSError: a line cannot be written, or something cannot be erased; what comes after it stays.
+    """
+    log = HospitalLog(state_dir, key=None if identity is None else identity / KEY_FILE, durable=True)
+    patterns = (*_TIDIED, *_WITH_STUDENT) if student else _TIDIED
+    for path in (each for pattern in patterns for each in sorted(state_dir.glob(pattern))):
+        is_folder = path.is_dir() and not path.is_symlink()
+        for file in sorted(path.rglob("*")) if is_folder else (path,):
+            if not file.is_dir():
+                name = str(file.relative_to(state_dir))
+                log.record("erased", name=name, sha256=_digest_of(file))
+                file.unlink()
+                yield name
+        if is_folder:
+            shutil.rmtree(path)
+
+
+def _digest_of(path: Path) -> str:
+    if not path.is_file() or path.is_symlink():
+        return "no regular file"
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

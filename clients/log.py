@@ -137,6 +137,17 @@ def read_events(state_dir: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
         yield line, event if isinstance(event, dict) else None
 
 
+def over_since(state_dir: Path, terms_digest: str | None) -> float | None:
+    """When the study with these terms ended with success there, by the log; None where it did not."""
+    ends = [event for _, event in read_events(state_dir) if event and event["event"] == "ended"]
+    over = [
+        float(end["time"])
+        for end in ends
+        if terms_digest and (end["status"], end.get("terms")) == ("success", terms_digest)
+    ]
+    return over[-1] if over else None
+
+
 @dataclass
 class Answered:
     """What a hospital's answers were about, by its log: none is counted that was given again.

@@ -18,7 +18,7 @@ import numpy as np
 
 from clients.account import Account
 from clients.leave import STATEMENT_FILE, has_left
-from clients.log import LOG_FILE, Answered, read_events
+from clients.log import LOG_FILE, Answered, over_since, read_events
 from clients.policy import Policy, find_policy
 from clients.state_dir import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, find_state_dir, old_state_dir
 from pate_fed.disk import check_there, check_writable_files, hold
@@ -106,7 +106,8 @@ class HospitalProcess:
         from pate_fed.flower.compat import quiet_flower
 
         with hold(self._state, what="--state-dir"), _temporary_files_in(self._state):
-            if (when := self._over_since()) is not None:
+            digest = None if self._terms is None else self._terms.digest
+            if (when := over_since(self._state, digest)) is not None:
                 return self._say_over(when)
             self._write_site()
             self._check_records()
@@ -123,15 +124,6 @@ class HospitalProcess:
                     return self._serve(connection)
             finally:
                 connection.stop()
-
-    def _over_since(self) -> float | None:
-        """When this very study ended with success, by the hospital's log; None where it did not."""
-        terms = None if self._terms is None else self._terms.digest
-        ends = [event for _, event in read_events(self._state) if event and event["event"] == "ended"]
-        over = [
-            end["time"] for end in ends if terms and (end["status"], end.get("terms")) == ("success", terms)
-        ]
-        return over[-1] if over else None
 
     def _say_over(self, when: float) -> int:
         """A command that is repeated after the success: nothing is asked of this hospital any more."""

@@ -183,13 +183,13 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_300, 21),
+    "clients": (5_340, 21),
     "pate_fed": (950, 7),
-    "pate_fed/cli": (8_420, 33),
+    "pate_fed/cli": (8_540, 33),
     "pate_fed/config": (2_510, 10),
     "pate_fed/data": (4_610, 15),
     "pate_fed/flower": (3_890, 17),
-    "pate_fed/identity": (1_360, 6),
+    "pate_fed/identity": (1_410, 6),
     "pate_fed/kinds": (6_380, 23),
     "pate_fed/learning": (7_900, 34),
     "pate_fed/privacy": (12_140, 39),

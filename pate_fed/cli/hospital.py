@@ -30,7 +30,7 @@ from pate_fed.cli.parser import (
     add_option,
     print_lines,
 )
-from pate_fed.disk import read_json
+from pate_fed.disk import hold, read_json
 from pate_fed.errors import InputError, naming_refusal
 from pate_fed.format import counted, delta_text, epsilon_text, printable
 from pate_fed.runtime.console import only_tell
@@ -120,6 +120,51 @@ def _leave(arguments: argparse.Namespace) -> int:
     signed = read_json(_Signed, path, what="a statement of `pate-fed hospital leave`")
     print_lines(map(printable, _lines(signed.statement)))
     print(f"keep this statement: {path}")
+    return 0
+
+
+def add_tidy_action(actions: argparse._SubParsersAction[Any]) -> None:
+    """Register `hospital tidy`."""
+    tidy = add_command(
+        actions,
+        "tidy",
+        "erase what a study that has ended needs no more",
+        description="Erases what a study that ended with success needs no more: teachers, features, kept "
+        "answers, keys of masks. The log has a signed line with the digest of each. Journal, account, log, "
+        "terms, receipts and what was confirmed stay; so does the student.",
+    )
+    tidy.add_argument("state_dir", metavar="STATE_DIR|STUDY", help=STATE_DIR_HELP)
+    add_option(tidy, "--student", "erase the study's student and public inputs, too")
+    add_option(tidy, "--dir DIR", "the folder of its keys, to sign the lines (default: as the hospital ran)")
+    tidy.set_defaults(run=_tidy)
+
+
+def _tidy(arguments: argparse.Namespace) -> int:
+    from clients.leave import tidy
+    from clients.log import over_since
+
+    state_dir = state_dir_of(arguments.state_dir)
+    settings_of(state_dir)
+    with hold(state_dir, what="STATE_DIR"):
+        agreed = _agreed(state_dir)
+        if agreed is None or over_since(state_dir, agreed.digest) is None:
+            raise InputError(
+                f"{state_dir}: its study has not ended with success, and may go on; `pate-fed hospital "
+                "leave` withdraws from it, and erases"
+            )
+        if agreed.asks.once_for_all:
+            raise InputError(
+                f"{state_dir}: what was answered about private labels serves later studies, too; `pate-fed "
+                "hospital leave` withdraws from all of these, and erases"
+            )
+        if agreed.about.retention:
+            print(printable(f"retention, by the terms: {agreed.about.retention}"))
+        with naming_refusal(f"{state_dir}: not all could be erased", "; do it again"):
+            count, identity = 0, identity_of(state_dir, arguments.dir)
+            for name in tidy(state_dir, identity, student=arguments.student):
+                count += 1
+                print(f"erased: {printable(name)}")
+    print(f"{counted(count, 'file')} erased; the log has a line for each: pate-fed hospital log {state_dir}")
     return 0
 
 
@@ -249,6 +294,7 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     _add_compare(actions)
     add_account_action(actions)
     add_leave_action(actions)
+    add_tidy_action(actions)
     for action in (request, accept, join):
         action.add_argument(
             "--dir", metavar="DIR", default=".", help="the folder of its keys and admission (default: here)"

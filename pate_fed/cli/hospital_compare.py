@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pate_fed.cli.hospital_log import settings_of, state_dir_of
 from pate_fed.cli.hospital_predict import decimal_of, settings_for, student_of
 from pate_fed.cli.parser import print_lines
-from pate_fed.cli.predict import predictor_of
+from pate_fed.cli.predict import predictor_of, withdrawn
 from pate_fed.disk import check_there, write_private
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text, printable
@@ -65,6 +65,7 @@ def compare(arguments: argparse.Namespace) -> int:
         raise InputError(f"--prevalence {arguments.prevalence:g}: a share above 0 and below 1 is meant")
     state_dir = state_dir_of(arguments.state_dir)
     bundle, where = student_of(state_dir, arguments.dir)
+    print_lines(withdrawn(bundle, state_dir))
     site, terms = local_site(settings_of(state_dir)), _terms(state_dir)
     tested = _tested(site, terms, arguments)
     model = predictor_of(bundle, where=where, device=arguments.device)

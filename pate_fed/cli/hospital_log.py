@@ -179,6 +179,8 @@ def _words(event: dict[str, Any]) -> str:
         return f"{when}  kept the coordinator's receipt (sha256 {str(event['kept'])[:16]}…)"
     if kind == "student":
         return f"{when}  kept the study's student (sha256 {str(event['kept'])[:16]}…)"
+    if kind == "erased":
+        return f"{when}  erased {event['name']} (sha256 {str(event['sha256'])[:16]}…)"
     if kind == "ended" and event["status"] == "aborted":
         return f"{when}  the coordinator was interrupted; it may go on"
     if kind == "ended":

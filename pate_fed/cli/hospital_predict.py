@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.cli.evaluation import AccuracyTally
 from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
 from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
-from pate_fed.cli.predict import predictor_of, with_pictures
-from pate_fed.disk import check_file_path, check_there, write_result
-from pate_fed.errors import InputError
+from pate_fed.cli.predict import MOST_NOTICE, predictor_of, with_pictures, withdrawn
+from pate_fed.disk import check_file_path, check_there, read_file, write_private, write_result
+from pate_fed.errors import InputError, naming_refusal
 from pate_fed.format import counted, delta_text, epsilon_text, printable
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ def add_predict_action(actions: argparse._SubParsersAction[Any]) -> None:
     add_option(predict, "--decimal", DECIMAL, choices=("point", "comma"))
     add_option(predict, "--device NAME", "cpu, cuda or auto, of a network", default="cpu")
     add_option(predict, "--dir DIR", "the folder of its keys and admission (default: as the hospital ran)")
+    add_option(
+        predict, "--withdrawn FILE", "the coordinator's notice that it withdraws the student; it is kept"
+    )
     predict.set_defaults(run=_predict)
 
 
@@ -80,12 +83,26 @@ def student_of(state_dir: Path, given: str | None) -> tuple[Bundle, str]:
 
 
 def _predict(arguments: argparse.Namespace) -> int:
-    bundle, where = student_of(state_dir_of(arguments.state_dir), arguments.dir)
+    state_dir = state_dir_of(arguments.state_dir)
+    bundle, where = student_of(state_dir, arguments.dir)
+    if arguments.withdrawn is not None:
+        _keep_notice(Path(arguments.withdrawn), bundle, state_dir)
+    print_lines(withdrawn(bundle, state_dir))
     print_lines(map(printable, _facts(bundle)))
     if arguments.records is not None:
         model = predictor_of(bundle, where=where, device=arguments.device)
         print_lines(map(printable, _ask(bundle, model, arguments)))
     return 0
+
+
+def _keep_notice(path: Path, bundle: Bundle, state_dir: Path) -> None:
+    from pate_fed.identity.bundle import Withdrawal
+
+    check_there(path, option="--withdrawn")
+    with naming_refusal(f"--withdrawn {path}: cannot be read, or kept in {state_dir}"):
+        content = read_file(path, most=MOST_NOTICE)
+        Withdrawal.read(content, bundle, where=str(path))
+        write_private(state_dir / Withdrawal.name(bundle.digest), content)
 
 
 def _ask(bundle: Bundle, model: Predictor, arguments: argparse.Namespace) -> Iterator[str]:

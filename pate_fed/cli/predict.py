@@ -17,6 +17,7 @@ from pate_fed.cli.evaluation import AccuracyTally, taught_places, true_labels
 from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.disk import MOST_TABLE, read_file
 from pate_fed.errors import InputError, IntegrityError, naming_refusal
+from pate_fed.format import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pate_fed.identity.bundle import Bundle
 
 BATCH = 500
+MOST_NOTICE = 2**16  # bytes of a notice that a student is withdrawn
 
 
 def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -206,12 +208,30 @@ def _load_bundle(path: Path, content: bytes, device: str) -> Predictor:
     from pate_fed.identity.bundle import Bundle
 
     bundle = Bundle.read(content, where=str(path))
+    for line in withdrawn(bundle, path.parent):
+        print(f"{path}: {line}", file=sys.stderr)
     print(
         f"{path}: signed by {bundle.signer[:16]}…; whose key that is, `pate-fed hospital predict` tells at a "
         "hospital that took part",
         file=sys.stderr,
     )
     return predictor_of(bundle, where=str(path), device=device)
+
+
+def withdrawn(bundle: Bundle, folder: Path) -> Iterator[str]:
+    """A line where a notice that lies in this folder withdraws the student in a bundle.
+
+    Raises:
+        IntegrityError: the notice is damaged, or not its coordinator's.
+        InputError: it cannot be read.
+    """
+    from pate_fed.identity.bundle import Withdrawal
+
+    path = folder / Withdrawal.name(bundle.digest)
+    if path.exists():
+        with naming_refusal(f"{path}: cannot be read"):
+            found = Withdrawal.read(read_file(path, most=MOST_NOTICE), bundle, where=str(path))
+        yield printable(f"WITHDRAWN by the study's coordinator on {found.day}: {found.reason}")
 
 
 def predictor_of(bundle: Bundle, *, where: str, device: str = "cpu") -> Predictor:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -351,7 +352,7 @@ def _beside(path: Path, out: Path) -> str:
 
 
 def _write(out: Path, text: str) -> None:
-    with naming_refusal(f"--out {out}: cannot be written"):
+    with naming_refusal(f"{out}: cannot be written"):
         out.write_text(text, encoding="utf-8")
 
 
@@ -376,9 +377,17 @@ def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:
     revoke = add_command(actions, "revoke", "shut a hospital out, also of a running study")
     revoke.add_argument("hospital", metavar="NAME", help="the hospital's name")
     revoke.set_defaults(run=_study_revoke)
+    withdraw = add_command(
+        actions, "withdraw", "sign a notice that a study's student is not to be used any more"
+    )
+    withdraw.add_argument(
+        "run_dir", metavar="RUN_DIR", help="the run's directory, which has its student.bundle"
+    )
+    add_option(withdraw, "--reason TEXT", "why, for the hospitals", required=True)
+    withdraw.set_defaults(run=_study_withdraw)
     listed = add_command(actions, "list", "the admitted hospitals, and when their certificates expire")
     listed.set_defaults(run=_study_list)
-    for action in (admit, revoke, listed):
+    for action in (admit, revoke, withdraw, listed):
         action.add_argument(
             "--dir", metavar="DIR", default=".", help="the folder of study init (default: here)"
         )
@@ -468,6 +477,27 @@ def _study_revoke(arguments: argparse.Namespace) -> int:
     authority.revoke(arguments.hospital)
     print(f"revoked {arguments.hospital}; a running coordinator shuts it out within seconds")
     _say_late(authority.hospital_names())
+    return 0
+
+
+def _study_withdraw(arguments: argparse.Namespace) -> int:
+    from pate_fed.identity import Authority
+    from pate_fed.identity.bundle import BUNDLE_FILE, Bundle, Withdrawal
+    from pate_fed.protocol.messages import MOST_STUDENT
+
+    path, key = Path(arguments.run_dir) / BUNDLE_FILE, Authority(Path(arguments.dir)).ledger_key()
+    with naming_refusal(f"{path}: the student that hospitals got cannot be read"):
+        bundle = Bundle.read(read_file(path, most=MOST_STUDENT), where=str(path), public=key.public_key())
+    notice = Withdrawal(
+        study=bundle.facts.study,
+        student=bundle.digest,
+        reason=arguments.reason,
+        day=datetime.now(UTC).strftime("%Y-%m-%d"),
+    )
+    out = path.with_name(Withdrawal.name(bundle.digest))
+    _write(out, notice.signed(key).decode())
+    print(f"wrote {out}: send it to every hospital and to all who got the student")
+    print(f"there: pate-fed hospital predict STUDY --withdrawn {out.name}")
     return 0
 
 

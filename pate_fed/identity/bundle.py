@@ -30,6 +30,7 @@ BUNDLE_FILE = "student.bundle"
 _BEGINS, _FORMAT = b"pate-fed student ", 1
 _LINE = 400  # bytes of the first line
 _PURPOSE = b"pate_fed/v1 student of a study\n"
+_NOTICE_PURPOSE = b"pate_fed/v1 notice that a student is withdrawn\n"
 _OF_STUDENT, _COVERED = "student/", "covered"
 _SUMS, _FOREST, _NETWORK = "class-sums", "forest", "network"  # the students' own `kind`
 
@@ -182,6 +183,50 @@ class Bundle:
         from pate_fed.learning.students.student import Student
 
         return Student.of_arrays(self._arrays, where=where, device=device)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawal:
+    """A coordinator's notice that the bundle of SHA-256 `student` is not to be used from a `day` on."""
+
+    study: str
+    student: str
+    reason: str
+    day: str
+
+    @staticmethod
+    def name(student: str) -> str:
+        """The name of the file of the notice on the bundle with this SHA-256."""
+        return f"withdrawn-{student[:16]}.json"
+
+    def signed(self, key: Ed25519PrivateKey) -> bytes:
+        """The notice's file."""
+        return json.dumps({"notice": to_plain(self), "signature": sign(key, self._message())}).encode()
+
+    @classmethod
+    def read(cls, content: bytes, bundle: Bundle, *, where: str) -> Withdrawal:
+        """The notice in a file's bytes, which `where` names in errors.
+
+        Raises:
+            IntegrityError: it is damaged, another coordinator's, or about another student than the bundle's.
+        """
+        try:
+            told = json.loads(content)
+            found, signature = from_plain(cls, told["notice"], where="the notice"), str(told["signature"])
+        except (ValueError, TypeError, KeyError, RecursionError, InputError) as error:
+            raise IntegrityError(f"{where}: no notice of `pate-fed study withdraw`, or damaged") from error
+        if not is_signed(
+            Ed25519PublicKey.from_public_bytes(bytes.fromhex(bundle.signer)), signature, found._message()
+        ):
+            raise IntegrityError(f"{where}: was changed, or is not of the coordinator who signed the student")
+        if found.student != bundle.digest:
+            raise IntegrityError(
+                f"{where}: is about another student ({found.student[:16]}…), and changes nothing here"
+            )
+        return found
+
+    def _message(self) -> bytes:
+        return _NOTICE_PURPOSE + json.dumps(to_plain(self), sort_keys=True).encode()
 
 
 def _has_own_part(student: Any) -> bool:

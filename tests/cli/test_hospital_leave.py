@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,10 @@ from builders import make_label_terms, make_sum_terms, make_terms
 from clients.account import Account, state_id
 from clients.journal import Journal
 from clients.leave import STATEMENT_FILE, has_left
-from clients.log import HospitalLog
+from clients.log import LOG_FILE, HospitalLog
+from clients.log_check import check_log
 from clients.state_dir import LOCAL_SITE, LocalSettings
+from pate_fed.config.sections import About
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import AnswerReply, Question, SumReply
 
@@ -221,3 +226,81 @@ def test_a_statement_that_cannot_be_written_is_written_by_doing_it_again(
     assert code == 2 and "without a statement (No space left on device); do it again" in err
     assert has_left(state) and not (state / STATEMENT_FILE).exists()
     assert run("hospital", "leave", str(state)).code == 0 and (state / STATEMENT_FILE).exists()
+
+
+# After a study that has ended: `hospital tidy`.
+
+WORK = ("teacher-0.pt", "features.bin", "answer.npz", "tmp/x", "secure_sum/study.state")
+STAYS = (
+    "teachers.key",
+    "held-out.sha256",
+    "receipt-1.json",
+    "answered/1",
+    "account.id",
+    "secure_sum/roster.txt",
+)
+
+
+def ended(state: Path, terms: Terms, status: str = "success") -> None:
+    """A study that ended there, with all that a hospital keeps of one."""
+    agree(state, terms)
+    for name in (*WORK, *STAYS, "student.bundle", "pool.npy"):
+        (state / name).parent.mkdir(exist_ok=True)
+        (state / name).write_text(name)
+    HospitalLog(state).record("ended", status=status, terms=terms.digest)
+
+
+def erased_by(state: Path) -> dict[str, str]:
+    lines = map(json.loads, (state / LOG_FILE).read_text().splitlines())
+    return {each["name"]: each["sha256"] for each in lines if each["event"] == "erased"}
+
+
+def test_tidying_erases_what_an_ended_study_needs_no_more_and_logs_each(state: Path, run: Any) -> None:
+    about = About(retention="two years")
+    ended(state, make_terms(about=about))
+    code, out, _ = run("hospital", "tidy", str(state))
+    assert code == 0 and out.startswith("retention, by the terms: two years\nerased: ")
+    assert erased_by(state) == {name: hashlib.sha256(name.encode()).hexdigest() for name in WORK}
+    assert all((state / name).read_text() == name for name in (*STAYS, "student.bundle", "pool.npy"))
+    assert check_log(state, None).broken == [] and not has_left(state)
+    assert "erased features.bin (sha256 " in run("hospital", "log", str(state)).out
+    code, out, _ = run("hospital", "tidy", str(state), "--student")
+    assert code == 0 and "2 files erased" in out and not (state / "student.bundle").exists()
+    assert run("hospital", "tidy", str(state), "--student").out.count("0 files erased") == 1
+    assert all((state / name).read_text() == name for name in STAYS)
+
+
+@pytest.mark.parametrize("status", ["failed", "aborted", "of another study"])
+def test_a_study_that_may_go_on_is_not_tidied(status: str, state: Path, run: Any) -> None:
+    ended(state, make_terms(), status)
+    if status == "of another study":
+        HospitalLog(state).record("ended", status="success", terms=make_terms(study="other").digest)
+    code, _, err = run("hospital", "tidy", str(state))
+    assert code == 2 and "has not ended with success" in err and "hospital leave" in err
+    assert all((state / name).exists() for name in WORK) and erased_by(state) == {}
+
+
+def test_answers_that_serve_later_studies_are_not_tidied(state: Path, run: Any) -> None:
+    ended(state, make_label_terms())
+    code, _, err = run("hospital", "tidy", str(state))
+    assert code == 2 and "serves later studies" in err and all((state / name).exists() for name in WORK)
+
+
+def test_a_hospital_that_runs_is_not_tidied(state: Path, run: Any) -> None:
+    ended(state, make_terms())
+    with (state / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as another process: of another open file
+        code, _, err = run("hospital", "tidy", str(state))
+    assert code == 2 and "one at a time is meant" in err and (state / "features.bin").exists()
+
+
+def test_what_cannot_be_logged_is_not_erased(state: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended(state, make_terms())
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("clients.leave.HospitalLog.record", full)
+    code, _, err = run("hospital", "tidy", str(state))
+    assert code == 2 and "not all could be erased (No space left on device); do it again" in err
+    assert all((state / name).exists() for name in WORK)

@@ -329,3 +329,59 @@ def test_a_copy_of_the_records_is_read_with_their_settings(house: House, run: An
     code, out, _ = run("hospital", "predict", "state", "copy.csv", "--out", "plain.csv")
     assert code == 0 and "read with the settings" not in out
     assert Path("plain.csv").read_bytes() != Path("north.predictions.csv").read_bytes()
+
+
+def _withdraw(house: House, run: Any) -> Path:
+    """The coordinator's notice about the student that came, and what its command said."""
+    coordinator = Path("run")
+    coordinator.mkdir(exist_ok=True)
+    (coordinator / BUNDLE_FILE).write_bytes((house.state / BUNDLE_FILE).read_bytes())
+    code, out, err = run("study", "withdraw", "run", "--reason", "wrong\x1b labels", "--dir", "authority")
+    assert (code, err) == (0, "")
+    [notice] = coordinator.glob("withdrawn-*.json")
+    assert f"wrote {notice}: send it to every hospital" in out
+    return notice
+
+
+def test_a_withdrawn_student_is_told_once_its_signed_notice_is_here(house: House, run: Any) -> None:
+    house.end(house.bundle())
+    notice = _withdraw(house, run)
+    assert "WITHDRAWN" not in run("hospital", "predict", "state").out
+    told = f"WITHDRAWN by the study's coordinator on {json.loads(notice.read_text())['notice']['day']}: wrong"
+    assert run("hospital", "predict", "state", "--withdrawn", str(notice)).out.startswith(told)
+    code, out, _ = run("hospital", "predict", "state", "north.csv")
+    assert code == 0 and out.startswith(told) and "\x1b" not in out
+    assert stat.S_IMODE((house.state / notice.name).stat().st_mode) == 0o600
+    assert told in run("predict", "run/student.bundle", "north.csv").err  # a notice beside the bundle
+    house.end(house.bundle(facts=replace(_facts(TERMS), hospitals=3)))  # another student came in its place
+    assert "WITHDRAWN" not in run("hospital", "predict", "state").out
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda text: text.replace("wrong", "right"), "was changed"),
+        (lambda text: text[:50], "or damaged"),
+        (lambda text: "[" * 60_000, "or damaged"),
+        (lambda text: '{"notice": {}, "signature": 3}', "or damaged"),
+    ],
+)
+def test_a_notice_that_does_not_fit_is_refused(
+    spoil: Callable[[str], str], says: str, house: House, run: Any
+) -> None:
+    house.end(house.bundle())
+    notice = _withdraw(house, run)
+    notice.write_text(spoil(notice.read_text()))
+    code, _, err = run("hospital", "predict", "state", "--withdrawn", str(notice))
+    assert code == 6 and says in err and not list(house.state.glob("withdrawn-*"))
+
+
+def test_a_notice_is_of_one_student_and_one_coordinator(house: House, run: Any) -> None:
+    house.end(house.bundle())
+    notice = _withdraw(house, run)
+    house.end(house.bundle(facts=replace(_facts(TERMS), hospitals=3)))
+    code, _, err = run("hospital", "predict", "state", "--withdrawn", str(notice))
+    assert code == 6 and "is about another student" in err
+    (Path("run") / BUNDLE_FILE).write_bytes(house.bundle(key=Ed25519PrivateKey.generate()))
+    code, _, err = run("study", "withdraw", "run", "--reason", "x", "--dir", "authority")
+    assert code == 6 and "signed by another key" in err
