@@ -14,11 +14,12 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pate_fed.cli.demo_heart import CLINICS, compared_lines, write_clinics
 from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, PateFedError, naming_refusal
@@ -124,6 +125,8 @@ def add_demo_command(commands: argparse._SubParsersAction[Parser]) -> None:
     names = demo.add_subparsers(title="demonstrations", required=True, metavar="NAME")
     hospitals = add_command(names, "hospitals", "four hospitals, patients of other ages each, five commands")
     hospitals.add_argument("folder", metavar="DIR", help="where the files go; made when missing")
+    real = "four clinics' published records of heart disease in place of made-up ones, in this folder: "
+    add_option(hospitals, "--real FILES", real + ", ".join(CLINICS.values()))
     add_option(hospitals, "--run", "run the five commands too", dest="execute")
     hospitals.set_defaults(run=_demo)
 
@@ -134,13 +137,18 @@ def _demo(arguments: argparse.Namespace) -> int:
     require_transport("the demonstration with real processes")
     if arguments.execute:
         only_tell()
-    found = unfinished_demo(Path(arguments.folder)) if arguments.execute else None
-    made = found or make_demo(Path(arguments.folder))
+    real = None if arguments.real is None else Path(arguments.real)
+    names = HOSPITALS if real is None else tuple(CLINICS)
+    found = unfinished_demo(Path(arguments.folder), names) if arguments.execute else None
+    made = found or make_demo(Path(arguments.folder), real)
     done = f"found in {made.folder}" if found else f"wrote to {made.folder}"
-    print(f"{done}: four hospitals' invented records, a public pool and study.toml")
-    for site in SITES:
-        low, high = site.ages
-        print(f"  {site.name:<6} treats {site.treats}, {low:g} to {high:g} years")
+    if real is None:
+        print(f"{done}: four hospitals' invented records, a public pool and study.toml")
+        for site in SITES:
+            low, high = site.ages
+            print(f"  {site.name:<6} treats {site.treats}, {low:g} to {high:g} years")
+    else:
+        print(f"{done}: four clinics' published records, a fifth of them held out, and study.toml")
     print("five terminals there:")
     for line in made.lines():
         print(f"  {line}")
@@ -149,64 +157,70 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """A demonstration's folder, and its commands, one a terminal; each is a list of arguments."""
+    """A demonstration's folder, and its commands, one a terminal; each is a list of arguments.
+
+    `hospitals` are by their names.
+    """
 
     folder: Path
     server: tuple[str, ...]
-    hospitals: tuple[tuple[str, ...], ...]
+    hospitals: Mapping[str, tuple[str, ...]]
 
     def lines(self) -> list[str]:
         """The commands, to be typed in the folder."""
-        return [shlex.join(("python", *command)) for command in (self.server, *self.hospitals)]
+        return [shlex.join(("python", *command)) for command in (self.server, *self.hospitals.values())]
 
 
-def make_demo(folder: Path) -> Demo:
-    """Write four hospitals' CSV files, the public pool, the study, and everyone's identity.
+def make_demo(folder: Path, real: Path | None = None) -> Demo:
+    """Write four hospitals' CSV files, the study, and everyone's identity; made-up records have a pool, too.
 
     Raises:
-        InputError: the folder cannot be written or holds a demonstration already.
+        InputError: the folder cannot be written or holds a demonstration already; or `real` does not hold
+            the published files.
     """
     if (folder / "study.toml").exists():
         raise InputError(f"{folder}: holds a study already; give another folder")
     with naming_refusal(f"{folder}: cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, patients in drawn_patients(seed=0).items():
-            _write(folder / f"{name}.csv", patients)
-        columns = "\n".join(f'{name} = "number"' for name in COLUMNS)
-        text = _STUDY.format(
-            label=_LABEL, patient=_PATIENT, classes=json.dumps(list(CLASSES)), columns=columns
-        )
-        (folder / "study.toml").write_text(text, encoding="utf-8")
-    make_identities(folder)
-    return demo_in(folder)
+        if real is None:
+            _write_drawn(folder)
+    if real is not None:
+        write_clinics(real, folder)
+    names = HOSPITALS if real is None else tuple(CLINICS)
+    make_identities(folder, names)
+    return demo_in(folder, names)
 
 
-def unfinished_demo(folder: Path) -> Demo | None:
-    """A demonstration that was written to the folder and has not been run, if there is one."""
-    needed = (
-        "study.toml",
-        "authority/study.json",
-        *(f"identity-{name}/admission.json" for name in HOSPITALS),
-    )
+def _write_drawn(folder: Path) -> None:
+    for name, patients in drawn_patients(seed=0).items():
+        _write(folder / f"{name}.csv", patients)
+    columns = "\n".join(f'{name} = "number"' for name in COLUMNS)
+    text = _STUDY.format(label=_LABEL, patient=_PATIENT, classes=json.dumps(list(CLASSES)), columns=columns)
+    (folder / "study.toml").write_text(text, encoding="utf-8")
+
+
+def unfinished_demo(folder: Path, names: Sequence[str]) -> Demo | None:
+    """A demonstration of these hospitals in the folder that has not been run, if there is one."""
+    needed = ("study.toml", "authority/study.json", *(f"identity-{name}/admission.json" for name in names))
     ready = all((folder / name).is_file() for name in needed) and not (folder / "run").exists()
-    return demo_in(folder) if ready else None
+    return demo_in(folder, names) if ready else None
 
 
-def demo_in(folder: Path) -> Demo:
-    """The commands of a demonstration that was written to the folder."""
+def demo_in(folder: Path, names: Sequence[str] = HOSPITALS) -> Demo:
+    """The commands of a demonstration of these hospitals that was written to the folder."""
     server = ("-m", "pate_fed.server", "--config", "study.toml", "--tls-dir", "authority")
     client = ("-m", "pate_fed.client")
     return Demo(
         folder=folder,
         server=(*server, "--run-dir", "run"),
-        hospitals=tuple(
-            (*client, "--hospital", name, "--data", f"{name}.csv", "--tls-dir", f"identity-{name}")
-            for name in HOSPITALS
-        ),
+        hospitals={
+            name: (*client, "--hospital", name, "--data", f"{name}.csv", "--tls-dir", f"identity-{name}")
+            for name in names
+        },
     )
 
 
-def make_identities(folder: Path, *, policy: str = "") -> None:
+def make_identities(folder: Path, names: Sequence[str] = HOSPITALS, *, policy: str = "") -> None:
     """Make and admit everyone's keys, as `study init`, `hospital request`, `study admit` and `accept` do.
 
     Every hospital gets the same `policy`, and has confirmed the others.
@@ -220,7 +234,7 @@ def make_identities(folder: Path, *, policy: str = "") -> None:
     address = f"127.0.0.1:{free_port()}"
     terms = make_terms_of(folder / "study.toml")
     authority = Authority.init(folder / "authority", address=address, terms=terms, days=90)
-    requests = [make_request(folder / f"identity-{name}", name) for name in HOSPITALS]
+    requests = [make_request(folder / f"identity-{name}", name) for name in names]
     for admission in authority.admit_all(requests, days=90):
         own = folder / f"identity-{admission.hospital}"
         path = own / f"{admission.hospital}.admission"
@@ -238,9 +252,7 @@ def run_demo(demo: Demo) -> int:
         PateFedError: a hospital did not end as the coordinator did.
     """
     started = time.monotonic()
-    hospitals = [
-        _start(demo, command, f"{name}.log") for name, command in zip(HOSPITALS, demo.hospitals, strict=True)
-    ]
+    hospitals = [_start(demo, command, f"{name}.log") for name, command in demo.hospitals.items()]
     server = subprocess.Popen([sys.executable, *demo.server], cwd=demo.folder)
     try:
         code = server.wait()
@@ -258,7 +270,8 @@ def run_demo(demo: Demo) -> int:
     if any(own != code for own in ended):
         raise PateFedError(f"the hospitals ended with {ended}, the coordinator with {code}")
     if code == 0:
-        for line in comparison_lines(demo.folder):
+        compared = comparison_lines if "north" in demo.hospitals else compared_lines
+        for line in compared(demo.folder):
             print(line)
     return code
 

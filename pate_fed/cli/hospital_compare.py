@@ -193,7 +193,7 @@ def _trainer(site: Site, terms: Terms) -> Callable[[NDArray[Any], Ints], Callabl
         return inputs[chosen], labels[chosen]
 
     if terms.table is not None:
-        return lambda inputs, labels: _table_model(*some(inputs, labels), classes)
+        return lambda inputs, labels: table_model(*some(inputs, labels), classes)
     from pate_fed.config.registry import find_part
     from pate_fed.learning import TeacherSettings
     from pate_fed.learning.networks.encoder import encoder_for
@@ -210,7 +210,7 @@ def _trainer(site: Site, terms: Terms) -> Callable[[NDArray[Any], Ints], Callabl
     return train
 
 
-def _table_model(rows: Floats, labels: Ints, classes: int) -> Callable[[NDArray[Any]], Floats]:
+def table_model(rows: Floats, labels: Ints, classes: int) -> Callable[[NDArray[Any]], Floats]:
     """The mean of gradient boosting and logistic regression: strong on large tables and on small ones."""
     from sklearn.linear_model import LogisticRegression
 

@@ -304,7 +304,6 @@ class Sums:
         )
 
 
-ROUNDS_WITHOUT_POOL = 3
 LATTICE_WITHOUT_POOL = 256  # every column has a length of its own: sums need room in 32 bits
 _MASKS = "they leave hospitals under masks and with noise (--secure-sum --noise-at hospitals)"
 _RECORDS = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
@@ -470,10 +469,6 @@ def fixed_rounds(study: Study) -> tuple[int, str]:
     if settings.name == BINS:  # of each column
         longest = math.ceil(lattice * math.sqrt(len(settings.columns) + 1))
     full = f"sums in 32 bits have no room for them at lattice {lattice} (sums.lattice)"
-    if study.data.drawn:
-        if records is not None and not room_for_rounds(clients * records, longest):
-            return 0, full
-        return ROUNDS_WITHOUT_POOL, "they tell how columns go together, which no public inputs do"
     if records is None:
         return 0, "the study does not say how many records a hospital has (--records)"
     ensemble = study.ensemble()
@@ -487,7 +482,7 @@ def fixed_rounds(study: Study) -> tuple[int, str]:
         found = rounds_of_whole(clients, records, classes, sigma)
         few = "enough" if found else "few"
         return found, f"{clients} hospitals under noise of {sigma:.3g} records' lengths are {few} for them"
-    found = useful_rounds(clients * records, classes, sigma)
+    found = useful_rounds(clients * records, classes, sigma, drawn=study.data.drawn)
     if found and not room_for_rounds(clients * records, longest):
         return 0, full
     pays = "are enough for them" if found else "are too few for them"

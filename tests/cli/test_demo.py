@@ -71,7 +71,8 @@ def test_a_study_is_no_failure_where_what_its_command_says_is_lost(
 def test_an_interrupted_demonstration_does_not_wait_for_its_hospitals(tmp_path: Path) -> None:
     server, waiting = ("-c", "raise SystemExit(130)"), ("-c", "import time; time.sleep(99)")
     started = time.monotonic()
-    assert demo.run_demo(demo.Demo(folder=tmp_path, server=server, hospitals=(waiting,) * 4)) == 130
+    four = dict.fromkeys("abcd", waiting)
+    assert demo.run_demo(demo.Demo(folder=tmp_path, server=server, hospitals=four)) == 130
     assert time.monotonic() - started < 30
 
 

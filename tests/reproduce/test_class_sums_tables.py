@@ -52,7 +52,7 @@ def test_tables_stand_beside_what_is_had_without_privacy(
     found = _percents(class_sums.reproduce_sums_of_tables(plan, print))
     assert set(found) == {
         (data, method, epsilon)
-        for data in ("breast cancer", "adult")
+        for data in ("breast cancer", class_sums.CLINICS, "adult")
         for method, epsilon in (
             ("central, no privacy", "-"),
             ("one hospital alone", "-"),
@@ -62,6 +62,7 @@ def test_tables_stand_beside_what_is_had_without_privacy(
     } | {("adult", "in rounds, by default", "1")}
     assert found["breast cancer", "linear-and-kernel", "1"] > 88
     assert min(found["adult", way, "1"] for way in ("linear-and-kernel", "in rounds, by default")) > 85
+    assert found[class_sums.CLINICS, "no pool", "1"] > 65
     assert found["breast cancer", "no pool", "1"] > 85 and found["adult", "no pool", "1"] > 80
     assert found["adult", "no pool", "1"] < found["adult", "central, no privacy", "-"]
 

@@ -7,10 +7,12 @@ Fashion-MNIST: the 60,000 at four hospitals, the first 9,000 test images as the 
 1,000. The map was chosen on sums of the first 50,000, tested on the last 10,000 of the private part. Adult:
 adult.data at four hospitals, the first half of adult.test as the pool, tested on the other half. Breast
 cancer (Wolberg, Street and Mangasarian, 1995; shipped with scikit-learn): 420 records at four hospitals and
-149 as the pool, which are the test too: no label of theirs is used. What is fixed about tables was chosen on
-scikit-learn's digits and on parts of Adult of 420 records. "no pool" has no public inputs: bins of declared
-ranges (breast cancer's: 0 to the greatest, rounded up to one digit), and three rounds. "in rounds" has as
-many as a study has by default that knows its records.
+149 as the pool, which are the test too: no label of theirs is used. Four clinics: 910 patients drawn anew
+by each seed (tests/support/four_hospitals.py), a quarter of them the pool and the test. What is fixed about
+tables was chosen on scikit-learn's digits and on parts of Adult of 420 records; when rounds pay without a
+pool on Adult's private records and on drawn clinics. "no pool" has no public inputs: bins of declared ranges
+(breast cancer's: 0 to the greatest, rounded up to one digit). It and "in rounds" have as many rounds as a
+study has by default that knows its records.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from four_hospitals import CODES, four_hospitals
 from numpy.typing import NDArray
 
-from pate_fed.config.defaults import LATTICE_WITHOUT_POOL, ROUNDS_WITHOUT_POOL
+from pate_fed.config.defaults import LATTICE_WITHOUT_POOL
 from pate_fed.data import Dataset
 from pate_fed.format import delta_text
 from pate_fed.kinds.rounds import LENGTH, UNIT
@@ -61,7 +64,8 @@ HOSPITALS = 4
 EPSILONS = (0.3, 1.0, 3.0)
 POOL = 9000
 BREAST_PRIVATE = 420
-DELTAS = {"fashion-mnist": 1e-5, "adult": 1e-5, "breast cancer": 1e-4}
+CLINICS = "four clinics, drawn"
+DELTAS = {"fashion-mnist": 1e-5, "adult": 1e-5, "breast cancer": 1e-4, CLINICS: 1e-5}
 ALONE, CENTRAL = "one hospital alone", "central, no privacy"
 NO_POOL, ROUNDS = "no pool", "in rounds, by default"
 _ADULT_RANGES = ((17, 90), (0, 1_500_000), (1, 16), (0, 100_000), (0, 5_000), (1, 99))
@@ -122,7 +126,7 @@ def reproduce_sums_of_tables(plan: Reproduction, log: Log) -> list[str]:
     """Adult and breast cancer; beside them one hospital alone, and all together."""
     adult, breast = _adult(plan), _breast_cancer()
     tasks: list[tuple[str, str, float, int]] = []
-    for data in (breast.name, adult.name):
+    for data in (breast.name, CLINICS, adult.name):
         for seed in range(plan.seeds):
             tasks += [(data, method, 0.0, seed) for method in (CENTRAL, ALONE)]
             methods = (LINEAR, ROUNDS, NO_POOL) if data == adult.name else (LINEAR, NO_POOL)
@@ -181,7 +185,7 @@ class _Tables:
             return _without_pool(task, parts)
         if method == ROUNDS:
             features = build_feature_map(FeatureSettings(name=LINEAR, columns=parts.columns), parts.pool)
-            return _in_rounds(task, parts, features, _rounds_by_default(parts, features, task[2]))
+            return _in_rounds(task, parts, features, _rounds_by_default(task, parts))
         feature_map = build_feature_map(FeatureSettings(name=method, columns=parts.columns), parts.pool)
         return _measured(task, parts, *_exact(parts, feature_map))
 
@@ -193,6 +197,8 @@ class _Tables:
             columns = tuple(map(int, whole.details.split()))
             pool = whole.public_images[:half]
             return SplitRecords(whole.private_images, whole.private_labels, owners, pool, test, columns)
+        if data == CLINICS:
+            return _clinics(int(rng.integers(2**31)))
         rows, labels = self._breast.private_images, self._breast.private_labels
         order = rng.permutation(len(labels))
         private, public = order[:BREAST_PRIVATE], order[BREAST_PRIVATE:]
@@ -201,9 +207,22 @@ class _Tables:
         return SplitRecords(rows[private], labels[private], owners, rows[public], test, (1,) * rows.shape[1])
 
 
+def _clinics(seed: int) -> SplitRecords:
+    """910 drawn patients of four unlike clinics; a quarter of them is the pool and the test."""
+    table = four_hospitals(seed)
+    codes = [table.rows[:, at, None] == np.arange(count) for at, count in enumerate(CODES, 8)]
+    rows = np.hstack([table.rows[:, :8], *codes])
+    order = np.random.default_rng(seed).permutation(len(rows))
+    public, private = order[: len(order) // 4], order[len(order) // 4 :]
+    owners, test = table.owners[private], (rows[public], table.labels[public])
+    return SplitRecords(rows[private], table.labels[private], owners, rows[public], test, (*(1,) * 8, *CODES))
+
+
 def _declared(parts: SplitRecords, knots: int) -> tuple[tuple[float, ...], ...]:
     """Knots, even over each number's range; none of a category."""
     ends: Iterator[tuple[float, float]] = iter(_ADULT_RANGES)
+    if parts.columns[-5:] == CODES:  # the clinics' numbers are in deviations
+        ends = iter([(-4.0, 4.0)] * 8)
     if len(set(parts.columns)) == 1:  # numbers alone
         greatest = np.vstack([parts.inputs, parts.test[0]]).max(axis=0)
         digit = 10.0 ** np.floor(np.log10(greatest))
@@ -248,21 +267,21 @@ def _without_pool(task: tuple[str, str, float, int], parts: SplitRecords) -> Sum
         cuts=_declared(parts, FeatureSettings().bins),
     )
     features = build_feature_map(settings, parts.pool)  # of which it takes nothing
-    return _in_rounds(task, parts, features, ROUNDS_WITHOUT_POOL, drawn=True)
+    return _in_rounds(task, parts, features, _rounds_by_default(task, parts, drawn=True), drawn=True)
 
 
-def _rounds_by_default(parts: SplitRecords, features: FeatureMap, epsilon: float) -> int:
+def _rounds_by_default(task: tuple[str, str, float, int], parts: SplitRecords, *, drawn: bool = False) -> int:
     """As a study that knows its records has them (`fixed_rounds`)."""
     sites = Sites(
         hospitals=HOSPITALS,
         teachers=HOSPITALS,
         records=len(parts.labels) // HOSPITALS,
         classes=int(parts.labels.max()) + 1,
-        epsilon=epsilon,
-        delta=DELTAS["adult"],
+        epsilon=task[2],
+        delta=DELTAS[task[0]],
         shares=Shares(num_clients=HOSPITALS, least_voters=HOSPITALS, colluders=0),
     )
-    return useful_rounds(len(parts.labels), sites.classes, sums_noise(sites))
+    return useful_rounds(len(parts.labels), sites.classes, sums_noise(sites), drawn=drawn)
 
 
 def _in_rounds(
@@ -325,6 +344,7 @@ def _row(
 
 def _without_privacy(task: tuple[str, str, float, int], parts: SplitRecords) -> SumsRun:
     """Logistic regression on standardised columns: of all records, or the mean of each hospital's own."""
+    from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -335,7 +355,7 @@ def _without_privacy(task: tuple[str, str, float, int], parts: SplitRecords) -> 
         chosen = [parts.owners == own for own in range(HOSPITALS)]
     rows = []
     for own in chosen:
-        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        model = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression(max_iter=1000))
         model.fit(parts.inputs[own], parts.labels[own])
         rows.append(_row(task, np.asarray(model.predict_proba(parts.test[0])), parts))
     accuracy, balanced, auc = (

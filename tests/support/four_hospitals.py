@@ -13,7 +13,8 @@ _SICK = (0.46, 0.36, 0.75, 0.8)  # share of the sick by hospital
 _AGE = (0.0, -0.7, 0.7, 0.4)  # how much older its patients are, in deviations
 _MISSING = (0.0, 0.15, 0.3, 0.3)  # share of the cells but the first that it lacks
 _SHIFT = np.array([0.45, 0.3, 0.2, -0.9, 0.9, 0.5, 0.3, 0.8])  # of the sick, in deviations, by number
-_CODES = ((2, 0.6), (4, 1.0), (3, 0.3), (3, 0.7), (4, 1.1))  # values of a code, and the same of it
+CODES = (2, 4, 3, 3, 4)  # values of each code
+_SHIFTS = (0.6, 1.0, 0.3, 0.7, 1.1)  # the same as `_SHIFT`, of the codes
 _WRONG = 0.1  # of the labels
 
 
@@ -34,8 +35,8 @@ def four_hospitals(seed: int) -> Patients:
         sick = rng.random(size) < share
         numbers = rng.normal(0, 1, (size, 8)) + _SHIFT * (sick[:, None] - 0.5)
         numbers[:, 0] += age
-        latent = rng.normal(0, 1, (size, 5)) + np.array([by for _, by in _CODES]) * (sick[:, None] - 0.5)
-        many = np.array([count for count, _ in _CODES])
+        latent = rng.normal(0, 1, (size, 5)) + np.array(_SHIFTS) * (sick[:, None] - 0.5)
+        many = np.array(CODES)
         codes = np.clip(np.floor((latent + 2) / 4 * many), 0, many - 1)
         found = np.hstack([numbers, codes])
         gone = rng.random(found.shape) < missing

@@ -45,6 +45,7 @@ _STUDENT = 1.0  # as _QUICKNESS, of a student that has the public inputs
 _FACTOR = 2.0  # by which what counts in full may be estimated wrongly, either way
 _BESIDE = 0.02  # by which a curve may be
 _ROUNDS = ((2000.0, 10), (900.0, 3))  # a class's records over the noise from which so many rounds pay
+_ROUNDS_DRAWN = ((200.0, 3),)  # without public inputs: only rounds tell how columns go together
 _OF_WHOLE, _APART = 10, 0.25  # directions, and what of the variance tells classes apart, of a whole hospital
 _WHOLE_ROUNDS, _TOLD = 3, 25.0
 _ADDED = "add-or-remove-one"
@@ -290,13 +291,14 @@ def sums_noise(sites: Sites) -> float:
     return share * math.sqrt(sites.hospitals) / _LATTICE
 
 
-def useful_rounds(records: int, classes: int, sigma: float) -> int:
+def useful_rounds(records: int, classes: int, sigma: float, *, drawn: bool = False) -> int:
     """Rounds after the first question that pay for so many records of all hospitals (docs/class-sums.md).
 
-    By a class's records over the noise of `sigma` records' lengths on its sums.
+    By a class's records over the noise of `sigma` records' lengths on its sums; `drawn`: rows that are drawn
+    from the first sums stand for a pool.
     """
     told = records / classes / sigma
-    return next((rounds for least, rounds in _ROUNDS if told >= least), 0)
+    return next((rounds for least, rounds in (_ROUNDS_DRAWN if drawn else _ROUNDS) if told >= least), 0)
 
 
 def whole_length(records: int, classes: int) -> int:
