@@ -59,15 +59,11 @@ _TOP = ("name", "seed", "reason")  # stand in [study]
 class Study:
     """A whole study. With `seed` the noise is seeded too, so nothing protects anyone."""
 
-    name: str = setting("", most=100, help="of the study, in reports and in the name of its run directory")
+    name: str = setting("", "of the study, in reports and in the name of its run directory", most=100)
     seed: int | None = setting(
-        None,
-        flags=("--seed",),
-        help="repeat a run exactly; the noise is then NOT private",
-        low=0,
-        high=2**63 - 1,
+        None, "repeat a run exactly; the noise is then NOT private", "--seed", low=0, high=2**63 - 1
     )
-    reason: str = setting("", compare=False, help="why auto took what stands here", most=1000)
+    reason: str = setting("", "why auto took what stands here", compare=False, most=1000)
     about: About = field(default_factory=About)
     parties: Parties = field(default_factory=Parties)
     data: Data = field(default_factory=Data)

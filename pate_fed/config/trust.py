@@ -38,18 +38,18 @@ class TrustModel:
 
     secure_sum: bool = setting(
         False,
-        flags=("--secure-sum",),
-        help="show the coordinator totals only; a hospital that lies can then spoil the student unseen",
+        "show the coordinator totals only; a hospital that lies can then spoil the student unseen",
+        "--secure-sum",
     )
     noise_at: str = setting(
         AT_COORDINATOR,
-        flags=("--noise-at",),
-        help="who adds the noise (with --secure-sum)",
+        "who adds the noise (with --secure-sum)",
+        "--noise-at",
         choices=(AT_COORDINATOR, AT_HOSPITALS),
     )
     colluders: int | None = setting(
         None,
-        help="hospitals that may tell the coordinator their own noise (default: one in ten)",
+        "hospitals that may tell the coordinator their own noise (default: one in ten)",
         unit="hospitals",
         low=0,
         high=MOST_PARTIES,
