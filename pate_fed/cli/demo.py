@@ -161,11 +161,7 @@ class Demo:
 
 
 def make_demo(folder: Path) -> Demo:
-    """Write four hospitals' CSV files, the public pool, the study, and everyone's identity.
-
-    Raises:
-        InputError: the folder cannot be written or holds a demonstration already.
-    """
+    """Write four hospitals' CSV files, the public pool, the study, and everyone's identity."""
     if (folder / "study.toml").exists():
         raise InputError(f"{folder}: holds a study already; give another folder")
     with naming_refusal(f"{folder}: cannot be written"):
@@ -232,11 +228,7 @@ def make_identities(folder: Path, *, policy: str = "") -> None:
 
 
 def run_demo(demo: Demo) -> int:
-    """Run the five commands side by side and show the coordinator's output; its exit code.
-
-    Raises:
-        PateFedError: a hospital did not end as the coordinator did.
-    """
+    """Run the five commands side by side and show the coordinator's output; all must end with its code."""
     started = time.monotonic()
     hospitals = [
         _start(demo, command, f"{name}.log") for name, command in zip(HOSPITALS, demo.hospitals, strict=True)

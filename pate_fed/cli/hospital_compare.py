@@ -116,11 +116,7 @@ def _terms(state_dir: Path) -> Terms:
 
 
 def _tested(site: Site, terms: Terms, arguments: argparse.Namespace) -> _Tested:
-    """The records, and what a model of this hospital's own says of each.
-
-    Raises:
-        InputError: they cannot be read, or are of too few patients.
-    """
+    """The records, and what a model of this hospital's own says of each."""
     from pate_fed.data import split_by_patient
 
     data, own = site.dataset, site.own_records()

@@ -26,11 +26,7 @@ STATE_DIR_HELP = "the study's name, or the folder that the hospital ran with as 
 
 
 def state_dir_of(text: str) -> Path:
-    """The folder of that path, or the one in the user's state home of the study with that name.
-
-    Raises:
-        InputError: there is none, or more than one.
-    """
+    """The folder of that path, or the one in the user's state home of the study with that name."""
     from clients.state_dir import LOCAL_SITE
 
     path = Path(text)
@@ -48,11 +44,7 @@ def state_dir_of(text: str) -> Path:
 
 
 def settings_of(state_dir: Path) -> LocalSettings:
-    """What the hospital was last started with there.
-
-    Raises:
-        InputError: no hospital ran there, or its site file is damaged.
-    """
+    """What the hospital was last started with there."""
     from clients.state_dir import LOCAL_SITE, LocalSettings
 
     path = state_dir / LOCAL_SITE
@@ -132,11 +124,7 @@ def _verify(state_dir: Path, arguments: argparse.Namespace) -> int:
 
 
 def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
-    """The events of a hospital's state directory, one a line, and a sum at the end.
-
-    Raises:
-        InputError: the directory holds no log.
-    """
+    """The events of a hospital's state directory, one a line, and a sum at the end."""
     from clients.log import LOG_FILE, Answered, read_events
 
     if not (state_dir / LOG_FILE).is_file():

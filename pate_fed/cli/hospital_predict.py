@@ -60,12 +60,7 @@ def add_predict_action(actions: argparse._SubParsersAction[Any]) -> None:
 
 
 def student_of(state_dir: Path, given: str | None) -> tuple[Bundle, str]:
-    """The student that came, checked with the keys in the folder `given`, and its file's name.
-
-    Raises:
-        InputError: none came, or no keys are there.
-        IntegrityError: it is not this study's coordinator's, or damaged.
-    """
+    """The student that came, checked with the keys in the folder `given`, and its file's name."""
     from clients.log import read_student
     from pate_fed.identity.bundle import BUNDLE_FILE
 
@@ -177,9 +172,6 @@ def settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns
     """A file's own settings where it has some, None; else those of this hospital's records, told in a line.
 
     A copy, or a new export, is written as those are: read as it is, its units could be others.
-
-    Raises:
-        InputError: they cannot be read.
     """
     from clients.state_dir import LOCAL_SITE
     from pate_fed.data.own_columns import OwnColumns

@@ -120,11 +120,7 @@ class Records:
 
 
 def are_apart(arguments: argparse.Namespace) -> bool:
-    """Whether hospitals have processes of their own; what does not go with that is refused.
-
-    Raises:
-        InputError: an option that would have no effect, or one that is missing.
-    """
+    """Whether hospitals have processes of their own; what does not go with that is refused."""
     names = ("init", "address", "tls_dir", "insecure", "insecure_anywhere")
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name)]
     if not given:
@@ -144,11 +140,7 @@ def are_apart(arguments: argparse.Namespace) -> bool:
 
 
 def load_records(arguments: argparse.Namespace, *, apart: bool) -> Records:
-    """The user's files or a named data set; no private labels where `apart` hospitals have them.
-
-    Raises:
-        InputError: a file that is not there or is none, or parts that do not go together.
-    """
+    """The user's files or a named data set; no private labels where `apart` hospitals have them."""
     return _of_files(arguments, apart=apart) if arguments.dataset == FILES else _named(arguments, apart=apart)
 
 

@@ -151,11 +151,7 @@ def _with_study(command: str | None, config: str | None) -> str | None:
 
 
 def _fill(arguments: argparse.Namespace) -> None:
-    """Put what the study says, or a default, where an option was not given.
-
-    Raises:
-        InputError: the study cannot be read, or nothing gives ε.
-    """
+    """Put what the study says, or a default, where an option was not given."""
     values: dict[str, Any] = {"delta": 1e-5, "classes": 10, "unit": "record", "adjacency": "replace-one"}
     values["hospitals_per_patient"], given = 1, arguments.hospitals_per_patient
     if arguments.config:
@@ -265,11 +261,7 @@ def _agreement(given: str) -> float | Path:
 
 
 def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
-    """The mechanism of the user's own that is to be audited, in a default study or in the one named.
-
-    Raises:
-        InputError: it is none, or cannot be loaded.
-    """
+    """The mechanism of the user's own that is to be audited, in a default study or in the one named."""
     from pate_fed.config.study import load_study, study_from_dict
     from pate_fed.kinds.make import study_mechanism
     from pate_fed.structure.parts import search_folder
@@ -316,9 +308,6 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
     """Check a study as its run would and show what is known before the first message; the exit code.
 
     Only the cache of a drawn data set may be written.
-
-    Raises:
-        InputError: what the run itself would refuse before it begins.
     """
     from pate_fed.flower import prepare_environment
 

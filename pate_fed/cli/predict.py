@@ -215,11 +215,7 @@ def _load_bundle(path: Path, content: bytes, device: str) -> Predictor:
 
 
 def predictor_of(bundle: Bundle, *, where: str, device: str = "cpu") -> Predictor:
-    """The student in a bundle, which `where` names in errors.
-
-    Raises:
-        IntegrityError: its parts do not fit together.
-    """
+    """The student in a bundle, which `where` names in errors."""
     student, facts = bundle.student(where, device=device), bundle.facts
     names = facts.classes or tuple(map(str, range(student.num_classes)))
     if len(names) != student.num_classes:

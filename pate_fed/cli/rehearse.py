@@ -380,11 +380,7 @@ def join(arguments: argparse.Namespace) -> int:
 
 
 def _check_files(arguments: argparse.Namespace) -> None:
-    """Nobody agrees to a study and only then hears that a file was named wrongly.
-
-    Raises:
-        InputError: a file that an option names is not there, or cannot be reached.
-    """
+    """Nobody agrees to a study and only then hears that a file was named wrongly."""
     given = [("--data", arguments.data), ("--pool", arguments.pool)]
     if not arguments.confirm:  # else it is written
         given.append(("--policy", arguments.policy))

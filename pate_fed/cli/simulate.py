@@ -136,11 +136,7 @@ def simulate(
 
 
 def simulation_dir(given: str | None, study: Study) -> tuple[Path, bool]:
-    """The run directory, and whether an earlier process released there what a student only has to learn from.
-
-    Raises:
-        InputError: it holds another study or one that is finished, is not a directory, or cannot be written.
-    """
+    """The run directory, and whether all is released there and a student only has to learn from it."""
     if given is None or not may_learn(Path(given)):
         return fresh_run_dir(given, study.name), False
     return choose_run_dir(given, study.name, lambda held: read_study(held) == study)
@@ -211,11 +207,7 @@ def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Par
 
 
 def _study_values(study: Study | Mapping[str, Any] | str | Path | None) -> tuple[dict[str, Any], str]:
-    """A study as `study.toml` has it, and what errors call it.
-
-    Raises:
-        InputError: it is none of these, or a file that cannot be read.
-    """
+    """A study as `study.toml` has it, and what errors call it."""
     if isinstance(study, str | Path):
         return load_study(Path(study)), str(study)
     if isinstance(study, Study):

@@ -76,11 +76,7 @@ def run_side_by_side(
     begin: Callable[[Job], None],
     end: Callable[[Job, PateFedError | None], None],
 ) -> None:
-    """Run all, and tell of each when it begins and when it ended; whoever interrupts this ends them all.
-
-    Raises:
-        Interrupted: a run was interrupted on its own.
-    """
+    """Run all, and tell of each when it begins and when it ended; whoever interrupts this ends them all."""
     waiting, running = list(jobs), dict[Job, subprocess.Popen[str]]()
     with tempfile.TemporaryDirectory(prefix="pate-fed-sweep-") as folder:
         try:
@@ -223,11 +219,7 @@ def _run_all(combinations: Sequence[Combination], done: Sequence[bool], folder: 
 def combine(
     values: dict[str, Any], changes: Sequence[str], *, seeds: int | None, where: str
 ) -> list[Combination]:
-    """Every combination of the changed settings, each checked and with all its values filled in.
-
-    Raises:
-        InputError: a change that is no KEY=VALUE, a key or value that no study has, no seed or too many runs.
-    """
+    """Every combination of the changed settings, each checked and with all its values filled in."""
     from pate_fed.config.study import study_from_dict
 
     if seeds is not None and seeds < 1:

@@ -32,12 +32,7 @@ from pate_fed.privacy.protection import PATIENT_UNIT, to_a_patient
 
 
 def cost_text(terms_json: str) -> str:
-    """What a hospital agrees to with these terms, and the largest ε that they can cost it.
-
-    Raises:
-        IntegrityError: they are no terms.
-        InputError: terms that no study has.
-    """
+    """What a hospital agrees to with these terms, and the largest ε that they can cost it."""
     terms = Terms.from_json(terms_json)
     public, coordinator = (
         "no bound" if epsilon is None else f"ε={epsilon_text(epsilon)}" for epsilon in worst_epsilon(terms)
@@ -112,9 +107,6 @@ def make_page(
     """The page of a study's terms; `admission` is what carried them, with its signature checked before.
 
     `preview` shows the public pool, where a copy of it is there. `policy` says who is confirmed.
-
-    Raises:
-        InputError: terms that no study has.
     """
     about, words = terms.about, terms.words
     asks = [(name.replace("_", " "), getattr(about, name) or _NOT_STATED) for name in _ABOUT]
@@ -342,11 +334,7 @@ def open_pool(path: Path, terms: Terms) -> NDArray[np.generic]:
 
 
 def preview(path: Path, terms: Terms) -> str:
-    """The first inputs of a copy of the public pool, in lines of at most 64 characters where it is images.
-
-    Raises:
-        InputError: as `open_pool`.
-    """
+    """The first inputs of a copy of the public pool, in lines of at most 64 characters where it is images."""
     inputs = open_pool(path, terms)
     head = f"{path}: the pool of these terms. Its first {min(_SHOWN, len(inputs))}:"
     if terms.table is not None:
@@ -413,12 +401,7 @@ def own_pool(terms: Terms, admission: Admission | None) -> Path | None:
 
 
 def read_offer(path: Path) -> tuple[Terms, Admission | None]:
-    """The terms in a file of terms, in an admission, or in the admission of a hospital's own folder.
-
-    Raises:
-        InputError: it cannot be read, or is neither.
-        IntegrityError: the terms of an admission are not signed by its authority.
-    """
+    """The signed terms of an admission, or of a hospital's own folder; or those in a file of terms alone."""
     if path.is_dir():
         path = path / ADMISSION_FILE
         if not path.exists():

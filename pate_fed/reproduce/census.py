@@ -142,11 +142,7 @@ def _figures(
 
 
 def read_adult(folder: Path | None) -> tuple[list[list[str]], int]:
-    """The cells of UCI Adult, adult.data's rows first, and how many of these there are.
-
-    Raises:
-        InputError: no folder, or a file is not there.
-    """
+    """The cells of UCI Adult, adult.data's rows first, and how many of these there are."""
     if folder is None:
         raise InputError("--data-dir: give the folder that holds adult/")
     try:

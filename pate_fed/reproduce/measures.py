@@ -99,9 +99,6 @@ def least_noise(
 
     `mechanism` gives the one with that noise, which answers every query; its cost falls as the noise grows.
     Queries are charged as their noisy totals, as the papers do.
-
-    Raises:
-        InputError: even `most` votes cost more.
     """
 
     def fits(tenths: int) -> bool:

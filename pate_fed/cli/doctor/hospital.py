@@ -41,11 +41,7 @@ _GRPC = "h2"
 
 
 def connect(host: str, port: int) -> CheckResult:
-    """Make a TCP connection, and end it.
-
-    Raises:
-        PateFedError: it does not, and waiting will hardly change that.
-    """
+    """Make a TCP connection, and end it; an error where waiting will hardly change that there is none."""
     try:
         with socket.create_connection((host, port), timeout=_PATIENCE_S):
             return CheckResult(f"{host} answers on port {port}")
@@ -72,9 +68,6 @@ def shake_hands(host: str, port: int, identity: HospitalIdentity) -> CheckResult
     """Make TLS connections: the coordinator's certificate must be of the study's authority, for this host.
 
     Then the hospital shows its own, as it will when the study runs.
-
-    Raises:
-        InputError: the coordinator shows another one or none, or does not take the hospital's.
     """
     ca = identity.ca_path
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -389,11 +389,7 @@ def _gpu(device: str = "auto") -> CheckResult:
 
 
 def _tried(device: str) -> str:
-    """What a network of ours and its gradients say on a card beside the CPU; nothing of a CPU.
-
-    Raises:
-        PateFedError: they differ by more than rounding, or the card does not compute.
-    """
+    """What a network of ours and its gradients say on a card beside the CPU; nothing of a CPU."""
     import torch
 
     from pate_fed.learning.networks.classifiers import build_classifier
