@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cli.hospital_log import settings_of, state_dir_of
+from pate_fed.cli.hospital_log import agreed_terms, settings_of, state_dir_of
 from pate_fed.cli.hospital_predict import decimal_of, settings_for, student_of
 from pate_fed.cli.parser import print_lines
 from pate_fed.cli.predict import predictor_of
@@ -98,13 +98,8 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def _terms(state_dir: Path) -> Terms:
-    from clients.state_dir import TERMS_FILE
-    from pate_fed.kinds.terms import Terms
-
-    path = state_dir / TERMS_FILE
-    if not path.exists():
+    if (terms := agreed_terms(state_dir)) is None:
         raise InputError(f"{state_dir}: no study was agreed to there")
-    terms = Terms.from_json(path.read_text(encoding="utf-8"))
     if not terms.asks.reads_inputs:
         raise InputError(f"{state_dir}: a study of {terms.words.kind} reads no records to compare models on")
     if terms.words.target:

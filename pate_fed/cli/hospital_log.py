@@ -20,6 +20,7 @@ from pate_fed.runtime.run_dir import state_home
 if TYPE_CHECKING:
     from clients.account import Account, Booking
     from clients.state_dir import LocalSettings
+    from pate_fed.kinds.terms import Terms
 
 
 STATE_DIR_HELP = "the study's name, or the folder that the hospital ran with as --state-dir"
@@ -51,6 +52,19 @@ def settings_of(state_dir: Path) -> LocalSettings:
     if not path.exists():
         raise InputError(f"{state_dir}: no hospital ran there; give the --state-dir of one")
     return LocalSettings.read(path)
+
+
+def agreed_terms(state_dir: Path) -> Terms | None:
+    """The terms that were agreed to there; None: none were, or they are gone."""
+    from clients.state_dir import TERMS_FILE
+    from pate_fed.kinds.terms import Terms
+
+    path = state_dir / TERMS_FILE
+    try:
+        return Terms.from_json(path.read_text("utf-8")) if path.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"{state_dir}: the study's terms cannot be read ({reason})") from error
 
 
 def identity_of(state_dir: Path, given: str | None) -> Path | None:

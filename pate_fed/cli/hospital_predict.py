@@ -53,10 +53,15 @@ def add_predict_action(actions: argparse._SubParsersAction[Any]) -> None:
         help="the records, in files as in the study; where they have labels the accuracy is shown",
     )
     add_option(predict, "--out FILE", "the CSV file (default: RECORDS.predictions.csv)")
-    add_option(predict, "--decimal", DECIMAL, choices=("point", "comma"))
-    add_option(predict, "--device NAME", "cpu, cuda or auto, of a network", default="cpu")
-    add_option(predict, "--dir DIR", "the folder of its keys and admission (default: as the hospital ran)")
+    add_student_options(predict)
     predict.set_defaults(run=_predict)
+
+
+def add_student_options(action: argparse.ArgumentParser) -> None:
+    """Add the options of both actions that ask the study's student about records."""
+    add_option(action, "--decimal", DECIMAL, choices=("point", "comma"))
+    add_option(action, "--device NAME", "cpu, cuda or auto, of a network", default="cpu")
+    add_option(action, "--dir DIR", "the folder of its keys and admission (default: as the hospital ran)")
 
 
 def student_of(state_dir: Path, given: str | None) -> tuple[Bundle, str]:

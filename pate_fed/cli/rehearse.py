@@ -29,7 +29,7 @@ from clients.state_dir import LocalSettings
 from pate_fed.cli.consent import allow_counts_of, ask_consent, confirm, read_confirmed
 from pate_fed.cli.doctor.command import show_findings
 from pate_fed.cli.doctor.hospital import HospitalSide
-from pate_fed.cli.doctor.machine import PROBLEM, Finding, machine_findings
+from pate_fed.cli.doctor.machine import PROBLEM, Finding, enrolled, machine_findings
 from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
 from pate_fed.cli.parser import print_lines
 from pate_fed.cli.terms import open_pool, own_pool, read_offer
@@ -45,7 +45,7 @@ from pate_fed.identity.admission import CONSENT_FILE, consent_to
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import AnswerReply, Question, Record, SumReply
 from pate_fed.runtime.signals import hangup_interrupts
-from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
+from pate_fed.secure_sum import SumRange
 from pate_fed.secure_sum.messages import BatchReply, MaskedVector
 
 # The bytes that would leave a hospital with its votes on a few questions, and what is in them, as text.
@@ -74,7 +74,10 @@ def masked_lines(terms: Terms, party: str, question: Question, votes: Ints, coun
     `counts` are they with this hospital's share of the noise, if it adds one. Made with invented hospitals.
     """
     masked, total = mask_once(terms, party, question, counts)
-    yield from _dump(SumReply(party=party, step=masked.to_bytes()).to_record(), _packed(masked))
+    yield from _dump(
+        SumReply(party=party, step=masked.to_bytes()).to_record(),
+        masked.vector.astype(masked.vector.dtype.newbyteorder("<")).tobytes(),
+    )
     yield ""
     yield f"  Your {', '.join(terms.words.shown)}. These stay here:"
     yield from _matrix(terms, votes)
@@ -89,19 +92,8 @@ def masked_lines(terms: Terms, party: str, question: Question, votes: Ints, coun
 
 def mask_once(terms: Terms, party: str, question: Question, counts: Ints) -> tuple[MaskedVector, Ints]:
     """This hospital's masked counts in a sum with invented hospitals, and that sum, int64 as `counts`."""
-    coordinator = CoordinatorSum(Identity.generate(), study=terms.digest)
     names = [party, *(f"invented-{number}" for number in range(_OTHERS))]
-    parties = {
-        name: HospitalSum.enrol(
-            Identity.generate(), coordinator.enrol_request(), party=name, study=terms.digest
-        )
-        for name in names
-    }
-    for each in parties.values():
-        coordinator.admit(each.enrolment)
-    coordinator.close_roster()
-    for name, each in parties.items():
-        coordinator.note_pinned(each.pin(coordinator.pin_request(name)))
+    coordinator, parties = enrolled(names, study=terms.digest)
     largest = terms.bounds.largest(terms.num_clients)
     batch = coordinator.open_batch(
         batch=question.batch,
@@ -120,11 +112,6 @@ def mask_once(terms: Terms, party: str, question: Question, counts: Ints) -> tup
             batch.take(reply)
     assert masked is not None
     return masked, batch.total().reshape(counts.shape)
-
-
-def _packed(masked: MaskedVector) -> bytes:
-    """The masked numbers as they stand in the message."""
-    return masked.vector.astype(masked.vector.dtype.newbyteorder("<")).tobytes()
 
 
 def _dump(record: Record, numbers: bytes) -> Iterator[str]:
@@ -370,8 +357,8 @@ def join(arguments: argparse.Namespace) -> int:
         "--wait": arguments.wait,
     }
     found = show_findings(_findings(arguments, identity, first=before is None))
-    code = next((each.exit_code for each in found if _stops(each)), 0)
-    if code:
+    problems = (each for each in found if each.severity == PROBLEM and each.check not in _MAY_COME_LATER)
+    if code := next((each.exit_code for each in problems), 0):
         print("not started: mend what is a problem above, then give the same command again")
         return code
     given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
@@ -387,10 +374,6 @@ def _check_files(arguments: argparse.Namespace) -> None:
     for option, path in given:
         if path is not None:
             check_there(Path(path), option=option)
-
-
-def _stops(finding: Finding) -> bool:
-    return finding.severity == PROBLEM and finding.check not in _MAY_COME_LATER
 
 
 def _findings(arguments: argparse.Namespace, identity: HospitalIdentity, *, first: bool) -> Iterator[Finding]:

@@ -127,20 +127,14 @@ def make_page(
     held = f"{counted(terms.pool_size, 'public input')}, the same for every hospital."
     if terms.drawn:
         held = f"None: {terms.pool_size:,} rows drawn from the columns' ranges, the same for every hospital."
-    inputs = [
-        ("pool", held),
-        ("SHA-256", terms.pool_digest),
-        ("preview", pool),
-    ]
-    others = []
-    if admission is not None:
-        others.append(("the other hospitals", tuple(_others(terms, admission, policy))))
+    inputs = (("pool", held), ("SHA-256", terms.pool_digest), ("preview", pool))
+    others = () if admission is None else (("the other hospitals", tuple(_others(terms, admission, policy))),)
     return TermsPage(
         title=f"The study {terms.study or 'without a name'}: what you would agree to",
         sections=(
             ("who asks", tuple(asks)),
             ("what it reads of your records", words.reads),
-            ("what it asks about", tuple(inputs)),
+            ("what it asks about", inputs),
             ("teachers", words.trains),
             ("what leaves the house", words.leaves),
             *others,
@@ -239,11 +233,7 @@ def _to_a_patient(terms: Terms) -> str:
 def _bound(epsilon: float | None, delta: float, otherwise: str) -> str:
     if epsilon is None:
         return otherwise
-    return (
-        f"At most ε = {epsilon_text(epsilon)} at δ = {delta_text(delta)}."
-        if delta
-        else (f"At most ε = {epsilon_text(epsilon)} at δ = 0.")
-    )
+    return f"At most ε = {epsilon_text(epsilon)} at δ = {delta_text(delta)}."
 
 
 def _in_words(epsilon: float, delta: float) -> str:
@@ -337,11 +327,10 @@ def preview(path: Path, terms: Terms) -> str:
     """The first inputs of a copy of the public pool, in lines of at most 64 characters where it is images."""
     inputs = open_pool(path, terms)
     head = f"{path}: the pool of these terms. Its first {min(_SHOWN, len(inputs))}:"
+    shown = np.asarray(inputs[:_SHOWN], dtype=np.float64)
     if terms.table is not None:
-        return "\n".join(
-            [head, *(_row(terms.table, row) for row in np.asarray(inputs[:_SHOWN], dtype=np.float64))]
-        )
-    tiles = [_tile(np.asarray(image, dtype=np.float64)) for image in inputs[:_SHOWN]]
+        return "\n".join([head, *(_row(terms.table, row) for row in shown)])
+    tiles = [_tile(image) for image in shown]
     return "\n".join([head, *((" " * _GAP).join(parts) for parts in zip(*tiles, strict=True))])
 
 

@@ -51,7 +51,7 @@ def imply_models(values: dict[str, Any]) -> None:
     name = data.get("dataset") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or not isinstance(name, str) or not _open_models(values):
         return
-    if KINDS["dataset"].loader(name) is not None or not is_part(name, "dataset"):
+    if KINDS["dataset"].has(name) or not is_part(name, "dataset"):
         return
     asked = data.get("num_queries")
     loaded = as_dataset(

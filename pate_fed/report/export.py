@@ -8,14 +8,14 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.report.metrics import make_metrics, without_private
+from pate_fed.report.metrics import flatten, make_metrics, without_private
 from pate_fed.report.result import RunResult
 from pate_fed.report.run import Run
 from pate_fed.report.text import describe_terms
@@ -30,22 +30,7 @@ def figure_rows(result: RunResult, *, analyst: bool = False) -> list[tuple[str, 
     """
     metrics = make_metrics(result)
     metrics["noise_private"] = result.study.noise_private
-    return list(_flatten(metrics if analyst else without_private(metrics)))
-
-
-def _flatten(values: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in values.items():
-        name = f"{above}{key}"
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{name}.")
-        elif name.endswith("claimed_by"):
-            for number, one in enumerate(value):
-                yield from _flatten(one, f"{name}.{number}.")
-        elif name.endswith("interval"):
-            low, high = value or (None, None)
-            yield from ((f"{name}.low", low), (f"{name}.high", high))
-        else:
-            yield name, value
+    return list(flatten(metrics if analyst else without_private(metrics)))
 
 
 def epoch_rows(result: RunResult) -> list[tuple[int, str, float]]:

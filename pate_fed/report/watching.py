@@ -225,15 +225,9 @@ def _privacy(now: Snapshot) -> str:
     seeded = "".join(f"; {each}" for each in reservations(study))
     if cap is None:
         return f"ε {epsilon_text(spent)} spent at δ = {delta}, without a bound beforehand{seeded}"
-    full = min(1.0, spent / cap) if cap > 0 else 1.0
-    return (
-        f"{_bar(full)} ε {epsilon_text(spent)} spent, never above {epsilon_text(cap)}, at δ = {delta}{seeded}"
-    )
-
-
-def _bar(share: float) -> str:
-    full = round(share * _WIDTH)
-    return "█" * full + "░" * (_WIDTH - full)
+    full = round(_WIDTH * (min(1.0, spent / cap) if cap > 0 else 1.0))
+    told = f"ε {epsilon_text(spent)} spent, never above {epsilon_text(cap)}, at δ = {delta}{seeded}"
+    return f"{'█' * full}{'░' * (_WIDTH - full)} {told}"
 
 
 def _labels(now: Snapshot) -> Iterator[tuple[str, str]]:

@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from packaging.requirements import Requirement
@@ -29,6 +30,9 @@ from packaging.version import Version
 import pate_fed
 from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.runtime.run_dir import check_writable
+
+if TYPE_CHECKING:
+    from pate_fed.secure_sum import CoordinatorSum, Demands, HospitalSum
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _WITHHELD = "shown on a terminal only, as it may tell of single records: run this without a pipe"
@@ -179,17 +183,13 @@ def _libraries() -> CheckResult:
         wrong.append(f"Python is {python}, not {pythons}")
     if wrong:
         raise PateFedError(f"{', '.join(wrong)}: install pate_fed again, in a fresh virtual environment")
-    untried = _untried({"Python": python, **_installed(_TRIED)})
+    versions = {"Python": python}
+    for name in _TRIED:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    untried = _untried(versions)
     text = f"pate_fed {own.version}, Python {python}, {len(needed)} libraries of fitting versions"
     return CheckResult(text if untried else f"{text}, each of them tried", untried)
-
-
-def _installed(names: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for name in names:
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
 
 
 def _untried(versions: Mapping[str, str]) -> tuple[str, ...]:
@@ -289,23 +289,12 @@ def _is_synchronised() -> bool | None:
 
 def _masks() -> CheckResult:
     """Three parties in this process, sums that are known, and one party that is lost."""
-    from pate_fed.secure_sum import CoordinatorSum, Demands, HospitalSum, Identity, SumRange
+    from pate_fed.secure_sum import Demands, SumRange
     from pate_fed.secure_sum.messages import BatchReply
 
-    study, names = "0" * 64, ("one", "two", "three")
-    coordinator = CoordinatorSum(Identity.generate(), study=study)
+    names = ("one", "two", "three")
     few = Demands(least_parties=3, three_agreed=True)
-    parties = {
-        name: HospitalSum.enrol(
-            Identity.generate(), coordinator.enrol_request(), party=name, study=study, demands=few
-        )
-        for name in names
-    }
-    for party in parties.values():
-        coordinator.admit(party.enrolment)
-    coordinator.close_roster()
-    for name, party in parties.items():
-        coordinator.note_pinned(party.pin(coordinator.pin_request(name)))
+    coordinator, parties = enrolled(names, study="0" * 64, demands=few)
     votes = {name: np.arange(12) * (number + 1) for number, name in enumerate(names)}
     for number, lost in enumerate((None, "three")):
         digest = hashlib.sha256(bytes([number])).hexdigest()
@@ -322,6 +311,26 @@ def _masks() -> CheckResult:
         if not np.array_equal(batch.total(), wanted):
             raise IntegrityError("a masked sum came out wrong: install pate_fed and cryptography again")
     return CheckResult("the votes of three parties sum right under masks, also when one of them is lost")
+
+
+def enrolled(
+    names: Sequence[str], *, study: str, demands: Demands | None = None
+) -> tuple[CoordinatorSum, dict[str, HospitalSum]]:
+    """The coordinator and the parties of a sum under masks, all in this process, who know each other."""
+    from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity
+
+    coordinator = CoordinatorSum(Identity.generate(), study=study)
+    how: dict[str, Any] = {"study": study, "demands": demands}
+    parties = {
+        name: HospitalSum.enrol(Identity.generate(), coordinator.enrol_request(), party=name, **how)
+        for name in names
+    }
+    for party in parties.values():
+        coordinator.admit(party.enrolment)
+    coordinator.close_roster()
+    for name, party in parties.items():
+        coordinator.note_pinned(party.pin(coordinator.pin_request(name)))
+    return coordinator, parties
 
 
 def _noise() -> CheckResult:
