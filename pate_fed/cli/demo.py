@@ -17,19 +17,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, PateFedError, naming_refusal
+from pate_fed.flower.transport import require_transport
 from pate_fed.format import accuracy_text, delta_text, epsilon_text
+from pate_fed.runtime.addresses import free_port
 from pate_fed.runtime.console import only_tell
 from pate_fed.runtime.signals import INTERRUPTED
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 # Invented emergency patients for the demonstration: vital signs that mean another thing at another age.
 #
@@ -70,8 +69,6 @@ class Patients:
 
 def draw_patients(rng: np.random.Generator, count: int, ages: tuple[float, float]) -> Patients:
     """So many patients of these ages, rounded as a chart has them."""
-    import numpy as np
-
     age = rng.uniform(*ages, count)
     classes = (rng.random(count) < _CRITICAL).astype(np.int64)
     ill = classes * rng.gamma(4.0, 0.5, count)
@@ -129,8 +126,6 @@ def add_demo_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from pate_fed.flower.transport import require_transport
-
     require_transport("the demonstration with real processes")
     if arguments.execute:
         only_tell()
@@ -211,7 +206,6 @@ def make_identities(folder: Path, *, policy: str = "") -> None:
     from pate_fed.cli.consent import allow_counts, confirm_in
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.identity import Authority, HospitalIdentity, make_request
-    from pate_fed.runtime.addresses import free_port
 
     address = f"127.0.0.1:{free_port()}"
     terms = make_terms_of(folder / "study.toml")
@@ -274,8 +268,6 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def drawn_patients(*, seed: int) -> dict[str, Patients]:
     """Each hospital's patients, and as "pool" public ones of all ages in a random order."""
-    import numpy as np
-
     rng = np.random.default_rng(seed)
     drawn = {site.name: draw_patients(rng, _RECORDS, site.ages) for site in SITES}
     public = [draw_patients(rng, _POOL // len(SITES), site.ages) for site in SITES]
@@ -293,8 +285,6 @@ def _write(path: Path, patients: Patients) -> None:
 
 
 def _read(path: Path) -> Patients:
-    import numpy as np
-
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     signs = np.array([[float(row[name]) for name in COLUMNS] for row in rows])

@@ -7,13 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data import pool_digest
+from pate_fed.data.pictures import DICOM_SUFFIXES, PICTURE_SUFFIXES, read_arrays
 from pate_fed.data.schema import TARGET_STEPS
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.format import printable
+from pate_fed.runtime.run_dir import LOG_NAME
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from pate_fed.report.accuracy import Accuracy
     from pate_fed.report.targets import TargetFigures
 
@@ -34,8 +38,6 @@ class AccuracyTally:
 
     def add(self, found: Sequence[float], truth: NDArray[np.int64], taught: NDArray[np.int64]) -> None:
         """One file's classes and the true ones, int64 (n,), -1 where unknown; `taught` are places in it."""
-        import numpy as np
-
         truth = truth.copy()
         if self._ends is not None:  # of numbers, which taught nothing here
             low, high = self._ends
@@ -95,16 +97,12 @@ class AccuracyTally:
         }
 
     def _accuracy(self) -> Accuracy:
-        import numpy as np
-
         from pate_fed.report.accuracy import Accuracy
 
         none = [np.empty(0, dtype=np.int64)]
         return Accuracy.of_student(np.concatenate(self._found + none), np.concatenate(self._truth + none))
 
     def _figures(self) -> TargetFigures | None:
-        import numpy as np
-
         from pate_fed.report.targets import TargetFigures
 
         none = [np.empty(0)]
@@ -113,8 +111,6 @@ class AccuracyTally:
         return TargetFigures.of(found, truth, self._ends)
 
     def _name(self, number: int) -> str:
-        from pate_fed.format import printable
-
         return printable(self._names[number], "?") if number < len(self._names) else str(number)
 
 
@@ -131,10 +127,6 @@ def true_labels(path: Path, count: int, num_classes: int, *, names: Sequence[str
 
     int64 (count,), -1 where none is told.
     """
-    import numpy as np
-
-    from pate_fed.data.pictures import DICOM_SUFFIXES, PICTURE_SUFFIXES, read_arrays
-
     if path.suffix == ".npz":
         labels = read_arrays(path).get("y")
         if labels is not None and labels.shape == (count,) and labels.dtype.kind in "iu":
@@ -154,10 +146,6 @@ def taught_places(
     The run directory around the student says so; `known` keeps what was found there. Without `by_labels`, as
     of the ridge of class sums, no label taught it, so of its pool there is none.
     """
-    import numpy as np
-
-    from pate_fed.data import pool_digest
-
     run_dir, none = student.parent, np.empty(0, dtype=np.int64)
     if run_dir not in known:
         known[run_dir] = _asked_of(run_dir) if by_labels else ("", ())
@@ -170,13 +158,10 @@ def taught_places(
 def _asked_of(run_dir: Path) -> tuple[str, Any]:
     """The pool's digest and the places in it that were asked about; empty where no run left them."""
     from pate_fed.report.log import read_result
-    from pate_fed.runtime.run_dir import LOG_NAME
 
     labels = run_dir / "labels.npz"
     if not labels.is_file() or not (run_dir / LOG_NAME).is_file():
         return "", ()
-    from pate_fed.data.pictures import read_arrays
-
     try:
         arrays: Mapping[str, Any] = read_arrays(labels)
         return read_result(run_dir).study.terms.pool_digest, arrays.get("index", ())

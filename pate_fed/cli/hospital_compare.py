@@ -22,17 +22,21 @@ from pate_fed.cli.hospital_log import agreed_terms, settings_of, state_dir_of
 from pate_fed.cli.hospital_predict import decimal_of, settings_for, student_of
 from pate_fed.cli.parser import print_lines
 from pate_fed.cli.predict import predictor_of
+from pate_fed.config.registry import find_part
+from pate_fed.data import Rows, read_records, split_by_patient
+from pate_fed.data.files import file_mark
+from pate_fed.data.table import read_table
 from pate_fed.disk import check_there, write_private
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text, printable
+from pate_fed.kinds.terms import Terms
+from pate_fed.learning import TeacherSettings
 from pate_fed.report.accuracy import Accuracy, Difference
 from pate_fed.report.plots import Canvas, Scale
 
 if TYPE_CHECKING:
     from clients.site import Site
-    from pate_fed.data import Rows
     from pate_fed.identity.bundle import StudentFacts
-    from pate_fed.kinds.terms import Terms
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -112,8 +116,6 @@ def _terms(state_dir: Path) -> Terms:
 
 def _tested(site: Site, terms: Terms, arguments: argparse.Namespace) -> _Tested:
     """The records, and what a model of this hospital's own says of each."""
-    from pate_fed.data import split_by_patient
-
     data, own = site.dataset, site.own_records()
     inputs, labels = data.private_images[own], data.private_labels[own]
     patients = np.arange(len(own)) if data.patients is None else data.patients[own]
@@ -154,9 +156,6 @@ def held_out_share(terms: Terms) -> float | None:
 def _other_records(site: Site, terms: Terms, arguments: argparse.Namespace) -> tuple[Rows, NDArray[np.bool_]]:
     """Records in another file, and which are of no patient, or equal to no record, in the study's own."""
     from clients.local import kind_of
-    from pate_fed.data import read_records
-    from pate_fed.data.files import file_mark
-    from pate_fed.data.table import read_table
 
     path, decimal = Path(arguments.records), decimal_of(arguments)
     kind = replace(kind_of(terms), decimal=decimal)
@@ -184,8 +183,6 @@ def _trainer(site: Site, terms: Terms) -> Callable[[NDArray[Any], Ints], Callabl
 
     if terms.table is not None:
         return lambda inputs, labels: _table_model(*some(inputs, labels), classes)
-    from pate_fed.config.registry import find_part
-    from pate_fed.learning import TeacherSettings
     from pate_fed.learning.networks.encoder import encoder_for
 
     settings = TeacherSettings()
@@ -203,9 +200,6 @@ def _trainer(site: Site, terms: Terms) -> Callable[[NDArray[Any], Ints], Callabl
 def _table_model(rows: Floats, labels: Ints, classes: int) -> Callable[[NDArray[Any]], Floats]:
     """The mean of gradient boosting and logistic regression: strong on large tables and on small ones."""
     from sklearn.linear_model import LogisticRegression
-
-    from pate_fed.config.registry import find_part
-    from pate_fed.learning import TeacherSettings
 
     if len(np.unique(labels)) == 1:
         return lambda asked: np.tile(np.eye(classes)[labels[0]], (len(asked), 1))

@@ -14,22 +14,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pate_fed.cli.evaluation import AccuracyTally
 from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
 from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
-from pate_fed.cli.predict import predictor_of, with_pictures
+from pate_fed.cli.predict import Predictor, predictor_of, with_pictures
+from pate_fed.data import InputSpec, Schema, read_pool
+from pate_fed.data.csv_file import in_chunks
+from pate_fed.data.own_columns import OwnColumns
+from pate_fed.data.schema import MISSING
+from pate_fed.data.table import ColumnReader, TableReader
 from pate_fed.disk import check_file_path, check_there, write_result
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text, printable
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pate_fed.cli.predict import Predictor
-    from pate_fed.data import Schema
-    from pate_fed.data.own_columns import OwnColumns
-    from pate_fed.data.table import ColumnReader
     from pate_fed.identity.bundle import Bundle
 
 _AT_ONCE = 5000  # inputs
@@ -179,7 +180,6 @@ def settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns
     A copy, or a new export, is written as those are: read as it is, its units could be others.
     """
     from clients.state_dir import LOCAL_SITE
-    from pate_fed.data.own_columns import OwnColumns
 
     own, data = OwnColumns.path_of(path), path
     if (state_dir / LOCAL_SITE).exists():
@@ -201,10 +201,6 @@ def _rows(
     own: OwnColumns | None,
 ) -> _Asked:
     """A table's rows by their numbers in the file; a value of no category counts as missing."""
-    from pate_fed.data import InputSpec, read_pool
-    from pate_fed.data.csv_file import in_chunks
-    from pate_fed.data.table import TableReader
-
     unknown, numbers = Counter[str](), list[int]()
     if path.suffix == ".npz":
         rows = read_pool(path, InputSpec(classes=table.class_names, schema=table))
@@ -240,8 +236,6 @@ def _rows(
 
 def _lacking(column: ColumnReader) -> str:
     """A text that is a missing value there, also where the file's settings give empty cells a meaning."""
-    from pate_fed.data.schema import MISSING
-
     return next(each for each in sorted(MISSING) if math.isnan(column.read(each, 0)))
 
 
@@ -267,8 +261,6 @@ def _by_column(found: Counter[str]) -> str:
 
 
 def _images(path: Path, model: Predictor) -> _Asked:
-    import numpy as np
-
     parts = [(file, model.read(file)) for file in with_pictures([path])]
     names, classes = list[tuple[str | int, ...]](), len(model.class_names)
     for file, images in parts:

@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.config.backend import PROCESSES, cores, teaching_seconds
-from pate_fed.config.study import Study, read_study
+from pate_fed.config.defaults import known_records
+from pate_fed.config.sections import Privacy
+from pate_fed.config.study import Study, load_study, read_study, study_from_dict
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.flower import prepare_environment
 from pate_fed.format import counted, delta_text, duration_text, epsilon_json, epsilon_text
+from pate_fed.privacy import Plan, Pool, Protection, audit_all, noise_from_seed, plan
 from pate_fed.privacy.protection import PATIENT_UNIT, UNITS
 from pate_fed.runtime.run_dir import fresh_run_dir
 from pate_fed.structure import to_plain
+from pate_fed.structure.parts import is_part, load_part, search_folder
 
 if TYPE_CHECKING:
     from pate_fed.kinds.terms import Terms
-    from pate_fed.privacy import Plan, Protection
     from pate_fed.privacy.mechanisms.own import OwnMechanism
     from pate_fed.privacy.planning.choice import Sites
 
@@ -155,8 +159,6 @@ def _fill(arguments: argparse.Namespace) -> None:
     values: dict[str, Any] = {"delta": 1e-5, "classes": 10, "unit": "record", "adjacency": "replace-one"}
     values["hospitals_per_patient"], given = 1, arguments.hospitals_per_patient
     if arguments.config:
-        from pate_fed.config.defaults import known_records
-
         study = read_study(Path(arguments.config), num_hospitals=arguments.hospitals)
         ensemble, privacy = study.ensemble(), study.privacy
         values = {
@@ -183,8 +185,6 @@ def _fill(arguments: argparse.Namespace) -> None:
 
 
 def _protection(arguments: argparse.Namespace) -> Protection:
-    from pate_fed.config.sections import Privacy
-
     at = arguments.hospitals_per_patient
     privacy = Privacy(unit=arguments.unit, adjacency=arguments.adjacency, hospitals_per_patient=at)
     known = arguments.hospitals and arguments.hospitals > 0
@@ -214,7 +214,6 @@ def _sites(arguments: argparse.Namespace) -> Sites | None:
 
 
 def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
-    from pate_fed.privacy import Pool, plan
     from pate_fed.privacy.planning.vote_model import past_votes_from_file
 
     known = arguments.agreement
@@ -238,13 +237,10 @@ def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
 def _aggregator(arguments: argparse.Namespace) -> Any:
     """The aggregator that is named; one of the user's own made of the parameters in the study's file."""
     from pate_fed.privacy.mechanisms.own import KIND, make_aggregator
-    from pate_fed.structure.parts import is_part, load_part, search_folder
 
     search_folder(Path.cwd())
     name, given = arguments.aggregator, {}
     if arguments.config:
-        from pate_fed.config.study import load_study
-
         given = load_study(Path(arguments.config)).get("aggregation", {})
         name = name or (given.get("aggregator") if is_part(str(given.get("aggregator")), KIND) else None)
     if name is None or not is_part(name, KIND) or not given.get("parameters"):
@@ -262,9 +258,7 @@ def _agreement(given: str) -> float | Path:
 
 def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
     """The mechanism of the user's own that is to be audited, in a default study or in the one named."""
-    from pate_fed.config.study import load_study, study_from_dict
     from pate_fed.kinds.make import study_mechanism
-    from pate_fed.structure.parts import search_folder
 
     if arguments.shrink != 1.0:
         raise InputError("--shrink: the noise of a mechanism of your own is its own affair; leave it out")
@@ -284,8 +278,6 @@ def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    from pate_fed.privacy import audit_all, noise_from_seed
-
     how: dict[str, Any] = {"trials": arguments.trials, "confidence": arguments.confidence}
     noise = noise_from_seed(arguments.seed)
     if arguments.aggregator is None and arguments.config is None:
@@ -309,8 +301,6 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
 
     Only the cache of a drawn data set may be written.
     """
-    from pate_fed.flower import prepare_environment
-
     prepare_environment()
     from pate_fed.kinds.terms import guarantee_lines, largest_messages
     from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon

@@ -13,16 +13,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pate_fed.cli.evaluation import AccuracyTally, taught_places, true_labels
 from pate_fed.cli.parser import Parser, add_command, add_option
+from pate_fed.config.study import load_study
+from pate_fed.data import InputSpec, Schema, read_pool
+from pate_fed.data.pictures import DICOM_SUFFIXES, PICTURE_SUFFIXES, read_arrays, read_dicom, read_image_file
 from pate_fed.disk import MOST_TABLE, read_file
 from pate_fed.errors import InputError, IntegrityError, naming_refusal
+from pate_fed.structure import from_plain
+from pate_fed.structure.parts import search_folder
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pate_fed.data import Schema
     from pate_fed.identity.bundle import Bundle
 
 BATCH = 500
@@ -150,8 +154,6 @@ def _printable(name: str) -> str:
 
 def with_pictures(files: Sequence[Path]) -> Iterator[Path]:
     """The files, with a folder's pictures in its place: those right in it, then those in its folders."""
-    from pate_fed.data.pictures import DICOM_SUFFIXES, PICTURE_SUFFIXES
-
     suffixes = PICTURE_SUFFIXES + DICOM_SUFFIXES
     for path in files:
         pictures = [path]
@@ -234,7 +236,6 @@ def predictor_of(bundle: Bundle, *, where: str, device: str = "cpu") -> Predicto
 def _load_own(run_dir: Path, name: str) -> Predictor:
     from pate_fed.report.result import StudyRecord
     from pate_fed.report.run import Run
-    from pate_fed.structure.parts import search_folder
 
     search_folder(Path.cwd())
     run = Run.load(run_dir)
@@ -289,10 +290,6 @@ def _of_table(
 
     A study of rows of one's own names no columns there, and its rows come as numbers.
     """
-    from pate_fed.config.study import load_study
-    from pate_fed.data import Schema
-    from pate_fed.structure import from_plain
-
     beside = path.with_name("study.toml")
     if not beside.is_file():
         raise InputError(f"{beside}: is not there; keep it beside {path.name}: it says what the columns mean")
@@ -314,8 +311,6 @@ def _of_table(
 
 
 def _of_schema(schema: Schema, predict_proba: Callable[[NDArray[Any]], NDArray[np.float32]]) -> Predictor:
-    from pate_fed.data import InputSpec, read_pool
-
     spec = InputSpec(classes=schema.class_names, schema=schema)
     rows = lru_cache(maxsize=1)(lambda file: read_pool(file, spec))
     return Predictor(
@@ -330,10 +325,6 @@ def _of_schema(schema: Schema, predict_proba: Callable[[NDArray[Any]], NDArray[n
 
 def _read_rows(path: Path, study: Path, num_features: int) -> NDArray[np.float64]:
     """Rows of numbers of a .npy, or of a .npz (its array `x`, or its only one): float64 (n, num_features)."""
-    import numpy as np
-
-    from pate_fed.data.pictures import read_arrays
-
     meant = f"a .npy or .npz of numbers (n, {num_features}) is meant"
     if path.suffix not in (".npy", ".npz"):
         raise InputError(
@@ -364,8 +355,6 @@ def _of_images(
     *,
     window: tuple[float, float] | None = None,
 ) -> Predictor:
-    from pate_fed.data.pictures import DICOM_SUFFIXES, read_dicom, read_image_file
-
     def read(file: Path) -> NDArray[np.uint8]:
         if file.suffix.lower() in DICOM_SUFFIXES:
             return read_dicom(file, shape=shape, window=window)[0][None]
@@ -386,10 +375,8 @@ def _of_images(
 
 
 def _load_torchscript(path: Path, content: bytes) -> Predictor:
-    import numpy as np
     import torch
 
-    from pate_fed.data.pictures import read_image_file
     from pate_fed.learning.tensors import is_whole
 
     with warnings.catch_warnings():

@@ -39,6 +39,7 @@ from pate_fed.data import Rows, split_by_patient
 from pate_fed.disk import check_there
 from pate_fed.errors import InputError
 from pate_fed.flower.records import wire_parts
+from pate_fed.flower.transport import require_transport
 from pate_fed.format import accuracy_text, printable, share_text, wilson_interval
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.admission import CONSENT_FILE, consent_to
@@ -209,8 +210,6 @@ _WITHHELD = (
 
 def rehearse(arguments: argparse.Namespace) -> int:
     """Read, train, vote and show; nothing is kept, claimed or sent."""
-    from pate_fed.flower.transport import require_transport
-
     require_transport("what is rehearsed")
     terms, admission = read_offer(Path(arguments.offer))
     if not terms.asks.reads_inputs:
@@ -330,8 +329,6 @@ _MAY_COME_LATER = ("coordinator",)  # the client waits for it
 
 def join(arguments: argparse.Namespace) -> int:
     """Take part in a study to the end; the exit code is the client's, or that of the first problem."""
-    from pate_fed.flower.transport import require_transport
-
     require_transport("taking part in a study")
     folder = Path(arguments.dir)
     identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)

@@ -17,6 +17,7 @@ from pate_fed.config.registry import KINDS
 from pate_fed.config.study import Study, load_study, read_study, study_from_dict
 from pate_fed.data import as_dataset
 from pate_fed.errors import InputError
+from pate_fed.flower import prepare_environment
 from pate_fed.privacy.ledger.report import verify
 from pate_fed.privacy.mechanisms.own import own_parameters
 from pate_fed.report.log import read_result
@@ -83,8 +84,6 @@ def simulate(
         InputError: settings that are wrong or do not go together; nothing was asked.
         PateFedError: what ended the study before its time. What was spent until then is in `run_dir`.
     """
-    from pate_fed.flower import prepare_environment
-
     for name in parts:
         if name not in Parts.__annotations__:
             hint = nearest(name, Parts.__annotations__)
@@ -159,8 +158,6 @@ def run_simulation(
     Raises:
         InputError: settings that do not fit the data or this machine, or labels of other public data.
     """
-    from pate_fed.flower import prepare_environment
-
     prepare_environment()
     search_folder(Path.cwd())
     from server.app import Coordinator

@@ -21,12 +21,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_option, print_lines
+from pate_fed.cli.run import print_comparison
+from pate_fed.config.backend import INLINE, cores
+from pate_fed.config.study import Study, load_study, study_from_dict
+from pate_fed.disk import write_result
 from pate_fed.errors import BudgetError, InputError, IntegrityError, PateFedError, PolicyError, QuorumError
+from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.runtime.console import only_tell
+from pate_fed.runtime.run_dir import LOG_NAME, read_status
 from pate_fed.runtime.signals import INTERRUPTED, Interrupted
 
 if TYPE_CHECKING:
-    from pate_fed.config.study import Study
     from pate_fed.report.comparison import RunToCompare
     from pate_fed.report.result import RunResult
 
@@ -52,8 +57,6 @@ class Job:
 def most_at_once(studies: Sequence[Study]) -> int:
     """How many may run at once: one on a GPU or with Ray, which takes all cores, else one a core."""
     import psutil
-
-    from pate_fed.config.backend import INLINE, cores
 
     if any(study.engine.backend != INLINE for study in studies) or _on_gpu(studies):
         return 1
@@ -169,8 +172,6 @@ def add_sweep_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from pate_fed.config.study import load_study
-
     only_tell()
     path, folder = Path(arguments.study), Path(arguments.run_dir)
     combinations = combine(load_study(path), arguments.changes, seeds=arguments.seeds, where=str(path))
@@ -220,8 +221,6 @@ def combine(
     values: dict[str, Any], changes: Sequence[str], *, seeds: int | None, where: str
 ) -> list[Combination]:
     """Every combination of the changed settings, each checked and with all its values filled in."""
-    from pate_fed.config.study import study_from_dict
-
     if seeds is not None and seeds < 1:
         raise InputError(f"--seeds {seeds}: 1 or more is meant")
     axes = [_axis(change) for change in changes]
@@ -298,8 +297,6 @@ def _slug(chosen: Sequence[tuple[str, Any]]) -> str:
 
 def _is_done(folder: Path, study: Study) -> bool:
     """Whether the very study has run to its end there."""
-    from pate_fed.runtime.run_dir import read_status
-
     held = folder / "study.toml"
     if not held.is_file():
         return False
@@ -312,8 +309,6 @@ def _is_done(folder: Path, study: Study) -> bool:
 
 def _announce(combinations: Sequence[Combination], done: Sequence[bool]) -> list[str]:
     """How many runs there are, and what they do to privacy, before the first begins."""
-    from pate_fed.format import counted
-
     lines = [f"{counted(len(combinations), 'run')}, {sum(done)} of them finished before"]
     real = sum(each.study.seed is None for each in combinations)
     if real > 1:
@@ -349,8 +344,6 @@ def _set_aside(folder: Path) -> None:
 
 def _compare(combinations: Sequence[Combination], folder: Path) -> None:
     """Print all runs side by side, and write compare.html."""
-    from pate_fed.cli.run import print_comparison
-    from pate_fed.disk import write_result
     from pate_fed.report.comparison import Comparison, load_run, render_comparison
 
     runs = [
@@ -370,8 +363,6 @@ def _compare(combinations: Sequence[Combination], folder: Path) -> None:
 
 def _total(runs: Sequence[RunToCompare], folder: Path) -> tuple[str, ...]:
     """What the runs that are not seeded cost together, also those that were cut off and kept aside."""
-    from pate_fed.format import delta_text, epsilon_text
-
     results = [*(run.result for run in runs), *_set_aside_before(folder)]
     real = [result for result in results if result.study.noise_private]
     if len(real) < 2:
@@ -388,7 +379,6 @@ def _set_aside_before(folder: Path) -> Iterator[RunResult]:
     """Runs that were cut off, but for those that had not even begun."""
     from pate_fed.report.log import read_log, read_result
     from pate_fed.report.result import LabelStudyRecord, StudyRecord
-    from pate_fed.runtime.run_dir import LOG_NAME
 
     for log in sorted(folder.glob(f"*.cut-off-*/{LOG_NAME}")):
         if any(isinstance(event, StudyRecord | LabelStudyRecord) for _, event in read_log(log)):

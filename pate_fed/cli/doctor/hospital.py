@@ -32,7 +32,7 @@ from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.certificates import days_left, expiry_warnings, issued_at, read_certificate
 from pate_fed.identity.keys import check_name, load_key
 from pate_fed.kinds.terms import Terms
-from pate_fed.runtime.addresses import split_address
+from pate_fed.runtime.addresses import channel_credentials, is_let_in, split_address
 from pate_fed.runtime.run_dir import check_writable
 
 _PATIENCE_S = 6.0
@@ -97,8 +97,6 @@ def shake_hands(host: str, port: int, identity: HospitalIdentity) -> CheckResult
 
 def _show_own(host: str, port: int, identity: HospitalIdentity) -> None:
     """Connect with the hospital's certificate, which the coordinator asks for before it reads a byte."""
-    from pate_fed.runtime.addresses import channel_credentials, is_let_in
-
     credentials = channel_credentials(
         identity.ca_path.read_bytes(),
         certificate=identity.admission.certificate,

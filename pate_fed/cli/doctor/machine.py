@@ -28,7 +28,12 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 import pate_fed
+from pate_fed.data.source import cache_root
 from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.flower import prepare_environment
+from pate_fed.flower.processes import version_of
+from pate_fed.flower.transport import has_transport, require_transport
+from pate_fed.privacy import SystemNoise
 from pate_fed.runtime.run_dir import check_writable
 
 if TYPE_CHECKING:
@@ -149,8 +154,6 @@ def machine_findings(requirements: Requirements, device: str = "auto") -> Iterat
 
 def simulation() -> Requirements:
     """What a simulation of 250 parties needs, with its default engine."""
-    from pate_fed.data.source import cache_root
-
     # Measured: 2.2 GB on one core, 2.7 GB on two, with 12 parties as with 250.
     return Requirements(
         what="a simulation",
@@ -334,8 +337,6 @@ def enrolled(
 
 
 def _noise() -> CheckResult:
-    from pate_fed.privacy import SystemNoise
-
     noise = SystemNoise()
     drawn, started = noise.discrete_gaussian(_DRAWS, sigma=_SIGMA), time.perf_counter()
     again = noise.discrete_gaussian(_DRAWS, sigma=_SIGMA)
@@ -350,10 +351,6 @@ def _noise() -> CheckResult:
 
 
 def _flower(requirements: Requirements) -> CheckResult:
-    from pate_fed.flower import prepare_environment
-    from pate_fed.flower.processes import version_of
-    from pate_fed.flower.transport import has_transport, require_transport
-
     if requirements.deploys:
         require_transport(requirements.what)
     elif not has_transport():
