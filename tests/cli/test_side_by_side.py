@@ -71,7 +71,7 @@ def test_an_interruption_ends_all_that_run(children: Path) -> None:
 
 
 def test_runs_that_take_every_core_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pate_fed.config.backend.cores", lambda: 3)
+    monkeypatch.setattr("pate_fed.cli.sweep.cores", lambda: 3)
     monkeypatch.setattr(sweep, "_MEMORY", 1)
     jobs = [job.study for job in _jobs(Path("x"), 1.0, 2.0, 3.0, 4.0)]
     on_cpu = [vary(each, device="cpu") for each in jobs]
