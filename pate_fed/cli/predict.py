@@ -366,12 +366,7 @@ def _of_images(
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
-    return Predictor(
-        read,
-        predict_proba,
-        lambda *asked: true_labels(*asked, names=names),
-        names,
-    )
+    return Predictor(read, predict_proba, lambda *asked: true_labels(*asked, names=names), names)
 
 
 def _load_torchscript(path: Path, content: bytes) -> Predictor:
@@ -389,18 +384,13 @@ def _load_torchscript(path: Path, content: bytes) -> Predictor:
         except (RuntimeError, ValueError, AttributeError) as error:
             raise IntegrityError(f"{path}: not a TorchScript file, or damaged") from error
 
-    def predict_proba(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
+    def predict_proba(images: NDArray[Any]) -> NDArray[np.float32]:
         try:
             with torch.inference_mode():
                 return np.asarray(model(torch.from_numpy(np.array(images))).numpy(), dtype=np.float32)
         except (RuntimeError, torch.jit.Error) as error:
             raise InputError(
-                f"{source}: images {images.shape[1:]} do not fit the student of {path}, which takes {shape}"
+                f"images {images.shape[1:]} do not fit the student of {path}, which takes {shape}"
             ) from error
 
-    return Predictor(
-        lambda file: read_image_file(file, shape[2]),
-        predict_proba,
-        lambda *asked: true_labels(*asked, names=names),
-        names,
-    )
+    return _of_images(predict_proba, shape, names)

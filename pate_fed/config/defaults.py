@@ -22,8 +22,6 @@ from pate_fed.config.sections import (
     INTERACTIVE,
     VOTES,
     Aggregation,
-    Data,
-    Parties,
     Privacy,
     Queries,
 )
@@ -74,20 +72,13 @@ class Ensemble:
     shares: Shares | None = None
 
     @classmethod
-    def of(
-        cls,
-        *,
-        parties: Parties,
-        data: Data,
-        aggregation: Aggregation,
-        privacy: Privacy,
-        shares: Shares | None = None,
-    ) -> Ensemble:
-        """From the sections of a study."""
+    def of(cls, study: Study, shares: Shares | None = None) -> Ensemble:
+        """Of a study, with the unit that its data imply."""
+        parties, privacy = study.parties, study.with_unit(study.data.names_patients).privacy
         return cls(
             num_teachers=parties.num_teachers,
-            num_classes=data.num_classes or _CLASSES,
-            aggregator=aggregation.aggregator,
+            num_classes=study.data.num_classes or _CLASSES,
+            aggregator=study.aggregation.aggregator,
             privacy=privacy,
             protection=privacy.protection(parties.teachers_per_client),
             shares=shares,
