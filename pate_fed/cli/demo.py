@@ -297,10 +297,7 @@ def comparison_lines(folder: Path) -> list[str]:
     accuracy, privacy = metrics["accuracy"], metrics["privacy"]
     pool = _read(folder / "pool.csv")
     epsilon = epsilon_text(privacy["student"]["data_independent"])
-    lines = [
-        "",
-        f"{'':<27}{'its own patients':<34}patients of all ages",
-    ]
+    lines = ["", f"{'':<27}{'its own patients':<34}patients of all ages"]
     for site in SITES:
         found = alone(_read(folder / f"{site.name}.csv"), pool)
         low, high = site.ages

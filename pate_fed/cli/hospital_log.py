@@ -270,13 +270,7 @@ def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:
     totals: list[dict[str, Any]] = []
     for target in dict.fromkeys(cost.stated for cost in counted):
         outside = [each.study for each in bookings if each.asked and not each.cost.covers(target)]
-        totals.append(
-            {
-                "protects": target,
-                **_epsilons(counted, target, delta),
-                "not_in_this_sum": outside,
-            }
-        )
+        totals.append({"protects": target, **_epsilons(counted, target, delta), "not_in_this_sum": outside})
     studies = [_study(each, delta) for each in bookings]
     where = str(account.path)
     return {"hospital": name, "account": where, "delta": delta, "studies": studies, "totals": totals}

@@ -194,11 +194,7 @@ def settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns
 
 
 def _rows(
-    path: Path,
-    table: Schema,
-    decimal: str | None,
-    covered: NDArray[Any] | None,
-    own: OwnColumns | None,
+    path: Path, table: Schema, decimal: str | None, covered: NDArray[Any] | None, own: OwnColumns | None
 ) -> _Asked:
     """A table's rows by their numbers in the file; a value of no category counts as missing."""
     unknown, numbers = Counter[str](), list[int]()

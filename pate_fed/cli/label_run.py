@@ -158,12 +158,7 @@ def _of_files(arguments: argparse.Namespace, *, apart: bool) -> Records:
             _pictures(arguments.test_images, "--test-images"),
             _vector(arguments.test_labels, "--test-labels"),
         )
-    return Records(
-        images=images,
-        labels=labels,
-        num_classes=arguments.classes,
-        test=test,
-    )
+    return Records(images=images, labels=labels, num_classes=arguments.classes, test=test)
 
 
 def _named(arguments: argparse.Namespace, *, apart: bool) -> Records:

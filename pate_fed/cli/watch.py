@@ -56,12 +56,7 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 def _serve(run_dir: Path, *, analyst: bool) -> None:
     """A page on loopback that tells of the run, also when it is over, until Ctrl-C."""
-    from pate_fed.cli.watch_web import (
-        News,
-        WatchServer,
-        render_parts,
-        render_watch_page,
-    )
+    from pate_fed.cli.watch_web import News, WatchServer, render_parts, render_watch_page
     from pate_fed.report.html import asset
     from pate_fed.report.watching import read_snapshot
 

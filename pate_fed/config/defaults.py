@@ -17,14 +17,7 @@ import numpy as np
 
 from pate_fed.config.backend import AUTO
 from pate_fed.config.registry import find_part
-from pate_fed.config.sections import (
-    CLASS_SUMS,
-    INTERACTIVE,
-    VOTES,
-    Aggregation,
-    Privacy,
-    Queries,
-)
+from pate_fed.config.sections import CLASS_SUMS, INTERACTIVE, VOTES, Aggregation, Privacy, Queries
 from pate_fed.config.trust import AT_HOSPITALS, TrustModel
 from pate_fed.data import Schema
 from pate_fed.errors import InputError

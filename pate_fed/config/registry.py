@@ -16,14 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.backend import AUTO
-from pate_fed.config.sections import (
-    CLASS_SUMS,
-    FROM_FILES,
-    INTERACTIVE,
-    VOTES,
-    Aggregation,
-    Data,
-)
+from pate_fed.config.sections import CLASS_SUMS, FROM_FILES, INTERACTIVE, VOTES, Aggregation, Data
 from pate_fed.data import DATASETS, Dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import RIDGE, STRATEGIES, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
@@ -128,12 +121,7 @@ def _files() -> Any:
     from pate_fed.data import dataset_from_files
 
     def load(
-        data: Data,
-        *,
-        keep_more: bool = False,
-        keep_none: bool = False,
-        decimal: str | None = None,
-        **_: Any,
+        data: Data, *, keep_more: bool = False, keep_none: bool = False, decimal: str | None = None, **_: Any
     ) -> Dataset:
         return dataset_from_files(
             data.dataset if data.pool is None else Path(data.pool).stem,

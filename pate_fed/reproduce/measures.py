@@ -121,13 +121,7 @@ class StudentRow:
 
 
 def train_and_test(
-    plan: Reproduction,
-    dataset: Dataset,
-    index: Ints,
-    label: Ints,
-    settings: StudentSettings,
-    *,
-    seed: int,
+    plan: Reproduction, dataset: Dataset, index: Ints, label: Ints, settings: StudentSettings, *, seed: int
 ) -> tuple[Student, dict[str, Any]]:
     """A study's own student of the queries' images, and how often it is right in the other public ones.
 

@@ -38,12 +38,7 @@ from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import (
-    ReleasedLabels,
-    StudentRow,
-    release_labels,
-    train_and_test,
-)
+from pate_fed.reproduce.measures import ReleasedLabels, StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
 LABELS, DELTA = 2200, 1e-5
@@ -216,10 +211,7 @@ def _cells(rows: list[StudentRun]) -> list[Cell[StudentRun]]:
 def _lines(rows: list[StudentRun]) -> Iterator[str]:
     from pate_fed.privacy.bounds.conversion import confident_mu, gaussian_dp_epsilon
 
-    columns = (
-        Column("student", _title),
-        Column("paper, %", lambda cell: PAPER.get(cell.task), ".1f"),
-    )
+    columns = (Column("student", _title), Column("paper, %", lambda cell: PAPER.get(cell.task), ".1f"))
     cleansed = (
         Column("removed", lambda cell: cell.mean("removed") if _cleanses(cell) else None, ".0f"),
         Column("wrong of these, %", lambda cell: cell.percent("removed_wrong")[0], ".1f"),

@@ -176,11 +176,7 @@ class HospitalSide:
     def requirements(self) -> Requirements:
         """What a hospital's processes take."""
         return Requirements(
-            what="a hospital",
-            memory=_MEMORY,
-            files=_FILES,
-            folders=lambda: (self._state_dir,),
-            deploys=True,
+            what="a hospital", memory=_MEMORY, files=_FILES, folders=lambda: (self._state_dir,), deploys=True
         )
 
     @property
