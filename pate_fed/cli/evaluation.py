@@ -19,7 +19,6 @@ from pate_fed.runtime.run_dir import LOG_NAME
 
 if TYPE_CHECKING:
     from pate_fed.report.accuracy import Accuracy
-    from pate_fed.report.targets import TargetFigures
 
 UNKNOWN = -1
 
@@ -52,11 +51,8 @@ class AccuracyTally:
 
     def lines(self) -> list[str]:
         """In words; none where no true label was there."""
-        if self._ends is not None:
-            figures = self._figures()
-            return [] if figures is None else [f"off by: {figures.text}", *_warned(figures.warnings)]
         accuracy = self._accuracy()
-        found = []
+        found = [] if accuracy.target is None else [f"off by: {accuracy.target.text}"]
         if accuracy.student is not None:
             found.append(f"accuracy: {accuracy.student_text}")
         weakest = accuracy.weakest
@@ -68,14 +64,13 @@ class AccuracyTally:
                 f"left out of it: {self._left_out:,} that the student's study asked about, as their labels "
                 "taught it"
             )
-        return [*found, *_warned(accuracy.warnings(self._name))]
+        return [*found, *(f"warning: {text}" for text in accuracy.warnings(self._name))]
 
     def to_dict(self) -> dict[str, Any]:
         """As values, by the names of metrics.json; empty where no true label was there."""
-        if self._ends is not None:
-            figures = self._figures()
-            return {} if figures is None else asdict(figures)
         accuracy = self._accuracy()
+        if accuracy.target is not None:
+            return asdict(accuracy.target)
         if accuracy.student is None:
             return {"left_out": self._left_out} if self._left_out else {}
         return {
@@ -98,24 +93,16 @@ class AccuracyTally:
 
     def _accuracy(self) -> Accuracy:
         from pate_fed.report.accuracy import Accuracy
-
-        none = [np.empty(0, dtype=np.int64)]
-        return Accuracy.of_student(np.concatenate(self._found + none), np.concatenate(self._truth + none))
-
-    def _figures(self) -> TargetFigures | None:
         from pate_fed.report.targets import TargetFigures
 
-        none = [np.empty(0)]
-        assert self._ends is not None
-        found, truth = np.concatenate(self._found + none), np.concatenate(self._truth + none)
-        return TargetFigures.of(found, truth, self._ends)
+        none = np.empty(0, dtype=np.int64 if self._ends is None else np.float64)
+        found, truth = (np.concatenate([none, *each]) for each in (self._found, self._truth))
+        if self._ends is not None:
+            return Accuracy(target=TargetFigures.of(found, truth, self._ends))
+        return Accuracy.of_student(found, truth)
 
     def _name(self, number: int) -> str:
         return printable(self._names[number], "?") if number < len(self._names) else str(number)
-
-
-def _warned(texts: Sequence[str]) -> list[str]:
-    return [f"warning: {text}" for text in texts]
 
 
 def _rounded(interval: tuple[float, float] | None) -> list[float] | None:

@@ -338,7 +338,9 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
         }
         print(json.dumps(figures, ensure_ascii=False))
         return 0
-    lines = [*_study_lines(study, terms), *guarantee_lines(fixed), _sizes_line(most)]
+    to, back = (f"{size / 1e6:.1f} MB" for size in most.values())
+    largest = f"largest message: below {to} to a party, below {back} to the coordinator"
+    lines = [*_study_lines(study, terms), *guarantee_lines(fixed), largest]
     print_lines([*lines, _time_line(study, seconds)])
     print("dry run: nothing was started, asked or written")
     return 0
@@ -358,11 +360,6 @@ def _study_lines(study: Study, terms: Terms) -> list[str]:
         f"asked: {terms.words.asked_of_pool}, of {pool}",
         *([f"chosen: {study.reason}"] if study.reason else []),
     ]
-
-
-def _sizes_line(most: dict[str, int]) -> str:
-    to, back = (f"{size / 1e6:.1f} MB" for size in most.values())
-    return f"largest message: below {to} to a party, below {back} to the coordinator"
 
 
 def _teaching_seconds(study: Study, terms: Terms) -> float | None:

@@ -134,7 +134,9 @@ def predict_files(
                     found = {"file": str(path), unit: number, "class": label, **name}
                     yield json.dumps(found | {"probabilities": [round(float(p), 6) for p in row]})
                 else:
-                    shown = _printable(name["name"]) if name else label
+                    shown = name.get("name", label)
+                    if name and not name["name"].isprintable():  # another's, which could steer the terminal
+                        shown = ascii(name["name"])
                     yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
         truth = model.truth(path, len(inputs), probabilities.shape[1])
         if (truth >= 0).any():
@@ -145,11 +147,6 @@ def predict_files(
         yield from [json.dumps({"evaluation": values})] if values else []
     else:
         yield from evaluation.lines()
-
-
-def _printable(name: str) -> str:
-    """A name from another's file, unable to steer the terminal."""
-    return name if name.isprintable() else ascii(name)
 
 
 def with_pictures(files: Sequence[Path]) -> Iterator[Path]:

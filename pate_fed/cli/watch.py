@@ -6,6 +6,7 @@ import argparse
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,10 +59,9 @@ def _serve(run_dir: Path, *, analyst: bool) -> None:
     """A page on loopback that tells of the run, also when it is over, until Ctrl-C."""
     from pate_fed.cli.watch_web import News, WatchServer, render_parts, render_watch_page
     from pate_fed.report.html import asset
-    from pate_fed.report.watching import read_snapshot
 
-    news = News()
-    now, size = read_snapshot(run_dir), _size(run_dir)
+    news, moments = News(), _moments(run_dir)
+    now = next(moments)
     files = {
         "style.css": (asset("report.css"), "text/css"),
         "watch.js": (asset("watch.js"), "text/javascript"),
@@ -75,10 +75,7 @@ def _serve(run_dir: Path, *, analyst: bool) -> None:
         while True:
             over = now is not None and now.over
             news.tell(render_parts(now, run_dir, analyst=analyst), over=over)
-            time.sleep(_EVERY_S)
-            size, before = _size(run_dir), size
-            if size != before:
-                now = read_snapshot(run_dir)
+            now = next(moments)
     finally:
         news.close()
         server.shutdown()
@@ -86,42 +83,45 @@ def _serve(run_dir: Path, *, analyst: bool) -> None:
         thread.join()
 
 
-def _print(run_dir: Path) -> None:
-    """A line for each event, until the run is over."""
-    from pate_fed.report.watching import describe_event, read_snapshot, snapshot_rows
+def _moments(run_dir: Path) -> Iterator[Snapshot | None]:
+    """The run as it stands, now and then and without an end; read again where its log has grown."""
+    from pate_fed.report.watching import read_snapshot
 
-    told, size = 0, -1
+    now, size = None, -1
     while True:
         size, before = _size(run_dir), size
-        now = read_snapshot(run_dir) if size != before else None
-        if now is not None:
-            lines = [describe_event(event, now) for event in now.told[told:]]
-            told = len(now.told)
-            if now.over:
-                last = lines.pop() if lines and lines[-1] else None
-                lines += [f"{name}: {text}" for name, text in snapshot_rows(now) if name == "by class"]
-                lines.append(last)
-            print_lines(printable(line) for line in lines if line)
-            if now.over:
-                return
+        if size != before:
+            now = read_snapshot(run_dir)
+        yield now
         time.sleep(_EVERY_S)
+
+
+def _print(run_dir: Path) -> None:
+    """A line for each event, until the run is over."""
+    from pate_fed.report.watching import describe_event, snapshot_rows
+
+    told = 0
+    for now in filter(None, _moments(run_dir)):
+        lines = [describe_event(event, now) for event in now.told[told:]]
+        told = len(now.told)
+        if now.over:
+            last = lines.pop() if lines and lines[-1] else None
+            lines += [f"{name}: {text}" for name, text in snapshot_rows(now) if name == "by class"]
+            lines.append(last)
+        print_lines(printable(line) for line in lines if line)
+        if now.over:
+            return
 
 
 def _show(run_dir: Path) -> None:
     """A picture that is drawn again as the log grows, until the run is over."""
     from rich.live import Live
 
-    from pate_fed.report.watching import read_snapshot
-
-    now, size = None, -1
     with Live(_picture(None, run_dir), refresh_per_second=2) as live:
-        while now is None or not now.over:
-            size, before = _size(run_dir), size
-            if size != before:
-                now = read_snapshot(run_dir)
+        for now in _moments(run_dir):
             live.update(_picture(now, run_dir))  # also without news: it says since when there is none
-            if now is None or not now.over:
-                time.sleep(_EVERY_S)
+            if now is not None and now.over:
+                return
 
 
 def _picture(now: Snapshot | None, run_dir: Path) -> Any:

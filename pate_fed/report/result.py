@@ -384,10 +384,8 @@ def count_confusion(
     truth, label = truth[answered], label[answered]
     if truth.size and not (0 <= truth.min() and max(truth.max(), label.max()) < num_classes):
         raise InputError(f"labels must be from 0 to {num_classes - 1}")
-    counts = np.bincount(truth * num_classes + label, minlength=num_classes**2).reshape(
-        num_classes, num_classes
-    )
-    return tuple(tuple(int(count) for count in row) for row in counts)
+    counts = np.bincount(truth * num_classes + label, minlength=num_classes**2)
+    return tuple(map(tuple, counts.reshape(num_classes, num_classes).tolist()))
 
 
 def count_top_votes(

@@ -294,7 +294,9 @@ def describe_event(event: object, now: Snapshot) -> str | None:
     """One event as a line; None for those that are for the report."""
     terms = now.result.study.terms
     if isinstance(event, _Study):
-        return f"study: {snapshot_rows(now)[0][1]}; {_guaranteed(event)}"
+        cap = event.guaranteed
+        told = "no ε is fixed beforehand" if cap is None else f"ε never above {epsilon_text(cap)}"
+        return "; ".join([f"study: {snapshot_rows(now)[0][1]}", told, *reservations(event)])
     if isinstance(event, Taught):
         return (
             f"ready: {event.clients:,} of {terms.num_clients:,} hospitals in {duration_text(event.seconds)}"
@@ -322,12 +324,6 @@ def describe_event(event: object, now: Snapshot) -> str | None:
 def _outcome(now: Snapshot) -> str:
     report = now.path / "report.html"
     return outcome_line(now.result, report if report.is_file() else None)
-
-
-def _guaranteed(study: _Study) -> str:
-    cap = study.guaranteed
-    told = "no ε is fixed beforehand" if cap is None else f"ε never above {epsilon_text(cap)}"
-    return "; ".join([told, *reservations(study)])
 
 
 def _voted(event: Voted, study: _Study) -> str:
