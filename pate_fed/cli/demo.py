@@ -30,13 +30,6 @@ from pate_fed.runtime.addresses import free_port
 from pate_fed.runtime.console import only_tell
 from pate_fed.runtime.signals import INTERRUPTED
 
-# Invented emergency patients for the demonstration: vital signs that mean another thing at another age.
-#
-# Nobody's records: they are drawn. At rest a small child's heart beats 130 times a minute and an adult's 75
-# times, so 120 is a healthy child and a sick adult. What is usual at an age follows the form of paediatric
-# and adult reference charts, not their figures. Who falls ill shows it in all signs, each in proportion.
-
-
 COLUMNS = ("age", "heart_rate", "breaths", "systolic", "temperature", "oxygen")
 CLASSES = ("stable", "critical")
 _CRITICAL = 0.45
@@ -68,7 +61,11 @@ class Patients:
 
 
 def draw_patients(rng: np.random.Generator, count: int, ages: tuple[float, float]) -> Patients:
-    """So many patients of these ages, rounded as a chart has them."""
+    """So many invented patients of these ages, rounded as a chart has them.
+
+    What is usual at an age follows the form of reference charts, not their figures: a heart that beats 120
+    times a minute is a healthy child's and a sick adult's. Who falls ill shows it in all signs.
+    """
     age = rng.uniform(*ages, count)
     classes = (rng.random(count) < _CRITICAL).astype(np.int64)
     ill = classes * rng.gamma(4.0, 0.5, count)

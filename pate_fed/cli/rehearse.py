@@ -343,23 +343,15 @@ def join(arguments: argparse.Namespace) -> int:
         confirm(read_confirmed(arguments.confirm, admission), arguments, identity)
         allow_counts_of(admission, arguments, identity)
     identity.take()
-    options = {
-        "--data": arguments.data,
-        "--decimal": arguments.decimal,
-        "--pool": arguments.pool,
-        "--policy": arguments.policy,
-        "--server": arguments.server,
-        "--state-dir": arguments.state_dir,
-        "--teachers": arguments.teachers,
-        "--wait": arguments.wait,
-    }
     found = show_findings(_findings(arguments, identity, first=before is None))
     problems = (each for each in found if each.severity == PROBLEM and each.check not in _MAY_COME_LATER)
     if code := next((each.exit_code for each in problems), 0):
         print("not started: mend what is a problem above, then give the same command again")
         return code
-    given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
-    command = ["--hospital", admission.hospital, "--tls-dir", str(folder), *given]
+    command = ["--hospital", admission.hospital, "--tls-dir", str(folder)]
+    for name in ("data", "decimal", "pool", "policy", "server", "state_dir", "teachers", "wait"):
+        if (value := getattr(arguments, name)) is not None:
+            command += [f"--{name.replace('_', '-')}", str(value)]
     return run_client([*command, "--quiet"] if arguments.quiet else command)
 
 
@@ -375,19 +367,9 @@ def _check_files(arguments: argparse.Namespace) -> None:
 
 def _findings(arguments: argparse.Namespace, identity: HospitalIdentity, *, first: bool) -> Iterator[Finding]:
     """What the doctor finds at this hospital; of the machine only the first time."""
-    side = HospitalSide(
-        argparse.Namespace(
-            hospital=identity.admission.hospital,
-            data=arguments.data,
-            pool=arguments.pool,
-            decimal=arguments.decimal,
-            policy=arguments.policy,
-            server=arguments.server or identity.admission.address,
-            state_dir=arguments.state_dir,
-            tls_dir=str(identity.folder),
-            config=None,
-        )
-    )
+    given = {**vars(arguments), "hospital": identity.admission.hospital, "tls_dir": str(identity.folder)}
+    given |= {"server": arguments.server or identity.admission.address, "config": None}
+    side = HospitalSide(argparse.Namespace(**given))
     yield from side.findings()
     if first:
         yield from machine_findings(side.requirements)

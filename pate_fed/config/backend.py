@@ -77,21 +77,20 @@ class Engine:
     def __post_init__(self) -> None:
         check(self)
         if self.backend == INLINE:
-            self._refuse_cluster()
+            for name in (
+                "ray_address",
+                "shared_dir",
+                "insecure_cluster",
+            ):  # auto leaves none
+                if getattr(self, name) not in (None, False):
+                    wanted = "would have no effect with --backend inline, one process; leave it out"
+                    raise refusal(self, name, wanted)
         shared = self.shared_dir
         if shared is not None and "://" in shared and not _OBJECTS.fullmatch(shared):
             raise InputError(  # without the value: there may be a key in it
                 "--shared-dir: a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER is meant, without a key; "
                 "other stores are not known to put an object only where none is, on which journals rest"
             )
-
-    def _refuse_cluster(self) -> None:
-        """Settings of Ray that only a user gives: none is left where auto took one process."""
-        for name in ("ray_address", "shared_dir", "insecure_cluster"):
-            if getattr(self, name) not in (None, False):
-                raise refusal(
-                    self, name, "would have no effect with --backend inline, one process; leave it out"
-                )
 
 
 def cores() -> int:
