@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from decimal import Decimal
@@ -46,14 +46,6 @@ _GRACE_S = 30.0  # until a run that was asked to stop has written what it spent
 _ERRORS = (InputError, BudgetError, QuorumError, PolicyError, IntegrityError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Job:
-    """A study that is to run, and its new folder."""
-
-    study: Study
-    folder: Path
-
-
 def most_at_once(studies: Sequence[Study]) -> int:
     """How many may run at once: one on a GPU or with Ray, which takes all cores, else one a core."""
     import psutil
@@ -73,34 +65,34 @@ def _on_gpu(studies: Sequence[Study]) -> bool:
 
 
 def run_side_by_side(
-    jobs: Sequence[Job],
+    jobs: Mapping[Path, Study],
     *,
     at_once: int,
-    begin: Callable[[Job], None],
-    end: Callable[[Job, PateFedError | None], None],
+    begin: Callable[[Path], None],
+    end: Callable[[Path, PateFedError | None], None],
 ) -> None:
-    """Run all, and tell of each when it begins and when it ended; whoever interrupts this ends them all."""
-    waiting, running = list(jobs), dict[Job, subprocess.Popen[str]]()
+    """Run each study in its new folder, and tell when it begins and ended; an interruption ends them all."""
+    waiting, running = list(jobs), dict[Path, subprocess.Popen[str]]()
     with tempfile.TemporaryDirectory(prefix="pate-fed-sweep-") as folder:
         try:
             while waiting or running:
                 while waiting and len(running) < at_once:
-                    job = waiting.pop(0)
-                    begin(job)
-                    running[job] = _start(job, Path(folder))
+                    place = waiting.pop(0)
+                    begin(place)
+                    running[place] = _start(jobs[place], place, Path(folder))
                 time.sleep(_POLL_S)
-                for job in [job for job, process in running.items() if process.poll() is not None]:
-                    end(job, _error(running.pop(job)))
+                for place in [place for place, process in running.items() if process.poll() is not None]:
+                    end(place, _error(running.pop(place)))
         finally:
             _stop(list(running.values()))
 
 
-def _start(job: Job, folder: Path) -> subprocess.Popen[str]:
+def _start(study: Study, place: Path, folder: Path) -> subprocess.Popen[str]:
     """The run as a child; one core is its share, so its libraries take one thread."""
-    study = folder / f"{job.folder.name}.toml"
-    study.write_text(job.study.to_toml(), encoding="utf-8")
+    config = folder / f"{place.name}.toml"
+    config.write_text(study.to_toml(), encoding="utf-8")
     return subprocess.Popen(
-        [sys.executable, "-m", CHILD, str(study), str(job.folder), str(os.getpid())],
+        [sys.executable, "-m", CHILD, str(config), str(place), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -185,35 +177,35 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 def _run_all(combinations: Sequence[Combination], done: Sequence[bool], folder: Path) -> list[PateFedError]:
     """Run those that are not done; a run that fails stops no other. What went wrong, as it went wrong."""
-    heads, left, errors = dict[Path, str](), list[Job](), list[PateFedError]()
+    heads, left, errors = dict[Path, str](), dict[Path, Study](), list[PateFedError]()
     for number, (each, finished) in enumerate(zip(combinations, done, strict=True), 1):
         place = folder / each.folder
         heads[place] = f"{number}/{len(combinations)} {each.folder}"
         if finished:
             print(f"{heads[place]}: finished before", flush=True)
         else:
-            left.append(Job(study=each.study, folder=place))
-    at_once = most_at_once([job.study for job in left])
+            left[place] = each.study
+    at_once = most_at_once([*left.values()])
 
-    def begin(job: Job) -> None:
-        _set_aside(job.folder)
-        print(f"{heads[job.folder]}: runs", flush=True)
+    def begin(place: Path) -> None:
+        _set_aside(place)
+        print(f"{heads[place]}: runs", flush=True)
 
-    def end(job: Job, error: PateFedError | None) -> None:
+    def end(place: Path, error: PateFedError | None) -> None:
         if error is not None:
             errors.append(error)
-            print(f"error: {job.folder.name}: {error}", file=sys.stderr, flush=True)
+            print(f"error: {place.name}: {error}", file=sys.stderr, flush=True)
         elif at_once > 1:
-            print(f"{heads[job.folder]}: done", flush=True)
+            print(f"{heads[place]}: done", flush=True)
 
     if at_once > 1:
         print(f"{at_once} run at once, each on one core", flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         run_side_by_side(left, at_once=at_once, begin=begin, end=end)
         return errors
-    for job in left:
-        begin(job)
-        end(job, _run(job.study, job.folder))
+    for place, study in left.items():
+        begin(place)
+        end(place, _run(study, place))
     return errors
 
 

@@ -72,6 +72,8 @@ MOST_IN_PARTY = 100_000  # teachers
 MOST_TEACHERS = 1_000_000_000  # noise in proportion to them stays within its own limits
 MOST_INPUTS = 100_000_000
 MOST_CLASSES = 100_000
+_COUNT: dict[str, Any] = {"low": 1, "high": MOST_INPUTS}
+_NOISE: dict[str, Any] = {"unit": "votes", "low": 1e-6, "high": 1e9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +92,7 @@ class Parties:
         None,
         "of one party, about, where it is known: what auto and rounds of class sums are chosen by",
         "--records",
-        low=1,
-        high=MOST_INPUTS,
+        **_COUNT,
     )
     teachers_per_client: int = setting(
         1, "teachers a party trains on disjoint parts", "--teachers-per-client", low=1, high=MOST_IN_PARTY
@@ -99,8 +100,7 @@ class Parties:
     records_per_teacher: int | None = setting(
         None,
         "hospitals choose up to teachers_per_client; one for so many records (or patients) is proposed",
-        low=1,
-        high=MOST_INPUTS,
+        **_COUNT,
     )
     partition: str = setting(
         "iid",
@@ -161,9 +161,7 @@ class Data:
     window: tuple[float, float] | None = setting(
         None, low=-1e9, high=1e9, allowed="[black, white] in DICOM images' own units, the first the smaller"
     )
-    num_queries: int | None = setting(
-        None, "inputs of the pool that may be asked about", low=1, high=MOST_INPUTS
-    )
+    num_queries: int | None = setting(None, "inputs of the pool that may be asked about", **_COUNT)
     table: Schema | None = None
     glyph: GlyphSettings = field(default_factory=GlyphSettings)
 
@@ -278,18 +276,14 @@ class Aggregation:
         None,
         "noise of the threshold check, votes (default 0.6 per teacher, or planned)",
         "--sigma1",
-        unit="votes",
-        low=1e-6,
-        high=1e9,
+        **_NOISE,
     )
     sigma2: float | None = setting(
         None,
         "noise of the vote, votes; lnmax: its scale; class-sums: in records (default 0.16 per teacher, "
         "or planned)",
         "--sigma2",
-        unit="votes",
-        low=1e-6,
-        high=1e9,
+        **_NOISE,
     )
 
     def __post_init__(self) -> None:
@@ -397,17 +391,15 @@ class Queries:
         None,
         "stop after so many answered queries (default 500, fewer teachers: planned)",
         "--labels",
-        low=1,
-        high=MOST_INPUTS,
+        **_COUNT,
     )
     max_queries: int | None = setting(
         None,
         "ask at most so many queries (default: by the threshold, 2.5 a label with its default)",
         "--max-queries",
-        low=1,
-        high=MOST_INPUTS,
+        **_COUNT,
     )
-    batch_size: int = setting(2000, "questions in a message", low=1, high=MOST_INPUTS)
+    batch_size: int = setting(2000, "questions in a message", **_COUNT)
     evaluate: bool = setting(True, "measure teachers and ensemble on test inputs, in a simulation")
     strategy: str = setting(
         "random",
