@@ -220,11 +220,8 @@ def _account(arguments: argparse.Namespace) -> int:
     delta = arguments.delta if arguments.delta is not None else _DELTA if policy is None else policy.delta
     if not 0 < delta < 1:
         raise InputError(f"--delta {delta:g}: a number above 0 and below 1 is meant")
-    name = arguments.hospital or _name_in(arguments.dir) or _only_name()
-    account = Account(name)
-    if arguments.hospital is not None and not account.path.exists():
-        raise InputError(f"--hospital {name}: no account here is of that name{_listed()}")
-    found = _figures(account, name, delta)
+    name = _name(arguments)
+    found = _figures(Account(name), name, delta)
     found["limits"] = {
         "public": None if policy is None else policy.epsilon_public_total,
         "coordinator": None if policy is None else policy.epsilon_coordinator_total,
@@ -237,30 +234,23 @@ def _account(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _name_in(folder: str | None) -> str | None:
+def _name(arguments: argparse.Namespace) -> str:
+    """The hospital's name: as given, of its keys, or that of the only account here."""
+    from clients.account import account_folder
     from pate_fed.identity import HospitalIdentity
     from pate_fed.identity.admission import ADMISSION_FILE
 
-    if folder is None and not Path(ADMISSION_FILE).exists():
-        return None
-    return HospitalIdentity.open(Path(folder or ".")).admission.hospital
-
-
-def _only_name() -> str:
-    names = _names()
+    names = sorted(path.stem for path in account_folder().glob("*.sqlite"))
+    listed = f" (accounts here: {', '.join(names) or 'none'})"
+    if (given := arguments.hospital) is not None:
+        if given in names:
+            return str(given)
+        raise InputError(f"--hospital {given}: no account here is of that name{listed}")
+    if arguments.dir is not None or Path(ADMISSION_FILE).exists():
+        return HospitalIdentity.open(Path(arguments.dir or ".")).admission.hospital
     if len(names) == 1:
         return names[0]
-    raise InputError(f"--hospital: give the hospital's name, or --dir with its keys{_listed()}")
-
-
-def _names() -> list[str]:
-    from clients.account import account_folder
-
-    return sorted(path.stem for path in account_folder().glob("*.sqlite"))
-
-
-def _listed() -> str:
-    return f" (accounts here: {', '.join(_names()) or 'none'})"
+    raise InputError(f"--hospital: give the hospital's name, or --dir with its keys{listed}")
 
 
 def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:

@@ -293,13 +293,10 @@ def _audit(arguments: argparse.Namespace) -> int:
     return 0 if all(result.passed for result in found) else IntegrityError.exit_code
 
 
-# `--dry-run`: what a study would be, with every check of its beginning; nothing is started or written.
-
-
 def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
-    """Check a study as its run would and show what is known before the first message; the exit code.
+    """`--dry-run`: check a study as its run would, and show what is known before the first message.
 
-    Only the cache of a drawn data set may be written.
+    Nothing is started. Only the cache of a drawn data set may be written.
     """
     prepare_environment()
     from pate_fed.kinds.terms import guarantee_lines, largest_messages

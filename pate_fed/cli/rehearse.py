@@ -321,9 +321,6 @@ def _private_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-# `pate-fed hospital join`: accept, look whether all is ready, and take part, in one command.
-
-
 _MAY_COME_LATER = ("coordinator",)  # the client waits for it
 
 

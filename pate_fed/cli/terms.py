@@ -362,9 +362,6 @@ def _tile(image: NDArray[np.float64]) -> list[str]:
     return ["".join(_SHADES[place] for place in line) for line in shade]
 
 
-# `pate-fed hospital terms`: a study in words.
-
-
 def show_terms(arguments: argparse.Namespace) -> int:
     """Print a study's terms in words, or as JSON."""
     terms, admission = read_offer(Path(arguments.offer))

@@ -58,9 +58,10 @@ def write_csv_files(run: Run, folder: Path, *, analyst: bool = False) -> list[st
     ]
     written = []
     for name, header, rows in tables:
-        rows = list(rows)
-        if rows:
-            write_result(folder / name, _csv([header, *rows]).encode())
+        if rows := list(rows):
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([header, *rows])
+            write_result(folder / name, text.getvalue().encode())
             written.append(name)
     return written
 
@@ -73,12 +74,6 @@ def _label_rows(run: Run) -> list[Row]:
         return []  # cut off before the first release, or nothing is asked about in such a study
     columns = zip(held.index.tolist(), held.answered.tolist(), held.label.tolist(), strict=True)
     return [(index, int(answered), label if answered else None) for index, answered, label in columns]
-
-
-def _csv(rows: Iterable[Row]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 STORE = "mlflow.db"
