@@ -340,11 +340,7 @@ class Aggregation:
         return min(_MOST_A_LABEL, max(_LEAST_A_LABEL, asked))
 
     def fixed(self) -> tuple[float, float, float]:
-        """T, σ1 and σ2, in votes.
-
-        Raises:
-            InputError: one of them is open still (`resolve`).
-        """
+        """T, σ1 and σ2, in votes; an InputError where one is open still (`resolve`)."""
         if self.threshold is None or self.sigma1 is None or self.sigma2 is None:
             raise InputError("aggregation: threshold, sigma1 and sigma2 are open still: votes are meant")
         return self.threshold, self.sigma1, self.sigma2

@@ -374,11 +374,7 @@ def read_study(path: Path, *, num_hospitals: int | None = None) -> Study:
 
 
 def load_study(path: Path) -> dict[str, Any]:
-    """The nested dictionary in a `study.toml`.
-
-    Raises:
-        InputError: the file cannot be read or is not TOML; the error names the file and the place.
-    """
+    """The nested dictionary in a `study.toml`; an InputError names file and place."""
     return _anchored(read_toml(path, option="--config"), path.parent)
 
 

@@ -69,11 +69,7 @@ class TrustModel:
         return self.noise_at == AT_HOSPITALS
 
     def least_voters(self, num_clients: int, quorum: float) -> int:
-        """Hospitals below which a batch gives nothing: the quorum, and where votes are masked two thirds.
-
-        Raises:
-            InputError: too few hospitals for a secure summation.
-        """
+        """The quorum, two thirds where votes are masked; an InputError where all are too few for masks."""
         if not self.secure_sum:
             return math.ceil(quorum * num_clients)
         if num_clients < LEAST_PARTIES:

@@ -69,12 +69,7 @@ class RunToCompare:
 
 
 def load_run(path: Path, *, name: str, group: str = "") -> RunToCompare:
-    """Read a run's directory; a missing or damaged ledger is told of, and stops nothing.
-
-    Raises:
-        InputError: it holds no run.
-        IntegrityError: its log is damaged.
-    """
+    """Read a run's directory; a bad ledger is told of and stops nothing, no run or a damaged log raises."""
     return RunToCompare(
         name=name,
         result=read_result(path),

@@ -44,11 +44,7 @@ def epoch_rows(result: RunResult) -> list[tuple[int, str, float]]:
 
 
 def write_csv_files(run: Run, folder: Path, *, analyst: bool = False) -> list[str]:
-    """Write figures.csv, labels.csv, epochs.csv and spending.csv; the names of those the run has.
-
-    Raises:
-        InputError: the folder or a file cannot be written.
-    """
+    """Write figures.csv, labels.csv, epochs.csv and spending.csv; the names of those the run has."""
     result = run.result
     tables: list[tuple[str, tuple[str, ...], Iterable[Row]]] = [
         ("figures.csv", ("figure", "value"), figure_rows(result, analyst=analyst)),

@@ -239,11 +239,7 @@ def glossary(result: RunResult) -> list[tuple[str, str]]:
 
 
 def write_report(result: RunResult, path: Path, publishable: bool = False) -> None:
-    """Write the report at once; `publishable` leaves out every figure computed from private votes.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Write the report at once; `publishable` leaves out every figure computed from private votes."""
     write_result(path, render_report(result, publishable=publishable).encode())
 
 

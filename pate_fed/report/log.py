@@ -161,11 +161,7 @@ class RunLog(AbstractContextManager["RunLog"]):
             _write_all(self._file, b"\n")
 
     def write(self, event: Event) -> None:
-        """Append one event.
-
-        Raises:
-            InputError: the log was closed.
-        """
+        """Append one event; an InputError where the log was closed."""
         name = _NAMES[type(event)]
         head = {"event": name, "time": self._now().isoformat(timespec="milliseconds")}
         values = {**head, "publish": name not in _ANALYST_ONLY, **to_plain(event)}

@@ -107,11 +107,7 @@ class Measured:
 
 
 def write_papers(run: Run, folder: Path) -> list[str]:
-    """Write all papers of a run into a folder; the names of the files.
-
-    Raises:
-        InputError: the run has no student, or a file cannot be written.
-    """
+    """Write all papers of a run into a folder; the names of the files. Without a student an InputError."""
     result = run.result
     if result.outcome.status != "success":
         raise InputError(f"{run.path}: the run ended as {result.outcome.status}; papers go with a student")

@@ -202,11 +202,7 @@ class Epoch:
 
     @classmethod
     def of(cls, record: object) -> Epoch:
-        """From the student's own record: any dataclass with `epoch`; its finite numbers become `values`.
-
-        Raises:
-            InputError: not a dataclass with a whole number `epoch`.
-        """
+        """From a student's record, any dataclass with `epoch`, else an InputError; numbers are `values`."""
         if not is_dataclass(record) or not isinstance(getattr(record, "epoch", None), int):
             raise InputError(
                 f"{type(record).__name__}: an epoch's record is a dataclass with a field `epoch`"

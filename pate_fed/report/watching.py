@@ -52,12 +52,7 @@ class Snapshot:
 
 
 def read_snapshot(run_dir: Path) -> Snapshot | None:
-    """The run in a directory; None while its log holds no study yet.
-
-    Raises:
-        InputError: the log cannot be read.
-        IntegrityError: a whole line of it is damaged.
-    """
+    """The run in a directory; None while its log holds no study. Raises as `read_log`."""
     log = run_dir / LOG_NAME
     if not log.is_file():
         return None
