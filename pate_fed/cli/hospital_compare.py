@@ -69,7 +69,7 @@ def compare(arguments: argparse.Namespace) -> int:
         raise InputError(f"--prevalence {arguments.prevalence:g}: a share above 0 and below 1 is meant")
     state_dir = state_dir_of(arguments.state_dir)
     bundle, where = student_of(state_dir, arguments.dir)
-    site, terms = local_site(settings_of(state_dir)), _terms(state_dir)
+    terms, site = _terms(state_dir), local_site(settings_of(state_dir))
     tested = _tested(site, terms, arguments)
     model = predictor_of(bundle, where=where, device=arguments.device)
     parts = range(0, len(tested.inputs), _AT_ONCE)
