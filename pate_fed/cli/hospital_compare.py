@@ -72,9 +72,8 @@ def compare(arguments: argparse.Namespace) -> int:
     terms, site = _terms(state_dir), local_site(settings_of(state_dir))
     tested = _tested(site, terms, arguments)
     model = predictor_of(bundle, where=where, device=arguments.device)
-    parts = range(0, len(tested.inputs), _AT_ONCE)
-    said = [model.predict_proba(tested.inputs[at : at + _AT_ONCE], Path(where)) for at in parts]
-    both = {"alone": tested.alone, "together": np.concatenate(said).astype(np.float64)}
+    said = [row for row, _ in model.answers(tested.inputs, Path(where), at_once=_AT_ONCE)]
+    both = {"alone": tested.alone, "together": np.array(said)}
     found = {name: _figures(each, tested.labels, arguments.prevalence) for name, each in both.items()}
     ranked = all("AUC" in each for each in found.values())
     difference = Difference.of(both["together"], both["alone"], tested.labels, ranked=ranked)

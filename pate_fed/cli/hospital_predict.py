@@ -276,13 +276,10 @@ def _answers(asked: _Asked, model: Predictor) -> tuple[bytes, list[float]]:
     numeric = model.target_range is not None
     lines.writerow([*asked.head, *(() if numeric else model.class_names), label])
     for path, inputs in asked.parts:
-        for start in range(0, len(inputs), _AT_ONCE):
-            shares = model.predict_proba(inputs[start : start + _AT_ONCE], path)
-            for row in shares.tolist():
-                if numeric:
-                    classes.append(model.number(row))
-                    lines.writerow([*next(names), f"{classes[-1]:.6g}"])
-                    continue
-                classes.append(best := row.index(max(row)))
-                lines.writerow([*next(names), *(f"{p:.6f}" for p in row), model.class_names[best]])
+        for row, told in model.answers(inputs, path, at_once=_AT_ONCE):
+            classes.append(told)
+            shown: tuple[str, ...] = (f"{told:.6g}",)
+            if not numeric:
+                shown = (*(f"{share:.6f}" for share in row), model.class_names[int(told)])
+            lines.writerow([*next(names), *shown])
     return text.getvalue().encode(), classes

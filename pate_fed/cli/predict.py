@@ -81,10 +81,14 @@ class Predictor:
     by_labels: bool = True
     target_range: tuple[float, float] | None = None
 
-    def number(self, row: Any) -> float:
-        """The number that an input's two probabilities say, where the label is one: the ends of its range."""
-        assert self.target_range is not None
-        return float(row[0]) * self.target_range[0] + float(row[1]) * self.target_range[1]
+    def answers(
+        self, inputs: NDArray[Any], source: Path, *, at_once: int
+    ) -> Iterator[tuple[list[float], float]]:
+        """Each input's probabilities and its class, or where the label is one its number; so many at once."""
+        for start in range(0, len(inputs), at_once):
+            for row in self.predict_proba(inputs[start : start + at_once], source).tolist():
+                ends = self.target_range
+                yield row, row.index(max(row)) if ends is None else row[0] * ends[0] + row[1] * ends[1]
 
 
 def predict_files(
@@ -119,26 +123,23 @@ def predict_files(
     beside = dict[Path, tuple[str, Any]]()
     for path in files if unit == "row" else with_pictures(files):
         inputs, classes = model.read(path), list[float]()
-        for start in range(0, len(inputs), BATCH):
-            probabilities = model.predict_proba(inputs[start : start + BATCH], path)
-            for number, row in enumerate(probabilities, start=start):
-                if model.target_range is not None:
-                    classes.append(told := model.number(row))
-                    as_json = json.dumps({"file": str(path), unit: number, "number": round(told, 6)})
-                    yield as_json if output == "json" else f"{path}[{number}]: {told:.6g}"
-                    continue
-                label = int(row.argmax())
-                classes.append(label)
-                name = {"name": model.class_names[label]} if len(model.class_names) == len(row) else {}
-                if output == "json":
-                    found = {"file": str(path), unit: number, "class": label, **name}
-                    yield json.dumps(found | {"probabilities": [round(float(p), 6) for p in row]})
-                else:
-                    shown = name.get("name", label)
-                    if name and not name["name"].isprintable():  # another's, which could steer the terminal
-                        shown = ascii(name["name"])
-                    yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
-        truth = model.truth(path, len(inputs), probabilities.shape[1])
+        for number, (row, told) in enumerate(model.answers(inputs, path, at_once=BATCH)):
+            classes.append(told)
+            if model.target_range is not None:
+                as_json = json.dumps({"file": str(path), unit: number, "number": round(told, 6)})
+                yield as_json if output == "json" else f"{path}[{number}]: {told:.6g}"
+                continue
+            label = int(told)
+            name = {"name": model.class_names[label]} if len(model.class_names) == len(row) else {}
+            if output == "json":
+                found = {"file": str(path), unit: number, "class": label, **name}
+                yield json.dumps(found | {"probabilities": [round(share, 6) for share in row]})
+            else:
+                shown = name.get("name", label)
+                if name and not name["name"].isprintable():  # another's, which could steer the terminal
+                    shown = ascii(name["name"])
+                yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
+        truth = model.truth(path, len(inputs), len(row))
         if (truth >= 0).any():
             taught = taught_places(student, inputs, beside, by_labels=model.by_labels)
             evaluation.add(classes, truth, taught)

@@ -194,11 +194,8 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
 
 def _tested(rows: Rows, wanted: WantedRecords, pairs: list[tuple[Ints, Ints]]) -> tuple[int, int]:
     """How many records were told right by models that had not seen them, and of how many."""
-    right = count = 0
-    for own, asked in pairs:
-        right += int((predict_by_teacher(rows, own, asked, wanted) == rows.labels[asked]).sum())
-        count += len(asked)
-    return right, count
+    right = [predict_by_teacher(rows, own, asked, wanted) == rows.labels[asked] for own, asked in pairs]
+    return int(np.concatenate(right).sum()), sum(map(len, right))
 
 
 _NOBODY = "this-hospital"  # where terms alone are rehearsed, nobody was admitted
