@@ -30,7 +30,17 @@ def figure_rows(result: RunResult, *, analyst: bool = False) -> list[tuple[str, 
     """
     metrics = make_metrics(result)
     metrics["noise_private"] = result.study.noise_private
-    return list(flatten(metrics if analyst else without_private(metrics)))
+    found: list[tuple[str, Any]] = []
+    for name, value in flatten(metrics if analyst else without_private(metrics)):
+        if name.endswith("claimed_by"):
+            for number, one in enumerate(value):
+                found += flatten(one, f"{name}.{number}.")
+        elif name.endswith("interval"):
+            low, high = value or (None, None)
+            found += [(f"{name}.low", low), (f"{name}.high", high)]
+        else:
+            found.append((name, value))
+    return found
 
 
 def epoch_rows(result: RunResult) -> list[tuple[int, str, float]]:

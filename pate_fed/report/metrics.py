@@ -58,19 +58,12 @@ def without_private(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def flatten(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Values by dotted name: an interval as its two ends, each source of a claim by its number."""
+    """Values of tables in tables by their dotted names."""
     for key, value in values.items():
-        name = f"{above}{key}"
         if isinstance(value, Mapping):
-            yield from flatten(value, f"{name}.")
-        elif name.endswith("claimed_by"):
-            for number, one in enumerate(value):
-                yield from flatten(one, f"{name}.{number}.")
-        elif name.endswith("interval"):
-            low, high = value or (None, None)
-            yield from ((f"{name}.low", low), (f"{name}.high", high))
+            yield from flatten(value, f"{above}{key}.")
         else:
-            yield name, value
+            yield f"{above}{key}", value
 
 
 def _privacy(result: RunResult) -> dict[str, Any]:
