@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.cli.parser import Parser, add_command, add_option, print_lines
 from pate_fed.errors import InputError
 from pate_fed.format import printable
+from pate_fed.runtime.run_dir import LOG_NAME
 
 if TYPE_CHECKING:
     from pate_fed.report.watching import Snapshot
@@ -42,7 +43,7 @@ def add_watch_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _watch(arguments: argparse.Namespace) -> int:
     run_dir = Path(arguments.run_dir)
-    if not any((run_dir / name).is_file() for name in ("study.toml", "log.jsonl")):
+    if not any((run_dir / name).is_file() for name in ("study.toml", LOG_NAME)):
         raise InputError(f"{run_dir}: holds no run; give the --run-dir of one that is under way or finished")
     if arguments.web:
         _serve(run_dir, analyst=arguments.analyst)
@@ -87,9 +88,9 @@ def _moments(run_dir: Path) -> Iterator[Snapshot | None]:
     """The run as it stands, now and then and without an end; read again where its log has grown."""
     from pate_fed.report.watching import read_snapshot
 
-    now, size = None, -1
+    now, size, log = None, -1, run_dir / LOG_NAME
     while True:
-        size, before = _size(run_dir), size
+        size, before = log.stat().st_size if log.is_file() else -1, size
         if size != before:
             now = read_snapshot(run_dir)
         yield now
@@ -137,10 +138,3 @@ def _picture(now: Snapshot | None, run_dir: Path) -> Any:
     for name, text in rows:
         table.add_row(name, Text(printable(text), style="yellow" if name == "left out" else ""))
     return table
-
-
-def _size(run_dir: Path) -> int:
-    try:
-        return (run_dir / "log.jsonl").stat().st_size
-    except FileNotFoundError:
-        return -1
