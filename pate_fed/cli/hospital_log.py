@@ -44,14 +44,19 @@ def state_dir_of(text: str) -> Path:
     raise InputError(f"{text}: no such state directory, and no study of that name here (known: {studies})")
 
 
-def settings_of(state_dir: Path) -> LocalSettings:
-    """What the hospital was last started with there."""
+def last_settings(state_dir: Path) -> LocalSettings | None:
+    """What the hospital was last started with there; None where none ran."""
     from clients.state_dir import LOCAL_SITE, LocalSettings
 
     path = state_dir / LOCAL_SITE
-    if not path.exists():
+    return LocalSettings.read(path) if path.exists() else None
+
+
+def settings_of(state_dir: Path) -> LocalSettings:
+    """The same; an InputError where none ran."""
+    if (found := last_settings(state_dir)) is None:
         raise InputError(f"{state_dir}: no hospital ran there; give the --state-dir of one")
-    return LocalSettings.read(path)
+    return found
 
 
 def agreed_terms(state_dir: Path) -> Terms | None:
@@ -69,13 +74,10 @@ def agreed_terms(state_dir: Path) -> Terms | None:
 
 def identity_of(state_dir: Path, given: str | None) -> Path | None:
     """The folder of a hospital's identity: as given, else of its last run; None where it had no keys."""
-    from clients.state_dir import LOCAL_SITE
-
     if given is not None:
         return Path(given)
-    if not (state_dir / LOCAL_SITE).exists():
-        return None
-    key = settings_of(state_dir).sum_key
+    settings = last_settings(state_dir)
+    key = None if settings is None else settings.sum_key
     return None if key is None or not key.exists() else key.parent
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.cli.evaluation import AccuracyTally
-from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
+from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, last_settings, state_dir_of
 from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
 from pate_fed.cli.predict import Predictor, predictor_of, with_pictures
 from pate_fed.data import InputSpec, Schema, read_pool
@@ -166,12 +166,9 @@ class _Asked:
 
 def decimal_of(arguments: argparse.Namespace) -> str | None:
     """How numbers are written in a file: as is said, else as was said of this hospital's records."""
-    from clients.state_dir import LOCAL_SITE
-
-    state_dir = state_dir_of(arguments.state_dir)
-    if arguments.decimal is not None or not (state_dir / LOCAL_SITE).exists():
-        return arguments.decimal  # type: ignore[no-any-return]
-    return settings_of(state_dir).decimal
+    given: str | None = arguments.decimal
+    settings = last_settings(state_dir_of(arguments.state_dir))
+    return given if given is not None or settings is None else settings.decimal
 
 
 def settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns | None, str]:
@@ -179,11 +176,8 @@ def settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns
 
     A copy, or a new export, is written as those are: read as it is, its units could be others.
     """
-    from clients.state_dir import LOCAL_SITE
-
-    own, data = OwnColumns.path_of(path), path
-    if (state_dir / LOCAL_SITE).exists():
-        data = Path(settings_of(state_dir).data)
+    own, settings = OwnColumns.path_of(path), last_settings(state_dir)
+    data = path if settings is None else Path(settings.data)
     kept = OwnColumns.path_of(data)
     if path.suffix == ".npz" or os.path.lexists(own) or not kept.exists():
         return None, ""
