@@ -37,12 +37,7 @@ def accept(arguments: argparse.Namespace) -> int:
 
 
 def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Consent:
-    """Show an admission's terms, ask who of the others is confirmed, and record a yes to the terms.
-
-    Raises:
-        InputError: the answer is no, nobody can be asked here, or what was confirmed cannot be written.
-        IntegrityError: what another hospital read out is not what the admission says of it.
-    """
+    """Show an admission's terms, ask who of the others is confirmed, and record a yes, or raise."""
     admission, yes, fingerprint_given = identity.admission, arguments.yes, arguments.fingerprint is not None
     terms, given = admission.study_terms, read_confirmed(arguments.confirm, admission)
     policy = Policy.load(find_policy(arguments.policy, str(identity.folder)))
@@ -86,12 +81,7 @@ def allow_counts_of(admission: Admission, arguments: argparse.Namespace, identit
 
 
 def read_confirmed(given: Sequence[str] | None, admission: Admission) -> dict[str, str]:
-    """Other hospitals' fingerprints by name, of NAME=WORDS as they read them out.
-
-    Raises:
-        InputError: another form, or the hospital's own name.
-        IntegrityError: not what the admission says of that hospital.
-    """
+    """Others' fingerprints by name, of NAME=WORDS as read out; refuses what the admission says otherwise."""
     found = {}
     for each in given or ():
         name, _, words = each.partition("=")
@@ -119,13 +109,7 @@ def _policy_path(arguments: argparse.Namespace, identity: HospitalIdentity) -> P
 
 
 def allow_counts(path: Path, terms: Terms) -> bool:
-    """Write `counts = true` into a policy's file where agreed terms ask for counts; its own word stays.
-
-    Whether it was written.
-
-    Raises:
-        InputError: the file cannot be read or written.
-    """
+    """Write `counts = true` into a policy's file where agreed terms ask for counts; whether it was."""
     values = read_toml(path, option="--policy") if path.exists() else {}
     if not isinstance(terms.asks, ScoredTerms) or "counts" in values:
         if values.get("counts") is False and isinstance(terms.asks, ScoredTerms):
@@ -154,11 +138,7 @@ def _asked(question: str) -> str:
 
 
 def confirm_in(path: Path, confirmed: Mapping[str, str]) -> None:
-    """Write hospitals' fingerprints, by name, into the [trusted] of a policy's file; all else stays as it is.
-
-    Raises:
-        InputError: the file cannot be read or written, or its table has a form that is not changed here.
-    """
+    """Write fingerprints, by hospital, into the [trusted] of a policy's file; all else stays as it is."""
     values = read_toml(path, option="--policy") if path.exists() else {}
     lines = path.read_text("utf-8-sig").splitlines() if values else []
     heads = [at for at, line in enumerate(lines) if re.fullmatch(r"\s*\[\s*trusted\s*\]\s*(#.*)?", line)]

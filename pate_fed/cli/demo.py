@@ -17,27 +17,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.cli.demo_heart import CLINICS, compared_lines, write_clinics
 from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, PateFedError, naming_refusal
+from pate_fed.flower.transport import require_transport
 from pate_fed.format import accuracy_text, delta_text, epsilon_text
+from pate_fed.runtime.addresses import free_port
 from pate_fed.runtime.console import only_tell
 from pate_fed.runtime.signals import INTERRUPTED
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-
-# Invented emergency patients for the demonstration: vital signs that mean another thing at another age.
-#
-# Nobody's records: they are drawn. At rest a small child's heart beats 130 times a minute and an adult's 75
-# times, so 120 is a healthy child and a sick adult. What is usual at an age follows the form of paediatric
-# and adult reference charts, not their figures. Who falls ill shows it in all signs, each in proportion.
-
 
 COLUMNS = ("age", "heart_rate", "breaths", "systolic", "temperature", "oxygen")
 CLASSES = ("stable", "critical")
@@ -70,9 +62,11 @@ class Patients:
 
 
 def draw_patients(rng: np.random.Generator, count: int, ages: tuple[float, float]) -> Patients:
-    """So many patients of these ages, rounded as a chart has them."""
-    import numpy as np
+    """So many invented patients of these ages, rounded as a chart has them.
 
+    What is usual at an age follows the form of reference charts, not their figures: a heart that beats 120
+    times a minute is a healthy child's and a sick adult's. Who falls ill shows it in all signs.
+    """
     age = rng.uniform(*ages, count)
     classes = (rng.random(count) < _CRITICAL).astype(np.int64)
     ill = classes * rng.gamma(4.0, 0.5, count)
@@ -132,8 +126,6 @@ def add_demo_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from pate_fed.flower.transport import require_transport
-
     require_transport("the demonstration with real processes")
     if arguments.execute:
         only_tell()
@@ -229,7 +221,6 @@ def make_identities(folder: Path, names: Sequence[str] = HOSPITALS, *, policy: s
     from pate_fed.cli.consent import allow_counts, confirm_in
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.identity import Authority, HospitalIdentity, make_request
-    from pate_fed.runtime.addresses import free_port
 
     address = f"127.0.0.1:{free_port()}"
     terms = make_terms_of(folder / "study.toml")
@@ -246,11 +237,7 @@ def make_identities(folder: Path, names: Sequence[str] = HOSPITALS, *, policy: s
 
 
 def run_demo(demo: Demo) -> int:
-    """Run the five commands side by side and show the coordinator's output; its exit code.
-
-    Raises:
-        PateFedError: a hospital did not end as the coordinator did.
-    """
+    """Run the five commands side by side and show the coordinator's output; all must end with its code."""
     started = time.monotonic()
     hospitals = [_start(demo, command, f"{name}.log") for name, command in demo.hospitals.items()]
     server = subprocess.Popen([sys.executable, *demo.server], cwd=demo.folder)
@@ -295,8 +282,6 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def drawn_patients(*, seed: int) -> dict[str, Patients]:
     """Each hospital's patients, and as "pool" public ones of all ages in a random order."""
-    import numpy as np
-
     rng = np.random.default_rng(seed)
     drawn = {site.name: draw_patients(rng, _RECORDS, site.ages) for site in SITES}
     public = [draw_patients(rng, _POOL // len(SITES), site.ages) for site in SITES]
@@ -314,8 +299,6 @@ def _write(path: Path, patients: Patients) -> None:
 
 
 def _read(path: Path) -> Patients:
-    import numpy as np
-
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     signs = np.array([[float(row[name]) for name in COLUMNS] for row in rows])
@@ -328,10 +311,7 @@ def comparison_lines(folder: Path) -> list[str]:
     accuracy, privacy = metrics["accuracy"], metrics["privacy"]
     pool = _read(folder / "pool.csv")
     epsilon = epsilon_text(privacy["student"]["data_independent"])
-    lines = [
-        "",
-        f"{'':<27}{'its own patients':<34}patients of all ages",
-    ]
+    lines = ["", f"{'':<27}{'its own patients':<34}patients of all ages"]
     for site in SITES:
         found = alone(_read(folder / f"{site.name}.csv"), pool)
         low, high = site.ages

@@ -7,15 +7,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data import pool_digest
+from pate_fed.data.pictures import DICOM_SUFFIXES, PICTURE_SUFFIXES, read_arrays
 from pate_fed.data.schema import TARGET_STEPS
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.format import printable
+from pate_fed.runtime.run_dir import LOG_NAME
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from pate_fed.report.accuracy import Accuracy
-    from pate_fed.report.targets import TargetFigures
 
 UNKNOWN = -1
 
@@ -34,8 +37,6 @@ class AccuracyTally:
 
     def add(self, found: Sequence[float], truth: NDArray[np.int64], taught: NDArray[np.int64]) -> None:
         """One file's classes and the true ones, int64 (n,), -1 where unknown; `taught` are places in it."""
-        import numpy as np
-
         truth = truth.copy()
         if self._ends is not None:  # of numbers, which taught nothing here
             low, high = self._ends
@@ -50,11 +51,8 @@ class AccuracyTally:
 
     def lines(self) -> list[str]:
         """In words; none where no true label was there."""
-        if self._ends is not None:
-            figures = self._figures()
-            return [] if figures is None else [f"off by: {figures.text}", *_warned(figures.warnings)]
         accuracy = self._accuracy()
-        found = []
+        found = [] if accuracy.target is None else [f"off by: {accuracy.target.text}"]
         if accuracy.student is not None:
             found.append(f"accuracy: {accuracy.student_text}")
         weakest = accuracy.weakest
@@ -66,14 +64,13 @@ class AccuracyTally:
                 f"left out of it: {self._left_out:,} that the student's study asked about, as their labels "
                 "taught it"
             )
-        return [*found, *_warned(accuracy.warnings(self._name))]
+        return [*found, *(f"warning: {text}" for text in accuracy.warnings(self._name))]
 
     def to_dict(self) -> dict[str, Any]:
         """As values, by the names of metrics.json; empty where no true label was there."""
-        if self._ends is not None:
-            figures = self._figures()
-            return {} if figures is None else asdict(figures)
         accuracy = self._accuracy()
+        if accuracy.target is not None:
+            return asdict(accuracy.target)
         if accuracy.student is None:
             return {"left_out": self._left_out} if self._left_out else {}
         return {
@@ -95,31 +92,17 @@ class AccuracyTally:
         }
 
     def _accuracy(self) -> Accuracy:
-        import numpy as np
-
         from pate_fed.report.accuracy import Accuracy
-
-        none = [np.empty(0, dtype=np.int64)]
-        return Accuracy.of_student(np.concatenate(self._found + none), np.concatenate(self._truth + none))
-
-    def _figures(self) -> TargetFigures | None:
-        import numpy as np
-
         from pate_fed.report.targets import TargetFigures
 
-        none = [np.empty(0)]
-        assert self._ends is not None
-        found, truth = np.concatenate(self._found + none), np.concatenate(self._truth + none)
-        return TargetFigures.of(found, truth, self._ends)
+        none = np.empty(0, dtype=np.int64 if self._ends is None else np.float64)
+        found, truth = (np.concatenate([none, *each]) for each in (self._found, self._truth))
+        if self._ends is not None:
+            return Accuracy(target=TargetFigures.of(found, truth, self._ends))
+        return Accuracy.of_student(found, truth)
 
     def _name(self, number: int) -> str:
-        from pate_fed.format import printable
-
         return printable(self._names[number], "?") if number < len(self._names) else str(number)
-
-
-def _warned(texts: Sequence[str]) -> list[str]:
-    return [f"warning: {text}" for text in texts]
 
 
 def _rounded(interval: tuple[float, float] | None) -> list[float] | None:
@@ -130,14 +113,7 @@ def true_labels(path: Path, count: int, num_classes: int, *, names: Sequence[str
     """True classes of a file's `count` images: `y` of an .npz, or the class that a picture's folder is named.
 
     int64 (count,), -1 where none is told.
-
-    Raises:
-        InputError: `y` holds a class that the student does not know.
     """
-    import numpy as np
-
-    from pate_fed.data.pictures import DICOM_SUFFIXES, PICTURE_SUFFIXES, read_arrays
-
     if path.suffix == ".npz":
         labels = read_arrays(path).get("y")
         if labels is not None and labels.shape == (count,) and labels.dtype.kind in "iu":
@@ -157,10 +133,6 @@ def taught_places(
     The run directory around the student says so; `known` keeps what was found there. Without `by_labels`, as
     of the ridge of class sums, no label taught it, so of its pool there is none.
     """
-    import numpy as np
-
-    from pate_fed.data import pool_digest
-
     run_dir, none = student.parent, np.empty(0, dtype=np.int64)
     if run_dir not in known:
         known[run_dir] = _asked_of(run_dir) if by_labels else ("", ())
@@ -173,13 +145,10 @@ def taught_places(
 def _asked_of(run_dir: Path) -> tuple[str, Any]:
     """The pool's digest and the places in it that were asked about; empty where no run left them."""
     from pate_fed.report.log import read_result
-    from pate_fed.runtime.run_dir import LOG_NAME
 
     labels = run_dir / "labels.npz"
     if not labels.is_file() or not (run_dir / LOG_NAME).is_file():
         return "", ()
-    from pate_fed.data.pictures import read_arrays
-
     try:
         arrays: Mapping[str, Any] = read_arrays(labels)
         return read_result(run_dir).study.terms.pool_digest, arrays.get("index", ())

@@ -58,12 +58,13 @@ def make_parser() -> Parser:
     """The parser of its command line."""
     parser = Parser(prog=program_name("pate-fed-health", "pate_fed.cli.health"), description=__doc__)
     sides = parser.add_subparsers(title="sides", required=True, metavar="SIDE")
-    coordinator = sides.add_parser("coordinator", help="whether hospitals can connect")
-    coordinator.add_argument("where", metavar="HOST:PORT")
-    coordinator.set_defaults(check=_listens)
-    hospital = sides.add_parser("hospital", help="whether this hospital's process runs")
-    hospital.add_argument("where", metavar="STATE_DIR")
-    hospital.set_defaults(check=hospital_runs)
+    for name, text, where, check in (
+        ("coordinator", "whether hospitals can connect", "HOST:PORT", _listens),
+        ("hospital", "whether this hospital's process runs", "STATE_DIR", hospital_runs),
+    ):
+        side = sides.add_parser(name, help=text)
+        side.add_argument("where", metavar=where)
+        side.set_defaults(check=check)
     return parser
 
 

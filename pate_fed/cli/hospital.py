@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,12 @@ from pate_fed.cli.hospital_log import (
     STATE_DIR_HELP,
     add_account_action,
     add_log_action,
+    agreed_terms,
     identity_of,
     settings_of,
     state_dir_of,
 )
-from pate_fed.cli.hospital_predict import add_predict_action
+from pate_fed.cli.hospital_predict import add_predict_action, add_student_options
 from pate_fed.cli.parser import (
     DECIMAL,
     STATE_DIR,
@@ -100,14 +102,16 @@ def add_leave_action(actions: argparse._SubParsersAction[Any]) -> None:
 
 
 def _leave(arguments: argparse.Namespace) -> int:
-    from clients.leave import STATEMENT_FILE, erase, has_left
+    from clients.leave import STATEMENT_FILE, erase, has_left, mark_left
 
     state_dir = state_dir_of(arguments.state_dir)
     settings = settings_of(state_dir)
-    agreed = _agreed(state_dir)
+    agreed = agreed_terms(state_dir)
     if not has_left(state_dir):
         _ask(settings.hospital, agreed, yes=arguments.yes)
-    _mark(state_dir)
+    with naming_refusal(f"{state_dir}: cannot be written", "; nothing has changed"):
+        if not mark_left(state_dir):
+            print("an answer is still being made: it is thrown away, and erased with the rest")
     with naming_refusal(f"{state_dir}: not all could be erased", "; do it again"):
         erased = erase(state_dir)
     if erased:
@@ -146,7 +150,7 @@ def _tidy(arguments: argparse.Namespace) -> int:
     state_dir = state_dir_of(arguments.state_dir)
     settings_of(state_dir)
     with hold(state_dir, what="STATE_DIR"):
-        agreed = _agreed(state_dir)
+        agreed = agreed_terms(state_dir)
         if agreed is None or over_since(state_dir, agreed.digest) is None:
             raise InputError(
                 f"{state_dir}: its study has not ended with success, and may go on; `pate-fed hospital "
@@ -168,27 +172,6 @@ def _tidy(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _mark(state_dir: Path) -> None:
-    from clients.leave import mark_left
-
-    with naming_refusal(f"{state_dir}: cannot be written", "; nothing has changed"):
-        if not mark_left(state_dir):
-            print("an answer is still being made: it is thrown away, and erased with the rest")
-
-
-def _agreed(state_dir: Path) -> Terms | None:
-    """The terms that were agreed to there; None: none were, or they are gone."""
-    from clients.state_dir import TERMS_FILE
-    from pate_fed.kinds.terms import Terms
-
-    path = state_dir / TERMS_FILE
-    try:
-        return Terms.from_json(path.read_text("utf-8")) if path.exists() else None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(f"{state_dir}: the study's terms cannot be read ({reason})") from error
-
-
 def _ask(hospital: str, agreed: Terms | None, *, yes: bool) -> None:
     study = "a study that it has not agreed to yet" if agreed is None else f"the study {agreed.study!r}"
     print(f"{hospital} leaves {study}: it answers nothing any more, and cannot come back")
@@ -205,7 +188,7 @@ def _state(state_dir: Path, settings: LocalSettings, identity: Path | None) -> P
     from clients.state_dir import PART
 
     # Read again: until the mark was there, a hospital that runs could agree to more and answer it.
-    agreed, given = _agreed(state_dir), given_by(state_dir)
+    agreed, given = agreed_terms(state_dir), given_by(state_dir)
     statement = _statement(settings.hospital, agreed, given)
     path = state_leaving(state_dir, to_plain(statement), identity)
     if agreed is not None and not statement.cannot_be_taken_back and not settings.data.startswith(PART):
@@ -258,15 +241,12 @@ def _lines(statement: _Statement) -> Iterator[str]:
     if not gave:
         yield "nothing about its records has left this house"
         return
-    yield from _costs(statement.epsilon_at_most)
-    yield from statement.cannot_be_taken_back
-
-
-def _costs(most: _Most) -> Iterator[str]:
+    most = statement.epsilon_at_most
     at = "" if most.delta is None else f", at δ={delta_text(most.delta)}"
     for against, epsilon in (("public", most.public), ("coordinator", most.coordinator)):
         shown = "without a bound" if epsilon is None else f"at most {epsilon_text(epsilon)}"
         yield f"ε against the {against}: {shown}{at}"
+    yield from statement.cannot_be_taken_back
 
 
 _OFFER = "an admission, a file of terms, or this hospital's own folder of keys"
@@ -287,7 +267,7 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     rehearse = _add_rehearse(actions)
     accept = add_command(actions, "accept", "read the terms of an admission, and say yes to them")
     _add_admission(accept)
-    accept.set_defaults(run=_hospital_accept)
+    accept.set_defaults(run=partial(_late, "accept"))
     join = _add_join(actions)
     add_log_action(actions)
     add_predict_action(actions)
@@ -318,7 +298,7 @@ def _add_terms(actions: argparse._SubParsersAction[Any]) -> None:
     terms.add_argument("offer", metavar="FILE", help=_OFFER)
     add_option(terms, "--pool FILE", "a copy of the public inputs, to look at")
     add_format_option(terms)
-    terms.set_defaults(run=_hospital_terms)
+    terms.set_defaults(run=partial(_late, "terms"))
 
 
 def _add_check(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
@@ -340,7 +320,7 @@ def _add_check(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPar
     add_option(check, "--missing COLUMN", lacks, action="append")
     add_option(check, "--accept-proposals", "take all proposals without being asked, as scripts do")
     add_format_option(check)
-    check.set_defaults(run=_hospital_check)
+    check.set_defaults(run=partial(_late, "check"))
     return check
 
 
@@ -359,10 +339,8 @@ def _add_compare(actions: argparse._SubParsersAction[Any]) -> None:
     compare.add_argument("records", metavar="RECORDS", nargs="?", help=others)
     share = "of the second of two classes: predictive values where it is so frequent, 0 to 1"
     add_option(compare, "--prevalence X", share, type=float)
-    add_option(compare, "--decimal", DECIMAL, choices=("point", "comma"))
-    add_option(compare, "--device NAME", "cpu, cuda or auto, of a network", default="cpu")
-    add_option(compare, "--dir DIR", "the folder of its keys and admission (default: as the hospital ran)")
-    compare.set_defaults(run=_hospital_compare)
+    add_student_options(compare)
+    compare.set_defaults(run=partial(_late, "compare"))
 
 
 def _add_rehearse(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
@@ -376,7 +354,7 @@ def _add_rehearse(actions: argparse._SubParsersAction[Any]) -> argparse.Argument
     )
     rehearse.add_argument("offer", metavar="FILE", help=_OFFER)
     add_option(rehearse, "--sample N", "public inputs to answer", default=20)
-    rehearse.set_defaults(run=_hospital_rehearse)
+    rehearse.set_defaults(run=partial(_late, "rehearse"))
     return rehearse
 
 
@@ -396,7 +374,7 @@ def _add_join(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPars
     wait = "give up when the coordinator is out of reach, or has no seat for this hospital, for so long"
     add_option(join, "--wait SECONDS", wait, default=604800, type=float)
     add_option(join, "--quiet", "no progress, only warnings and the outcome")
-    join.set_defaults(run=_hospital_join)
+    join.set_defaults(run=partial(_late, "join"))
     return join
 
 
@@ -430,38 +408,21 @@ def _hospital_request(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _hospital_terms(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.terms import show_terms
+def _late(action: str, arguments: argparse.Namespace) -> int:
+    """Run an action; what it needs takes a while to import."""
+    match action:
+        case "terms":
+            from pate_fed.cli.terms import show_terms as run
+        case "accept":
+            from pate_fed.cli.consent import accept as run
+        case "check":
+            from pate_fed.cli.check import check as run
+        case "compare":
+            from pate_fed.cli.hospital_compare import compare as run
+        case "rehearse":
+            from pate_fed.cli.rehearse import rehearse as run
+        case _:
+            from pate_fed.cli.rehearse import join as run
 
-    return show_terms(arguments)
-
-
-def _hospital_accept(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.consent import accept
-
-    return accept(arguments)
-
-
-def _hospital_check(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.check import check
-
-    return check(arguments)
-
-
-def _hospital_compare(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.hospital_compare import compare
-
-    return compare(arguments)
-
-
-def _hospital_rehearse(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.rehearse import rehearse
-
-    return rehearse(arguments)
-
-
-def _hospital_join(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.rehearse import join
-
-    only_tell()
-    return join(arguments)
+            only_tell()
+    return run(arguments)

@@ -18,21 +18,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cli.hospital_log import settings_of, state_dir_of
+from pate_fed.cli.hospital_log import agreed_terms, settings_of, state_dir_of
 from pate_fed.cli.hospital_predict import decimal_of, settings_for, student_of
 from pate_fed.cli.parser import print_lines
 from pate_fed.cli.predict import predictor_of, withdrawn
+from pate_fed.config.registry import find_part
+from pate_fed.data import Rows, read_records, split_by_patient
+from pate_fed.data.files import file_mark
+from pate_fed.data.table import read_table
 from pate_fed.disk import check_there, write_private
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text, printable
+from pate_fed.kinds.terms import Terms
+from pate_fed.learning import TeacherSettings
 from pate_fed.report.accuracy import Accuracy, Difference
 from pate_fed.report.plots import Canvas, Scale
 
 if TYPE_CHECKING:
     from clients.site import Site
-    from pate_fed.data import Rows
     from pate_fed.identity.bundle import StudentFacts
-    from pate_fed.kinds.terms import Terms
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -66,12 +70,11 @@ def compare(arguments: argparse.Namespace) -> int:
     state_dir = state_dir_of(arguments.state_dir)
     bundle, where = student_of(state_dir, arguments.dir)
     print_lines(withdrawn(bundle, state_dir))
-    site, terms = local_site(settings_of(state_dir)), _terms(state_dir)
+    terms, site = _terms(state_dir), local_site(settings_of(state_dir))
     tested = _tested(site, terms, arguments)
     model = predictor_of(bundle, where=where, device=arguments.device)
-    parts = range(0, len(tested.inputs), _AT_ONCE)
-    said = [model.predict_proba(tested.inputs[at : at + _AT_ONCE], Path(where)) for at in parts]
-    both = {"alone": tested.alone, "together": np.concatenate(said).astype(np.float64)}
+    said = [row for row, _ in model.answers(tested.inputs, Path(where), at_once=_AT_ONCE)]
+    both = {"alone": tested.alone, "together": np.array(said)}
     found = {name: _figures(each, tested.labels, arguments.prevalence) for name, each in both.items()}
     ranked = all("AUC" in each for each in found.values())
     difference = Difference.of(both["together"], both["alone"], tested.labels, ranked=ranked)
@@ -99,13 +102,8 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def _terms(state_dir: Path) -> Terms:
-    from clients.state_dir import TERMS_FILE
-    from pate_fed.kinds.terms import Terms
-
-    path = state_dir / TERMS_FILE
-    if not path.exists():
+    if (terms := agreed_terms(state_dir)) is None:
         raise InputError(f"{state_dir}: no study was agreed to there")
-    terms = Terms.from_json(path.read_text(encoding="utf-8"))
     if not terms.asks.reads_inputs:
         raise InputError(f"{state_dir}: a study of {terms.words.kind} reads no records to compare models on")
     if terms.words.target:
@@ -117,13 +115,7 @@ def _terms(state_dir: Path) -> Terms:
 
 
 def _tested(site: Site, terms: Terms, arguments: argparse.Namespace) -> _Tested:
-    """The records, and what a model of this hospital's own says of each.
-
-    Raises:
-        InputError: they cannot be read, or are of too few patients.
-    """
-    from pate_fed.data import split_by_patient
-
+    """The records, and what a model of this hospital's own says of each."""
     data, own = site.dataset, site.own_records()
     inputs, labels = data.private_images[own], data.private_labels[own]
     patients = np.arange(len(own)) if data.patients is None else data.patients[own]
@@ -164,9 +156,6 @@ def held_out_share(terms: Terms) -> float | None:
 def _other_records(site: Site, terms: Terms, arguments: argparse.Namespace) -> tuple[Rows, NDArray[np.bool_]]:
     """Records in another file, and which are of no patient, or equal to no record, in the study's own."""
     from clients.local import kind_of
-    from pate_fed.data import read_records
-    from pate_fed.data.files import file_mark
-    from pate_fed.data.table import read_table
 
     path, decimal = Path(arguments.records), decimal_of(arguments)
     kind = replace(kind_of(terms), decimal=decimal)
@@ -194,8 +183,6 @@ def _trainer(site: Site, terms: Terms) -> Callable[[NDArray[Any], Ints], Callabl
 
     if terms.table is not None:
         return lambda inputs, labels: table_model(*some(inputs, labels), classes)
-    from pate_fed.config.registry import find_part
-    from pate_fed.learning import TeacherSettings
     from pate_fed.learning.networks.encoder import encoder_for
 
     settings = TeacherSettings()
@@ -213,9 +200,6 @@ def _trainer(site: Site, terms: Terms) -> Callable[[NDArray[Any], Ints], Callabl
 def table_model(rows: Floats, labels: Ints, classes: int) -> Callable[[NDArray[Any]], Floats]:
     """The mean of gradient boosting and logistic regression: strong on large tables and on small ones."""
     from sklearn.linear_model import LogisticRegression
-
-    from pate_fed.config.registry import find_part
-    from pate_fed.learning import TeacherSettings
 
     if len(np.unique(labels)) == 1:
         return lambda asked: np.tile(np.eye(classes)[labels[0]], (len(asked), 1))

@@ -20,17 +20,14 @@ from pate_fed.runtime.run_dir import state_home
 if TYPE_CHECKING:
     from clients.account import Account, Booking
     from clients.state_dir import LocalSettings
+    from pate_fed.kinds.terms import Terms
 
 
 STATE_DIR_HELP = "the study's name, or the folder that the hospital ran with as --state-dir"
 
 
 def state_dir_of(text: str) -> Path:
-    """The folder of that path, or the one in the user's state home of the study with that name.
-
-    Raises:
-        InputError: there is none, or more than one.
-    """
+    """The folder of that path, or the one in the user's state home of the study with that name."""
     from clients.state_dir import LOCAL_SITE
 
     path = Path(text)
@@ -47,29 +44,40 @@ def state_dir_of(text: str) -> Path:
     raise InputError(f"{text}: no such state directory, and no study of that name here (known: {studies})")
 
 
-def settings_of(state_dir: Path) -> LocalSettings:
-    """What the hospital was last started with there.
-
-    Raises:
-        InputError: no hospital ran there, or its site file is damaged.
-    """
+def last_settings(state_dir: Path) -> LocalSettings | None:
+    """What the hospital was last started with there; None where none ran."""
     from clients.state_dir import LOCAL_SITE, LocalSettings
 
     path = state_dir / LOCAL_SITE
-    if not path.exists():
+    return LocalSettings.read(path) if path.exists() else None
+
+
+def settings_of(state_dir: Path) -> LocalSettings:
+    """The same; an InputError where none ran."""
+    if (found := last_settings(state_dir)) is None:
         raise InputError(f"{state_dir}: no hospital ran there; give the --state-dir of one")
-    return LocalSettings.read(path)
+    return found
+
+
+def agreed_terms(state_dir: Path) -> Terms | None:
+    """The terms that were agreed to there; None: none were, or they are gone."""
+    from clients.state_dir import TERMS_FILE
+    from pate_fed.kinds.terms import Terms
+
+    path = state_dir / TERMS_FILE
+    try:
+        return Terms.from_json(path.read_text("utf-8")) if path.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"{state_dir}: the study's terms cannot be read ({reason})") from error
 
 
 def identity_of(state_dir: Path, given: str | None) -> Path | None:
     """The folder of a hospital's identity: as given, else of its last run; None where it had no keys."""
-    from clients.state_dir import LOCAL_SITE
-
     if given is not None:
         return Path(given)
-    if not (state_dir / LOCAL_SITE).exists():
-        return None
-    key = settings_of(state_dir).sum_key
+    settings = last_settings(state_dir)
+    key = None if settings is None else settings.sum_key
     return None if key is None or not key.exists() else key.parent
 
 
@@ -132,11 +140,7 @@ def _verify(state_dir: Path, arguments: argparse.Namespace) -> int:
 
 
 def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
-    """The events of a hospital's state directory, one a line, and a sum at the end.
-
-    Raises:
-        InputError: the directory holds no log.
-    """
+    """The events of a hospital's state directory, one a line, and a sum at the end."""
     from clients.log import LOG_FILE, Answered, read_events
 
     if not (state_dir / LOG_FILE).is_file():
@@ -220,11 +224,8 @@ def _account(arguments: argparse.Namespace) -> int:
     delta = arguments.delta if arguments.delta is not None else _DELTA if policy is None else policy.delta
     if not 0 < delta < 1:
         raise InputError(f"--delta {delta:g}: a number above 0 and below 1 is meant")
-    name = arguments.hospital or _name_in(arguments.dir) or _only_name()
-    account = Account(name)
-    if arguments.hospital is not None and not account.path.exists():
-        raise InputError(f"--hospital {name}: no account here is of that name{_listed()}")
-    found = _figures(account, name, delta)
+    name = _name(arguments)
+    found = _figures(Account(name), name, delta)
     found["limits"] = {
         "public": None if policy is None else policy.epsilon_public_total,
         "coordinator": None if policy is None else policy.epsilon_coordinator_total,
@@ -237,30 +238,23 @@ def _account(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _name_in(folder: str | None) -> str | None:
+def _name(arguments: argparse.Namespace) -> str:
+    """The hospital's name: as given, of its keys, or that of the only account here."""
+    from clients.account import account_folder
     from pate_fed.identity import HospitalIdentity
     from pate_fed.identity.admission import ADMISSION_FILE
 
-    if folder is None and not Path(ADMISSION_FILE).exists():
-        return None
-    return HospitalIdentity.open(Path(folder or ".")).admission.hospital
-
-
-def _only_name() -> str:
-    names = _names()
+    names = sorted(path.stem for path in account_folder().glob("*.sqlite"))
+    listed = f" (accounts here: {', '.join(names) or 'none'})"
+    if (given := arguments.hospital) is not None:
+        if given in names:
+            return str(given)
+        raise InputError(f"--hospital {given}: no account here is of that name{listed}")
+    if arguments.dir is not None or Path(ADMISSION_FILE).exists():
+        return HospitalIdentity.open(Path(arguments.dir or ".")).admission.hospital
     if len(names) == 1:
         return names[0]
-    raise InputError(f"--hospital: give the hospital's name, or --dir with its keys{_listed()}")
-
-
-def _names() -> list[str]:
-    from clients.account import account_folder
-
-    return sorted(path.stem for path in account_folder().glob("*.sqlite"))
-
-
-def _listed() -> str:
-    return f" (accounts here: {', '.join(_names()) or 'none'})"
+    raise InputError(f"--hospital: give the hospital's name, or --dir with its keys{listed}")
 
 
 def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:
@@ -270,13 +264,7 @@ def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:
     totals: list[dict[str, Any]] = []
     for target in dict.fromkeys(cost.stated for cost in counted):
         outside = [each.study for each in bookings if each.asked and not each.cost.covers(target)]
-        totals.append(
-            {
-                "protects": target,
-                **_epsilons(counted, target, delta),
-                "not_in_this_sum": outside,
-            }
-        )
+        totals.append({"protects": target, **_epsilons(counted, target, delta), "not_in_this_sum": outside})
     studies = [_study(each, delta) for each in bookings]
     where = str(account.path)
     return {"hospital": name, "account": where, "delta": delta, "studies": studies, "totals": totals}

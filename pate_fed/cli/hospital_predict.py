@@ -14,22 +14,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pate_fed.cli.evaluation import AccuracyTally
-from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
+from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, last_settings, state_dir_of
 from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
-from pate_fed.cli.predict import MOST_NOTICE, predictor_of, with_pictures, withdrawn
+from pate_fed.cli.predict import MOST_NOTICE, Predictor, predictor_of, with_pictures, withdrawn
+from pate_fed.data import InputSpec, Schema, read_pool
+from pate_fed.data.csv_file import in_chunks
+from pate_fed.data.own_columns import OwnColumns
+from pate_fed.data.schema import MISSING
+from pate_fed.data.table import ColumnReader, TableReader
 from pate_fed.disk import check_file_path, check_there, read_file, write_private, write_result
 from pate_fed.errors import InputError, naming_refusal
 from pate_fed.format import counted, delta_text, epsilon_text, printable
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pate_fed.cli.predict import Predictor
-    from pate_fed.data import Schema
-    from pate_fed.data.own_columns import OwnColumns
-    from pate_fed.data.table import ColumnReader
     from pate_fed.identity.bundle import Bundle
 
 _AT_ONCE = 5000  # inputs
@@ -53,22 +54,22 @@ def add_predict_action(actions: argparse._SubParsersAction[Any]) -> None:
         help="the records, in files as in the study; where they have labels the accuracy is shown",
     )
     add_option(predict, "--out FILE", "the CSV file (default: RECORDS.predictions.csv)")
-    add_option(predict, "--decimal", DECIMAL, choices=("point", "comma"))
-    add_option(predict, "--device NAME", "cpu, cuda or auto, of a network", default="cpu")
-    add_option(predict, "--dir DIR", "the folder of its keys and admission (default: as the hospital ran)")
+    add_student_options(predict)
     add_option(
         predict, "--withdrawn FILE", "the coordinator's notice that it withdraws the student; it is kept"
     )
     predict.set_defaults(run=_predict)
 
 
-def student_of(state_dir: Path, given: str | None) -> tuple[Bundle, str]:
-    """The student that came, checked with the keys in the folder `given`, and its file's name.
+def add_student_options(action: argparse.ArgumentParser) -> None:
+    """Add the options of both actions that ask the study's student about records."""
+    add_option(action, "--decimal", DECIMAL, choices=("point", "comma"))
+    add_option(action, "--device NAME", "cpu, cuda or auto, of a network", default="cpu")
+    add_option(action, "--dir DIR", "the folder of its keys and admission (default: as the hospital ran)")
 
-    Raises:
-        InputError: none came, or no keys are there.
-        IntegrityError: it is not this study's coordinator's, or damaged.
-    """
+
+def student_of(state_dir: Path, given: str | None) -> tuple[Bundle, str]:
+    """The student that came, checked with the keys in the folder `given`, and its file's name."""
     from clients.log import read_student
     from pate_fed.identity.bundle import BUNDLE_FILE
 
@@ -182,28 +183,18 @@ class _Asked:
 
 def decimal_of(arguments: argparse.Namespace) -> str | None:
     """How numbers are written in a file: as is said, else as was said of this hospital's records."""
-    from clients.state_dir import LOCAL_SITE
-
-    state_dir = state_dir_of(arguments.state_dir)
-    if arguments.decimal is not None or not (state_dir / LOCAL_SITE).exists():
-        return arguments.decimal  # type: ignore[no-any-return]
-    return settings_of(state_dir).decimal
+    given: str | None = arguments.decimal
+    settings = last_settings(state_dir_of(arguments.state_dir))
+    return given if given is not None or settings is None else settings.decimal
 
 
 def settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns | None, str]:
     """A file's own settings where it has some, None; else those of this hospital's records, told in a line.
 
     A copy, or a new export, is written as those are: read as it is, its units could be others.
-
-    Raises:
-        InputError: they cannot be read.
     """
-    from clients.state_dir import LOCAL_SITE
-    from pate_fed.data.own_columns import OwnColumns
-
-    own, data = OwnColumns.path_of(path), path
-    if (state_dir / LOCAL_SITE).exists():
-        data = Path(settings_of(state_dir).data)
+    own, settings = OwnColumns.path_of(path), last_settings(state_dir)
+    data = path if settings is None else Path(settings.data)
     kept = OwnColumns.path_of(data)
     if path.suffix == ".npz" or os.path.lexists(own) or not kept.exists():
         return None, ""
@@ -214,17 +205,9 @@ def settings_for(path: Path, table: Schema, state_dir: Path) -> tuple[OwnColumns
 
 
 def _rows(
-    path: Path,
-    table: Schema,
-    decimal: str | None,
-    covered: NDArray[Any] | None,
-    own: OwnColumns | None,
+    path: Path, table: Schema, decimal: str | None, covered: NDArray[Any] | None, own: OwnColumns | None
 ) -> _Asked:
     """A table's rows by their numbers in the file; a value of no category counts as missing."""
-    from pate_fed.data import InputSpec, read_pool
-    from pate_fed.data.csv_file import in_chunks
-    from pate_fed.data.table import TableReader
-
     unknown, numbers = Counter[str](), list[int]()
     if path.suffix == ".npz":
         rows = read_pool(path, InputSpec(classes=table.class_names, schema=table))
@@ -260,8 +243,6 @@ def _rows(
 
 def _lacking(column: ColumnReader) -> str:
     """A text that is a missing value there, also where the file's settings give empty cells a meaning."""
-    from pate_fed.data.schema import MISSING
-
     return next(each for each in sorted(MISSING) if math.isnan(column.read(each, 0)))
 
 
@@ -287,8 +268,6 @@ def _by_column(found: Counter[str]) -> str:
 
 
 def _images(path: Path, model: Predictor) -> _Asked:
-    import numpy as np
-
     parts = [(file, model.read(file)) for file in with_pictures([path])]
     names, classes = list[tuple[str | int, ...]](), len(model.class_names)
     for file, images in parts:
@@ -308,13 +287,10 @@ def _answers(asked: _Asked, model: Predictor) -> tuple[bytes, list[float]]:
     numeric = model.target_range is not None
     lines.writerow([*asked.head, *(() if numeric else model.class_names), label])
     for path, inputs in asked.parts:
-        for start in range(0, len(inputs), _AT_ONCE):
-            shares = model.predict_proba(inputs[start : start + _AT_ONCE], path)
-            for row in shares.tolist():
-                if numeric:
-                    classes.append(model.number(row))
-                    lines.writerow([*next(names), f"{classes[-1]:.6g}"])
-                    continue
-                classes.append(best := row.index(max(row)))
-                lines.writerow([*next(names), *(f"{p:.6f}" for p in row), model.class_names[best]])
+        for row, told in model.answers(inputs, path, at_once=_AT_ONCE):
+            classes.append(told)
+            shown: tuple[str, ...] = (f"{told:.6g}",)
+            if not numeric:
+                shown = (*(f"{share:.6f}" for share in row), model.class_names[int(told)])
+            lines.writerow([*next(names), *shown])
     return text.getvalue().encode(), classes

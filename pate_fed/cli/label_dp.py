@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from pate_fed.cli.parser import Parser, add_address_options, add_command, add_option, as_typed
 from pate_fed.errors import InputError
+from pate_fed.flower import prepare_environment
 from pate_fed.privacy.protection import QUORUM
 from pate_fed.runtime.console import only_tell, run_study_command
 
@@ -75,7 +76,6 @@ def _add_hospital_options(made: argparse.ArgumentParser) -> None:
 
 
 def _label_dp(arguments: argparse.Namespace) -> int:
-    from pate_fed.flower import prepare_environment
     from pate_fed.kinds.label_dp.options import fill_defaults
 
     if arguments.advise:

@@ -120,11 +120,7 @@ class Records:
 
 
 def are_apart(arguments: argparse.Namespace) -> bool:
-    """Whether hospitals have processes of their own; what does not go with that is refused.
-
-    Raises:
-        InputError: an option that would have no effect, or one that is missing.
-    """
+    """Whether hospitals have processes of their own; what does not go with that is refused."""
     names = ("init", "address", "tls_dir", "insecure", "insecure_anywhere")
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name)]
     if not given:
@@ -144,17 +140,13 @@ def are_apart(arguments: argparse.Namespace) -> bool:
 
 
 def load_records(arguments: argparse.Namespace, *, apart: bool) -> Records:
-    """The user's files or a named data set; no private labels where `apart` hospitals have them.
-
-    Raises:
-        InputError: a file that is not there or is none, or parts that do not go together.
-    """
+    """The user's files or a named data set; no private labels where `apart` hospitals have them."""
     return _of_files(arguments, apart=apart) if arguments.dataset == FILES else _named(arguments, apart=apart)
 
 
 def _of_files(arguments: argparse.Namespace, *, apart: bool) -> Records:
-    images = _pictures(arguments.images, "--images")
-    labels = None if apart else _vector(arguments.labels, "--labels")
+    images = read_image_file(_file(arguments, "--images"))
+    labels = None if apart else _vector(arguments, "--labels")
     if arguments.classes is None:
         raise InputError(
             "--dataset files: give --classes K too; the number of classes is released, and private labels "
@@ -162,16 +154,8 @@ def _of_files(arguments: argparse.Namespace, *, apart: bool) -> Records:
         )
     test = None
     if arguments.test_images is not None:
-        test = (
-            _pictures(arguments.test_images, "--test-images"),
-            _vector(arguments.test_labels, "--test-labels"),
-        )
-    return Records(
-        images=images,
-        labels=labels,
-        num_classes=arguments.classes,
-        test=test,
-    )
+        test = read_image_file(_file(arguments, "--test-images")), _vector(arguments, "--test-labels")
+    return Records(images=images, labels=labels, num_classes=arguments.classes, test=test)
 
 
 def _named(arguments: argparse.Namespace, *, apart: bool) -> Records:
@@ -197,17 +181,17 @@ def _sides(images: Images) -> str:
     return "×".join(map(str, images.shape[1:]))
 
 
-def _pictures(given: str | None, option: str) -> Images:
+def _file(arguments: argparse.Namespace, option: str) -> Path:
+    given = getattr(arguments, option.removeprefix("--").replace("-", "_"))
     if given is None:
         raise InputError(f"--dataset files needs {option} FILE")
-    return read_image_file(Path(given))
+    return Path(given)
 
 
-def _vector(given: str | None, option: str) -> Ints:
-    if given is None:
-        raise InputError(f"--dataset files needs {option} FILE")
+def _vector(arguments: argparse.Namespace, option: str) -> Ints:
+    given = _file(arguments, option)
     try:
-        found = load_arrays(Path(given)).get("")
+        found = load_arrays(given).get("")
     except (OSError, ValueError) as error:
         raise InputError(f"{option} {given}: a .npy of whole numbers is meant ({error})") from error
     if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):

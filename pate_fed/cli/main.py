@@ -36,12 +36,12 @@ _DESCRIPTION = (
 @any_console(study=False)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    arguments = argparse.Namespace()
+    given, arguments = sys.argv[1:] if argv is None else argv, argparse.Namespace()
     try:
-        arguments = make_parser(only=_words(argv)[:1]).parse_args(argv)
+        arguments = make_parser(only=given[:1]).parse_args(given)
         run: Callable[[argparse.Namespace], int] = arguments.run
         require_one_installation()
-        with terminating(threading.Event()), naming_extras(_typed(argv)):
+        with terminating(threading.Event()), naming_extras(" ".join(["pate-fed", *given[:1]])):
             return run(arguments)
     except PateFedError as error:
         print(f"error: {as_typed(str(error), arguments)}", file=sys.stderr)
@@ -52,15 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader left, as `| head` does
         return 0
-
-
-def _words(argv: Sequence[str] | None) -> Sequence[str]:
-    return sys.argv[1:] if argv is None else argv
-
-
-def _typed(argv: Sequence[str] | None) -> str:
-    """The command by its name, as in `pate-fed predict`."""
-    return " ".join(["pate-fed", *_words(argv)[:1]])
 
 
 _COMMANDS: dict[str, Callable[[argparse._SubParsersAction[Any]], None]] = {
@@ -90,9 +81,7 @@ def make_parser(*, only: Sequence[str] = ()) -> Parser:
     parser = Parser(prog="pate-fed", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"pate_fed {VERSION}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    if chosen := [_COMMANDS[name] for name in only if name in _COMMANDS]:
-        chosen[0](commands)
-        return parser
-    for register in _COMMANDS.values():
+    chosen = [_COMMANDS[name] for name in only if name in _COMMANDS][:1]
+    for register in chosen or _COMMANDS.values():
         register(commands)
     return parser

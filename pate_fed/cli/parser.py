@@ -79,20 +79,13 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, "formatter_class": HelpFormatter, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the command line.
-
-        Raises:
-            InputError: always.
-        """
+        """Refuse the command line by an InputError."""
         raise InputError(f"{message} ({self.prog} --help lists what there is)")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """As argparse's; what is unknown is refused at once, with the nearest option of this very command.
 
         A misspelt option is named before any that is missing: it may be the very one.
-
-        Raises:
-            InputError: the command line is not one that this parser knows.
         """
         required = self._required = [
             action for action in self._actions if action.required and action.option_strings

@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.config.backend import PROCESSES, cores, teaching_seconds
-from pate_fed.config.study import Study, read_study
+from pate_fed.config.defaults import known_records
+from pate_fed.config.sections import Privacy
+from pate_fed.config.study import Study, load_study, read_study, study_from_dict
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.flower import prepare_environment
 from pate_fed.format import counted, delta_text, duration_text, epsilon_json, epsilon_text
+from pate_fed.privacy import Plan, Pool, Protection, audit_all, noise_from_seed, plan
 from pate_fed.privacy.protection import PATIENT_UNIT, UNITS
 from pate_fed.runtime.run_dir import fresh_run_dir
 from pate_fed.structure import to_plain
+from pate_fed.structure.parts import is_part, load_part, search_folder
 
 if TYPE_CHECKING:
     from pate_fed.kinds.terms import Terms
-    from pate_fed.privacy import Plan, Protection
     from pate_fed.privacy.mechanisms.own import OwnMechanism
     from pate_fed.privacy.planning.choice import Sites
 
@@ -151,16 +155,10 @@ def _with_study(command: str | None, config: str | None) -> str | None:
 
 
 def _fill(arguments: argparse.Namespace) -> None:
-    """Put what the study says, or a default, where an option was not given.
-
-    Raises:
-        InputError: the study cannot be read, or nothing gives ε.
-    """
+    """Put what the study says, or a default, where an option was not given."""
     values: dict[str, Any] = {"delta": 1e-5, "classes": 10, "unit": "record", "adjacency": "replace-one"}
     values["hospitals_per_patient"], given = 1, arguments.hospitals_per_patient
     if arguments.config:
-        from pate_fed.config.defaults import known_records
-
         study = read_study(Path(arguments.config), num_hospitals=arguments.hospitals)
         ensemble, privacy = study.ensemble(), study.privacy
         values = {
@@ -187,8 +185,6 @@ def _fill(arguments: argparse.Namespace) -> None:
 
 
 def _protection(arguments: argparse.Namespace) -> Protection:
-    from pate_fed.config.sections import Privacy
-
     at = arguments.hospitals_per_patient
     privacy = Privacy(unit=arguments.unit, adjacency=arguments.adjacency, hospitals_per_patient=at)
     known = arguments.hospitals and arguments.hospitals > 0
@@ -218,7 +214,6 @@ def _sites(arguments: argparse.Namespace) -> Sites | None:
 
 
 def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
-    from pate_fed.privacy import Pool, plan
     from pate_fed.privacy.planning.vote_model import past_votes_from_file
 
     known = arguments.agreement
@@ -242,13 +237,10 @@ def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
 def _aggregator(arguments: argparse.Namespace) -> Any:
     """The aggregator that is named; one of the user's own made of the parameters in the study's file."""
     from pate_fed.privacy.mechanisms.own import KIND, make_aggregator
-    from pate_fed.structure.parts import is_part, load_part, search_folder
 
     search_folder(Path.cwd())
     name, given = arguments.aggregator, {}
     if arguments.config:
-        from pate_fed.config.study import load_study
-
         given = load_study(Path(arguments.config)).get("aggregation", {})
         name = name or (given.get("aggregator") if is_part(str(given.get("aggregator")), KIND) else None)
     if name is None or not is_part(name, KIND) or not given.get("parameters"):
@@ -265,14 +257,8 @@ def _agreement(given: str) -> float | Path:
 
 
 def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
-    """The mechanism of the user's own that is to be audited, in a default study or in the one named.
-
-    Raises:
-        InputError: it is none, or cannot be loaded.
-    """
-    from pate_fed.config.study import load_study, study_from_dict
+    """The mechanism of the user's own that is to be audited, in a default study or in the one named."""
     from pate_fed.kinds.make import study_mechanism
-    from pate_fed.structure.parts import search_folder
 
     if arguments.shrink != 1.0:
         raise InputError("--shrink: the noise of a mechanism of your own is its own affair; leave it out")
@@ -292,8 +278,6 @@ def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    from pate_fed.privacy import audit_all, noise_from_seed
-
     how: dict[str, Any] = {"trials": arguments.trials, "confidence": arguments.confidence}
     noise = noise_from_seed(arguments.seed)
     if arguments.aggregator is None and arguments.config is None:
@@ -309,19 +293,11 @@ def _audit(arguments: argparse.Namespace) -> int:
     return 0 if all(result.passed for result in found) else IntegrityError.exit_code
 
 
-# `--dry-run`: what a study would be, with every check of its beginning; nothing is started or written.
-
-
 def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
-    """Check a study as its run would and show what is known before the first message; the exit code.
+    """`--dry-run`: check a study as its run would, and show what is known before the first message.
 
-    Only the cache of a drawn data set may be written.
-
-    Raises:
-        InputError: what the run itself would refuse before it begins.
+    Nothing is started. Only the cache of a drawn data set may be written.
     """
-    from pate_fed.flower import prepare_environment
-
     prepare_environment()
     from pate_fed.kinds.terms import guarantee_lines, largest_messages
     from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
@@ -359,7 +335,9 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
         }
         print(json.dumps(figures, ensure_ascii=False))
         return 0
-    lines = [*_study_lines(study, terms), *guarantee_lines(fixed), _sizes_line(most)]
+    to, back = (f"{size / 1e6:.1f} MB" for size in most.values())
+    largest = f"largest message: below {to} to a party, below {back} to the coordinator"
+    lines = [*_study_lines(study, terms), *guarantee_lines(fixed), largest]
     print_lines([*lines, _time_line(study, seconds)])
     print("dry run: nothing was started, asked or written")
     return 0
@@ -379,11 +357,6 @@ def _study_lines(study: Study, terms: Terms) -> list[str]:
         f"asked: {terms.words.asked_of_pool}, of {pool}",
         *([f"chosen: {study.reason}"] if study.reason else []),
     ]
-
-
-def _sizes_line(most: dict[str, int]) -> str:
-    to, back = (f"{size / 1e6:.1f} MB" for size in most.values())
-    return f"largest message: below {to} to a party, below {back} to the coordinator"
 
 
 def _teaching_seconds(study: Study, terms: Terms) -> float | None:

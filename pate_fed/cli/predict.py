@@ -13,17 +13,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pate_fed.cli.evaluation import AccuracyTally, taught_places, true_labels
 from pate_fed.cli.parser import Parser, add_command, add_option
+from pate_fed.config.study import load_study
+from pate_fed.data import InputSpec, Schema, read_pool
+from pate_fed.data.pictures import DICOM_SUFFIXES, PICTURE_SUFFIXES, read_arrays, read_dicom, read_image_file
 from pate_fed.disk import MOST_TABLE, read_file
 from pate_fed.errors import InputError, IntegrityError, naming_refusal
 from pate_fed.format import printable
+from pate_fed.structure import from_plain
+from pate_fed.structure.parts import search_folder
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pate_fed.data import Schema
     from pate_fed.identity.bundle import Bundle
 
 BATCH = 500
@@ -79,10 +83,14 @@ class Predictor:
     by_labels: bool = True
     target_range: tuple[float, float] | None = None
 
-    def number(self, row: Any) -> float:
-        """The number that an input's two probabilities say, where the label is one: the ends of its range."""
-        assert self.target_range is not None
-        return float(row[0]) * self.target_range[0] + float(row[1]) * self.target_range[1]
+    def answers(
+        self, inputs: NDArray[Any], source: Path, *, at_once: int
+    ) -> Iterator[tuple[list[float], float]]:
+        """Each input's probabilities and its class, or where the label is one its number; so many at once."""
+        for start in range(0, len(inputs), at_once):
+            for row in self.predict_proba(inputs[start : start + at_once], source).tolist():
+                ends = self.target_range
+                yield row, row.index(max(row)) if ends is None else row[0] * ends[0] + row[1] * ends[1]
 
 
 def predict_files(
@@ -117,24 +125,23 @@ def predict_files(
     beside = dict[Path, tuple[str, Any]]()
     for path in files if unit == "row" else with_pictures(files):
         inputs, classes = model.read(path), list[float]()
-        for start in range(0, len(inputs), BATCH):
-            probabilities = model.predict_proba(inputs[start : start + BATCH], path)
-            for number, row in enumerate(probabilities, start=start):
-                if model.target_range is not None:
-                    classes.append(told := model.number(row))
-                    as_json = json.dumps({"file": str(path), unit: number, "number": round(told, 6)})
-                    yield as_json if output == "json" else f"{path}[{number}]: {told:.6g}"
-                    continue
-                label = int(row.argmax())
-                classes.append(label)
-                name = {"name": model.class_names[label]} if len(model.class_names) == len(row) else {}
-                if output == "json":
-                    found = {"file": str(path), unit: number, "class": label, **name}
-                    yield json.dumps(found | {"probabilities": [round(float(p), 6) for p in row]})
-                else:
-                    shown = _printable(name["name"]) if name else label
-                    yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
-        truth = model.truth(path, len(inputs), probabilities.shape[1])
+        for number, (row, told) in enumerate(model.answers(inputs, path, at_once=BATCH)):
+            classes.append(told)
+            if model.target_range is not None:
+                as_json = json.dumps({"file": str(path), unit: number, "number": round(told, 6)})
+                yield as_json if output == "json" else f"{path}[{number}]: {told:.6g}"
+                continue
+            label = int(told)
+            name = {"name": model.class_names[label]} if len(model.class_names) == len(row) else {}
+            if output == "json":
+                found = {"file": str(path), unit: number, "class": label, **name}
+                yield json.dumps(found | {"probabilities": [round(share, 6) for share in row]})
+            else:
+                shown = name.get("name", label)
+                if name and not name["name"].isprintable():  # another's, which could steer the terminal
+                    shown = ascii(name["name"])
+                yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
+        truth = model.truth(path, len(inputs), len(row))
         if (truth >= 0).any():
             taught = taught_places(student, inputs, beside, by_labels=model.by_labels)
             evaluation.add(classes, truth, taught)
@@ -145,15 +152,8 @@ def predict_files(
         yield from evaluation.lines()
 
 
-def _printable(name: str) -> str:
-    """A name from another's file, unable to steer the terminal."""
-    return name if name.isprintable() else ascii(name)
-
-
 def with_pictures(files: Sequence[Path]) -> Iterator[Path]:
     """The files, with a folder's pictures in its place: those right in it, then those in its folders."""
-    from pate_fed.data.pictures import DICOM_SUFFIXES, PICTURE_SUFFIXES
-
     suffixes = PICTURE_SUFFIXES + DICOM_SUFFIXES
     for path in files:
         pictures = [path]
@@ -235,11 +235,7 @@ def withdrawn(bundle: Bundle, folder: Path) -> Iterator[str]:
 
 
 def predictor_of(bundle: Bundle, *, where: str, device: str = "cpu") -> Predictor:
-    """The student in a bundle, which `where` names in errors.
-
-    Raises:
-        IntegrityError: its parts do not fit together.
-    """
+    """The student in a bundle, which `where` names in errors."""
     student, facts = bundle.student(where, device=device), bundle.facts
     names = facts.classes or tuple(map(str, range(student.num_classes)))
     if len(names) != student.num_classes:
@@ -258,7 +254,6 @@ def predictor_of(bundle: Bundle, *, where: str, device: str = "cpu") -> Predicto
 def _load_own(run_dir: Path, name: str) -> Predictor:
     from pate_fed.report.result import StudyRecord
     from pate_fed.report.run import Run
-    from pate_fed.structure.parts import search_folder
 
     search_folder(Path.cwd())
     run = Run.load(run_dir)
@@ -313,10 +308,6 @@ def _of_table(
 
     A study of rows of one's own names no columns there, and its rows come as numbers.
     """
-    from pate_fed.config.study import load_study
-    from pate_fed.data import Schema
-    from pate_fed.structure import from_plain
-
     beside = path.with_name("study.toml")
     if not beside.is_file():
         raise InputError(f"{beside}: is not there; keep it beside {path.name}: it says what the columns mean")
@@ -338,8 +329,6 @@ def _of_table(
 
 
 def _of_schema(schema: Schema, predict_proba: Callable[[NDArray[Any]], NDArray[np.float32]]) -> Predictor:
-    from pate_fed.data import InputSpec, read_pool
-
     spec = InputSpec(classes=schema.class_names, schema=schema)
     rows = lru_cache(maxsize=1)(lambda file: read_pool(file, spec))
     return Predictor(
@@ -354,10 +343,6 @@ def _of_schema(schema: Schema, predict_proba: Callable[[NDArray[Any]], NDArray[n
 
 def _read_rows(path: Path, study: Path, num_features: int) -> NDArray[np.float64]:
     """Rows of numbers of a .npy, or of a .npz (its array `x`, or its only one): float64 (n, num_features)."""
-    import numpy as np
-
-    from pate_fed.data.pictures import read_arrays
-
     meant = f"a .npy or .npz of numbers (n, {num_features}) is meant"
     if path.suffix not in (".npy", ".npz"):
         raise InputError(
@@ -388,8 +373,6 @@ def _of_images(
     *,
     window: tuple[float, float] | None = None,
 ) -> Predictor:
-    from pate_fed.data.pictures import DICOM_SUFFIXES, read_dicom, read_image_file
-
     def read(file: Path) -> NDArray[np.uint8]:
         if file.suffix.lower() in DICOM_SUFFIXES:
             return read_dicom(file, shape=shape, window=window)[0][None]
@@ -401,19 +384,12 @@ def _of_images(
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
-    return Predictor(
-        read,
-        predict_proba,
-        lambda *asked: true_labels(*asked, names=names),
-        names,
-    )
+    return Predictor(read, predict_proba, lambda *asked: true_labels(*asked, names=names), names)
 
 
 def _load_torchscript(path: Path, content: bytes) -> Predictor:
-    import numpy as np
     import torch
 
-    from pate_fed.data.pictures import read_image_file
     from pate_fed.learning.tensors import is_whole
 
     with warnings.catch_warnings():
@@ -426,18 +402,13 @@ def _load_torchscript(path: Path, content: bytes) -> Predictor:
         except (RuntimeError, ValueError, AttributeError) as error:
             raise IntegrityError(f"{path}: not a TorchScript file, or damaged") from error
 
-    def predict_proba(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
+    def predict_proba(images: NDArray[Any]) -> NDArray[np.float32]:
         try:
             with torch.inference_mode():
                 return np.asarray(model(torch.from_numpy(np.array(images))).numpy(), dtype=np.float32)
         except (RuntimeError, torch.jit.Error) as error:
             raise InputError(
-                f"{source}: images {images.shape[1:]} do not fit the student of {path}, which takes {shape}"
+                f"images {images.shape[1:]} do not fit the student of {path}, which takes {shape}"
             ) from error
 
-    return Predictor(
-        lambda file: read_image_file(file, shape[2]),
-        predict_proba,
-        lambda *asked: true_labels(*asked, names=names),
-        names,
-    )
+    return _of_images(predict_proba, shape, names)

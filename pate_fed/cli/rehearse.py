@@ -29,7 +29,7 @@ from clients.state_dir import LocalSettings
 from pate_fed.cli.consent import allow_counts_of, ask_consent, confirm, read_confirmed
 from pate_fed.cli.doctor.command import show_findings
 from pate_fed.cli.doctor.hospital import HospitalSide
-from pate_fed.cli.doctor.machine import PROBLEM, Finding, machine_findings
+from pate_fed.cli.doctor.machine import PROBLEM, Finding, enrolled, machine_findings
 from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
 from pate_fed.cli.parser import print_lines
 from pate_fed.cli.terms import open_pool, own_pool, read_offer
@@ -39,13 +39,14 @@ from pate_fed.data import Rows, split_by_patient
 from pate_fed.disk import check_there
 from pate_fed.errors import InputError
 from pate_fed.flower.records import wire_parts
+from pate_fed.flower.transport import require_transport
 from pate_fed.format import accuracy_text, printable, share_text, wilson_interval
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.admission import CONSENT_FILE, consent_to
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import AnswerReply, Question, Record, SumReply
 from pate_fed.runtime.signals import hangup_interrupts
-from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
+from pate_fed.secure_sum import SumRange
 from pate_fed.secure_sum.messages import BatchReply, MaskedVector
 
 # The bytes that would leave a hospital with its votes on a few questions, and what is in them, as text.
@@ -74,7 +75,10 @@ def masked_lines(terms: Terms, party: str, question: Question, votes: Ints, coun
     `counts` are they with this hospital's share of the noise, if it adds one. Made with invented hospitals.
     """
     masked, total = mask_once(terms, party, question, counts)
-    yield from _dump(SumReply(party=party, step=masked.to_bytes()).to_record(), _packed(masked))
+    yield from _dump(
+        SumReply(party=party, step=masked.to_bytes()).to_record(),
+        masked.vector.astype(masked.vector.dtype.newbyteorder("<")).tobytes(),
+    )
     yield ""
     yield f"  Your {', '.join(terms.words.shown)}. These stay here:"
     yield from _matrix(terms, votes)
@@ -89,19 +93,8 @@ def masked_lines(terms: Terms, party: str, question: Question, votes: Ints, coun
 
 def mask_once(terms: Terms, party: str, question: Question, counts: Ints) -> tuple[MaskedVector, Ints]:
     """This hospital's masked counts in a sum with invented hospitals, and that sum, int64 as `counts`."""
-    coordinator = CoordinatorSum(Identity.generate(), study=terms.digest)
     names = [party, *(f"invented-{number}" for number in range(_OTHERS))]
-    parties = {
-        name: HospitalSum.enrol(
-            Identity.generate(), coordinator.enrol_request(), party=name, study=terms.digest
-        )
-        for name in names
-    }
-    for each in parties.values():
-        coordinator.admit(each.enrolment)
-    coordinator.close_roster()
-    for name, each in parties.items():
-        coordinator.note_pinned(each.pin(coordinator.pin_request(name)))
+    coordinator, parties = enrolled(names, study=terms.digest)
     largest = terms.bounds.largest(terms.num_clients)
     batch = coordinator.open_batch(
         batch=question.batch,
@@ -120,11 +113,6 @@ def mask_once(terms: Terms, party: str, question: Question, counts: Ints) -> tup
             batch.take(reply)
     assert masked is not None
     return masked, batch.total().reshape(counts.shape)
-
-
-def _packed(masked: MaskedVector) -> bytes:
-    """The masked numbers as they stand in the message."""
-    return masked.vector.astype(masked.vector.dtype.newbyteorder("<")).tobytes()
 
 
 def _dump(record: Record, numbers: bytes) -> Iterator[str]:
@@ -206,11 +194,8 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
 
 def _tested(rows: Rows, wanted: WantedRecords, pairs: list[tuple[Ints, Ints]]) -> tuple[int, int]:
     """How many records were told right by models that had not seen them, and of how many."""
-    right = count = 0
-    for own, asked in pairs:
-        right += int((predict_by_teacher(rows, own, asked, wanted) == rows.labels[asked]).sum())
-        count += len(asked)
-    return right, count
+    right = [predict_by_teacher(rows, own, asked, wanted) == rows.labels[asked] for own, asked in pairs]
+    return int(np.concatenate(right).sum()), sum(map(len, right))
 
 
 _NOBODY = "this-hospital"  # where terms alone are rehearsed, nobody was admitted
@@ -222,8 +207,6 @@ _WITHHELD = (
 
 def rehearse(arguments: argparse.Namespace) -> int:
     """Read, train, vote and show; nothing is kept, claimed or sent."""
-    from pate_fed.flower.transport import require_transport
-
     require_transport("what is rehearsed")
     terms, admission = read_offer(Path(arguments.offer))
     if not terms.asks.reads_inputs:
@@ -335,16 +318,11 @@ def _private_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-# `pate-fed hospital join`: accept, look whether all is ready, and take part, in one command.
-
-
 _MAY_COME_LATER = ("coordinator",)  # the client waits for it
 
 
 def join(arguments: argparse.Namespace) -> int:
     """Take part in a study to the end; the exit code is the client's, or that of the first problem."""
-    from pate_fed.flower.transport import require_transport
-
     require_transport("taking part in a study")
     folder = Path(arguments.dir)
     identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
@@ -359,32 +337,20 @@ def join(arguments: argparse.Namespace) -> int:
         confirm(read_confirmed(arguments.confirm, admission), arguments, identity)
         allow_counts_of(admission, arguments, identity)
     identity.take()
-    options = {
-        "--data": arguments.data,
-        "--decimal": arguments.decimal,
-        "--pool": arguments.pool,
-        "--policy": arguments.policy,
-        "--server": arguments.server,
-        "--state-dir": arguments.state_dir,
-        "--teachers": arguments.teachers,
-        "--wait": arguments.wait,
-    }
     found = show_findings(_findings(arguments, identity, first=before is None))
-    code = next((each.exit_code for each in found if _stops(each)), 0)
-    if code:
+    problems = (each for each in found if each.severity == PROBLEM and each.check not in _MAY_COME_LATER)
+    if code := next((each.exit_code for each in problems), 0):
         print("not started: mend what is a problem above, then give the same command again")
         return code
-    given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
-    command = ["--hospital", admission.hospital, "--tls-dir", str(folder), *given]
+    command = ["--hospital", admission.hospital, "--tls-dir", str(folder)]
+    for name in ("data", "decimal", "pool", "policy", "server", "state_dir", "teachers", "wait"):
+        if (value := getattr(arguments, name)) is not None:
+            command += [f"--{name.replace('_', '-')}", str(value)]
     return run_client([*command, "--quiet"] if arguments.quiet else command)
 
 
 def _check_files(arguments: argparse.Namespace) -> None:
-    """Nobody agrees to a study and only then hears that a file was named wrongly.
-
-    Raises:
-        InputError: a file that an option names is not there, or cannot be reached.
-    """
+    """Nobody agrees to a study and only then hears that a file was named wrongly."""
     given = [("--data", arguments.data), ("--pool", arguments.pool)]
     if not arguments.confirm:  # else it is written
         given.append(("--policy", arguments.policy))
@@ -393,25 +359,11 @@ def _check_files(arguments: argparse.Namespace) -> None:
             check_there(Path(path), option=option)
 
 
-def _stops(finding: Finding) -> bool:
-    return finding.severity == PROBLEM and finding.check not in _MAY_COME_LATER
-
-
 def _findings(arguments: argparse.Namespace, identity: HospitalIdentity, *, first: bool) -> Iterator[Finding]:
     """What the doctor finds at this hospital; of the machine only the first time."""
-    side = HospitalSide(
-        argparse.Namespace(
-            hospital=identity.admission.hospital,
-            data=arguments.data,
-            pool=arguments.pool,
-            decimal=arguments.decimal,
-            policy=arguments.policy,
-            server=arguments.server or identity.admission.address,
-            state_dir=arguments.state_dir,
-            tls_dir=str(identity.folder),
-            config=None,
-        )
-    )
+    given = {**vars(arguments), "hospital": identity.admission.hospital, "tls_dir": str(identity.folder)}
+    given |= {"server": arguments.server or identity.admission.address, "config": None}
+    side = HospitalSide(argparse.Namespace(**given))
     yield from side.findings()
     if first:
         yield from machine_findings(side.requirements)

@@ -13,8 +13,10 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
+from pate_fed.disk import check_file_path, write_result
 from pate_fed.errors import InputError, naming_refusal
-from pate_fed.format import printable
+from pate_fed.format import VERSION, delta_text, epsilon_text, printable
+from pate_fed.structure.parts import full_name, search_folder
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
@@ -40,7 +42,6 @@ def add_compare_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from pate_fed.disk import check_file_path, write_result
     from pate_fed.report.comparison import Comparison, load_run, name_runs, render_comparison
 
     paths = [Path(each) for each in arguments.runs]
@@ -164,10 +165,6 @@ def _write_folder(run: Run, path: Path, kind: str, *, analyst: bool) -> str:
 
 
 def _write_onnx(run: Run, path: Path, *, own: str | None) -> None:
-    from pate_fed.disk import check_file_path
-    from pate_fed.format import VERSION, delta_text, epsilon_text
-    from pate_fed.structure.parts import search_folder
-
     check_file_path(path, option="--onnx")
     if not (run.path / "student.pt").is_file():
         raise InputError(
@@ -275,7 +272,6 @@ def _ledger_export(arguments: argparse.Namespace) -> int:
 
 def _ledger_verify(arguments: argparse.Namespace) -> int:
     from pate_fed.privacy.ledger.report import verify_run
-    from pate_fed.structure.parts import full_name, search_folder
 
     named = arguments.aggregator
     if named is not None:
@@ -317,7 +313,6 @@ def _ledger_path(run_dir: str) -> Path:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from pate_fed.disk import write_result
     from pate_fed.report.comparison import BROKEN, NO_LEDGER, ledger_state
 
     run_dir = Path(arguments.run_dir)

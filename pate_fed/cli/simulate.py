@@ -17,6 +17,7 @@ from pate_fed.config.registry import KINDS
 from pate_fed.config.study import Study, load_study, read_study, study_from_dict
 from pate_fed.data import as_dataset
 from pate_fed.errors import InputError
+from pate_fed.flower import prepare_environment
 from pate_fed.privacy.ledger.report import verify
 from pate_fed.privacy.mechanisms.own import own_parameters
 from pate_fed.report.log import read_result
@@ -83,8 +84,6 @@ def simulate(
         InputError: settings that are wrong or do not go together; nothing was asked.
         PateFedError: what ended the study before its time. What was spent until then is in `run_dir`.
     """
-    from pate_fed.flower import prepare_environment
-
     for name in parts:
         if name not in Parts.__annotations__:
             hint = nearest(name, Parts.__annotations__)
@@ -136,11 +135,7 @@ def simulate(
 
 
 def simulation_dir(given: str | None, study: Study) -> tuple[Path, bool]:
-    """The run directory, and whether an earlier process released there what a student only has to learn from.
-
-    Raises:
-        InputError: it holds another study or one that is finished, is not a directory, or cannot be written.
-    """
+    """The run directory, and whether all is released there and a student only has to learn from it."""
     if given is None or not may_learn(Path(given)):
         return fresh_run_dir(given, study.name), False
     return choose_run_dir(given, study.name, lambda held: read_study(held) == study)
@@ -163,8 +158,6 @@ def run_simulation(
     Raises:
         InputError: settings that do not fit the data or this machine, or labels of other public data.
     """
-    from pate_fed.flower import prepare_environment
-
     prepare_environment()
     search_folder(Path.cwd())
     from server.app import Coordinator
@@ -211,11 +204,7 @@ def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Par
 
 
 def _study_values(study: Study | Mapping[str, Any] | str | Path | None) -> tuple[dict[str, Any], str]:
-    """A study as `study.toml` has it, and what errors call it.
-
-    Raises:
-        InputError: it is none of these, or a file that cannot be read.
-    """
+    """A study as `study.toml` has it, and what errors call it."""
     if isinstance(study, str | Path):
         return load_study(Path(study)), str(study)
     if isinstance(study, Study):

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,12 +21,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_option, print_lines
+from pate_fed.cli.run import print_comparison
+from pate_fed.config.backend import INLINE, cores
+from pate_fed.config.study import Study, load_study, study_from_dict
+from pate_fed.disk import write_result
 from pate_fed.errors import BudgetError, InputError, IntegrityError, PateFedError, PolicyError, QuorumError
+from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.runtime.console import only_tell
+from pate_fed.runtime.run_dir import LOG_NAME, read_status
 from pate_fed.runtime.signals import INTERRUPTED, Interrupted
 
 if TYPE_CHECKING:
-    from pate_fed.config.study import Study
     from pate_fed.report.comparison import RunToCompare
     from pate_fed.report.result import RunResult
 
@@ -41,19 +46,9 @@ _GRACE_S = 30.0  # until a run that was asked to stop has written what it spent
 _ERRORS = (InputError, BudgetError, QuorumError, PolicyError, IntegrityError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Job:
-    """A study that is to run, and its new folder."""
-
-    study: Study
-    folder: Path
-
-
 def most_at_once(studies: Sequence[Study]) -> int:
     """How many may run at once: one on a GPU or with Ray, which takes all cores, else one a core."""
     import psutil
-
-    from pate_fed.config.backend import INLINE, cores
 
     if any(study.engine.backend != INLINE for study in studies) or _on_gpu(studies):
         return 1
@@ -70,38 +65,34 @@ def _on_gpu(studies: Sequence[Study]) -> bool:
 
 
 def run_side_by_side(
-    jobs: Sequence[Job],
+    jobs: Mapping[Path, Study],
     *,
     at_once: int,
-    begin: Callable[[Job], None],
-    end: Callable[[Job, PateFedError | None], None],
+    begin: Callable[[Path], None],
+    end: Callable[[Path, PateFedError | None], None],
 ) -> None:
-    """Run all, and tell of each when it begins and when it ended; whoever interrupts this ends them all.
-
-    Raises:
-        Interrupted: a run was interrupted on its own.
-    """
-    waiting, running = list(jobs), dict[Job, subprocess.Popen[str]]()
+    """Run each study in its new folder, and tell when it begins and ended; an interruption ends them all."""
+    waiting, running = list(jobs), dict[Path, subprocess.Popen[str]]()
     with tempfile.TemporaryDirectory(prefix="pate-fed-sweep-") as folder:
         try:
             while waiting or running:
                 while waiting and len(running) < at_once:
-                    job = waiting.pop(0)
-                    begin(job)
-                    running[job] = _start(job, Path(folder))
+                    place = waiting.pop(0)
+                    begin(place)
+                    running[place] = _start(jobs[place], place, Path(folder))
                 time.sleep(_POLL_S)
-                for job in [job for job, process in running.items() if process.poll() is not None]:
-                    end(job, _error(running.pop(job)))
+                for place in [place for place, process in running.items() if process.poll() is not None]:
+                    end(place, _error(running.pop(place)))
         finally:
             _stop(list(running.values()))
 
 
-def _start(job: Job, folder: Path) -> subprocess.Popen[str]:
+def _start(study: Study, place: Path, folder: Path) -> subprocess.Popen[str]:
     """The run as a child; one core is its share, so its libraries take one thread."""
-    study = folder / f"{job.folder.name}.toml"
-    study.write_text(job.study.to_toml(), encoding="utf-8")
+    config = folder / f"{place.name}.toml"
+    config.write_text(study.to_toml(), encoding="utf-8")
     return subprocess.Popen(
-        [sys.executable, "-m", CHILD, str(study), str(job.folder), str(os.getpid())],
+        [sys.executable, "-m", CHILD, str(config), str(place), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -173,8 +164,6 @@ def add_sweep_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from pate_fed.config.study import load_study
-
     only_tell()
     path, folder = Path(arguments.study), Path(arguments.run_dir)
     combinations = combine(load_study(path), arguments.changes, seeds=arguments.seeds, where=str(path))
@@ -188,48 +177,42 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 def _run_all(combinations: Sequence[Combination], done: Sequence[bool], folder: Path) -> list[PateFedError]:
     """Run those that are not done; a run that fails stops no other. What went wrong, as it went wrong."""
-    heads, left, errors = dict[Path, str](), list[Job](), list[PateFedError]()
+    heads, left, errors = dict[Path, str](), dict[Path, Study](), list[PateFedError]()
     for number, (each, finished) in enumerate(zip(combinations, done, strict=True), 1):
         place = folder / each.folder
         heads[place] = f"{number}/{len(combinations)} {each.folder}"
         if finished:
             print(f"{heads[place]}: finished before", flush=True)
         else:
-            left.append(Job(study=each.study, folder=place))
-    at_once = most_at_once([job.study for job in left])
+            left[place] = each.study
+    at_once = most_at_once([*left.values()])
 
-    def begin(job: Job) -> None:
-        _set_aside(job.folder)
-        print(f"{heads[job.folder]}: runs", flush=True)
+    def begin(place: Path) -> None:
+        _set_aside(place)
+        print(f"{heads[place]}: runs", flush=True)
 
-    def end(job: Job, error: PateFedError | None) -> None:
+    def end(place: Path, error: PateFedError | None) -> None:
         if error is not None:
             errors.append(error)
-            print(f"error: {job.folder.name}: {error}", file=sys.stderr, flush=True)
+            print(f"error: {place.name}: {error}", file=sys.stderr, flush=True)
         elif at_once > 1:
-            print(f"{heads[job.folder]}: done", flush=True)
+            print(f"{heads[place]}: done", flush=True)
 
     if at_once > 1:
         print(f"{at_once} run at once, each on one core", flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         run_side_by_side(left, at_once=at_once, begin=begin, end=end)
         return errors
-    for job in left:
-        begin(job)
-        end(job, _run(job.study, job.folder))
+    for place, study in left.items():
+        begin(place)
+        end(place, _run(study, place))
     return errors
 
 
 def combine(
     values: dict[str, Any], changes: Sequence[str], *, seeds: int | None, where: str
 ) -> list[Combination]:
-    """Every combination of the changed settings, each checked and with all its values filled in.
-
-    Raises:
-        InputError: a change that is no KEY=VALUE, a key or value that no study has, no seed or too many runs.
-    """
-    from pate_fed.config.study import study_from_dict
-
+    """Every combination of the changed settings, each checked and with all its values filled in."""
     if seeds is not None and seeds < 1:
         raise InputError(f"--seeds {seeds}: 1 or more is meant")
     axes = [_axis(change) for change in changes]
@@ -306,8 +289,6 @@ def _slug(chosen: Sequence[tuple[str, Any]]) -> str:
 
 def _is_done(folder: Path, study: Study) -> bool:
     """Whether the very study has run to its end there."""
-    from pate_fed.runtime.run_dir import read_status
-
     held = folder / "study.toml"
     if not held.is_file():
         return False
@@ -320,8 +301,6 @@ def _is_done(folder: Path, study: Study) -> bool:
 
 def _announce(combinations: Sequence[Combination], done: Sequence[bool]) -> list[str]:
     """How many runs there are, and what they do to privacy, before the first begins."""
-    from pate_fed.format import counted
-
     lines = [f"{counted(len(combinations), 'run')}, {sum(done)} of them finished before"]
     real = sum(each.study.seed is None for each in combinations)
     if real > 1:
@@ -357,8 +336,6 @@ def _set_aside(folder: Path) -> None:
 
 def _compare(combinations: Sequence[Combination], folder: Path) -> None:
     """Print all runs side by side, and write compare.html."""
-    from pate_fed.cli.run import print_comparison
-    from pate_fed.disk import write_result
     from pate_fed.report.comparison import Comparison, load_run, render_comparison
 
     runs = [
@@ -378,8 +355,6 @@ def _compare(combinations: Sequence[Combination], folder: Path) -> None:
 
 def _total(runs: Sequence[RunToCompare], folder: Path) -> tuple[str, ...]:
     """What the runs that are not seeded cost together, also those that were cut off and kept aside."""
-    from pate_fed.format import delta_text, epsilon_text
-
     results = [*(run.result for run in runs), *_set_aside_before(folder)]
     real = [result for result in results if result.study.noise_private]
     if len(real) < 2:
@@ -396,7 +371,6 @@ def _set_aside_before(folder: Path) -> Iterator[RunResult]:
     """Runs that were cut off, but for those that had not even begun."""
     from pate_fed.report.log import read_log, read_result
     from pate_fed.report.result import LabelStudyRecord, StudyRecord
-    from pate_fed.runtime.run_dir import LOG_NAME
 
     for log in sorted(folder.glob(f"*.cut-off-*/{LOG_NAME}")):
         if any(isinstance(event, StudyRecord | LabelStudyRecord) for _, event in read_log(log)):

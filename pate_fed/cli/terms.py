@@ -32,12 +32,7 @@ from pate_fed.privacy.protection import PATIENT_UNIT, to_a_patient
 
 
 def cost_text(terms_json: str) -> str:
-    """What a hospital agrees to with these terms, and the largest ε that they can cost it.
-
-    Raises:
-        IntegrityError: they are no terms.
-        InputError: terms that no study has.
-    """
+    """What a hospital agrees to with these terms, and the largest ε that they can cost it."""
     terms = Terms.from_json(terms_json)
     public, coordinator = (
         "no bound" if epsilon is None else f"ε={epsilon_text(epsilon)}" for epsilon in worst_epsilon(terms)
@@ -112,9 +107,6 @@ def make_page(
     """The page of a study's terms; `admission` is what carried them, with its signature checked before.
 
     `preview` shows the public pool, where a copy of it is there. `policy` says who is confirmed.
-
-    Raises:
-        InputError: terms that no study has.
     """
     about, words = terms.about, terms.words
     asks = [(name.replace("_", " "), getattr(about, name) or _NOT_STATED) for name in _ABOUT]
@@ -135,20 +127,14 @@ def make_page(
     held = f"{counted(terms.pool_size, 'public input')}, the same for every hospital."
     if terms.drawn:
         held = f"None: {terms.pool_size:,} rows drawn from the columns' ranges, the same for every hospital."
-    inputs = [
-        ("pool", held),
-        ("SHA-256", terms.pool_digest),
-        ("preview", pool),
-    ]
-    others = []
-    if admission is not None:
-        others.append(("the other hospitals", tuple(_others(terms, admission, policy))))
+    inputs = (("pool", held), ("SHA-256", terms.pool_digest), ("preview", pool))
+    others = () if admission is None else (("the other hospitals", tuple(_others(terms, admission, policy))),)
     return TermsPage(
         title=f"The study {terms.study or 'without a name'}: what you would agree to",
         sections=(
             ("who asks", tuple(asks)),
             ("what it reads of your records", words.reads),
-            ("what it asks about", tuple(inputs)),
+            ("what it asks about", inputs),
             ("teachers", words.trains),
             ("what leaves the house", words.leaves),
             *others,
@@ -247,11 +233,7 @@ def _to_a_patient(terms: Terms) -> str:
 def _bound(epsilon: float | None, delta: float, otherwise: str) -> str:
     if epsilon is None:
         return otherwise
-    return (
-        f"At most ε = {epsilon_text(epsilon)} at δ = {delta_text(delta)}."
-        if delta
-        else (f"At most ε = {epsilon_text(epsilon)} at δ = 0.")
-    )
+    return f"At most ε = {epsilon_text(epsilon)} at δ = {delta_text(delta)}."
 
 
 def _in_words(epsilon: float, delta: float) -> str:
@@ -342,18 +324,13 @@ def open_pool(path: Path, terms: Terms) -> NDArray[np.generic]:
 
 
 def preview(path: Path, terms: Terms) -> str:
-    """The first inputs of a copy of the public pool, in lines of at most 64 characters where it is images.
-
-    Raises:
-        InputError: as `open_pool`.
-    """
+    """The first inputs of a copy of the public pool, in lines of at most 64 characters where it is images."""
     inputs = open_pool(path, terms)
     head = f"{path}: the pool of these terms. Its first {min(_SHOWN, len(inputs))}:"
+    shown = np.asarray(inputs[:_SHOWN], dtype=np.float64)
     if terms.table is not None:
-        return "\n".join(
-            [head, *(_row(terms.table, row) for row in np.asarray(inputs[:_SHOWN], dtype=np.float64))]
-        )
-    tiles = [_tile(np.asarray(image, dtype=np.float64)) for image in inputs[:_SHOWN]]
+        return "\n".join([head, *(_row(terms.table, row) for row in shown)])
+    tiles = [_tile(image) for image in shown]
     return "\n".join([head, *((" " * _GAP).join(parts) for parts in zip(*tiles, strict=True))])
 
 
@@ -385,9 +362,6 @@ def _tile(image: NDArray[np.float64]) -> list[str]:
     return ["".join(_SHADES[place] for place in line) for line in shade]
 
 
-# `pate-fed hospital terms`: a study in words.
-
-
 def show_terms(arguments: argparse.Namespace) -> int:
     """Print a study's terms in words, or as JSON."""
     terms, admission = read_offer(Path(arguments.offer))
@@ -413,12 +387,7 @@ def own_pool(terms: Terms, admission: Admission | None) -> Path | None:
 
 
 def read_offer(path: Path) -> tuple[Terms, Admission | None]:
-    """The terms in a file of terms, in an admission, or in the admission of a hospital's own folder.
-
-    Raises:
-        InputError: it cannot be read, or is neither.
-        IntegrityError: the terms of an admission are not signed by its authority.
-    """
+    """The signed terms of an admission, or of a hospital's own folder; or those in a file of terms alone."""
     if path.is_dir():
         path = path / ADMISSION_FILE
         if not path.exists():

@@ -6,12 +6,14 @@ import argparse
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_option, print_lines
 from pate_fed.errors import InputError
 from pate_fed.format import printable
+from pate_fed.runtime.run_dir import LOG_NAME
 
 if TYPE_CHECKING:
     from pate_fed.report.watching import Snapshot
@@ -41,7 +43,7 @@ def add_watch_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _watch(arguments: argparse.Namespace) -> int:
     run_dir = Path(arguments.run_dir)
-    if not any((run_dir / name).is_file() for name in ("study.toml", "log.jsonl")):
+    if not any((run_dir / name).is_file() for name in ("study.toml", LOG_NAME)):
         raise InputError(f"{run_dir}: holds no run; give the --run-dir of one that is under way or finished")
     if arguments.web:
         _serve(run_dir, analyst=arguments.analyst)
@@ -56,17 +58,11 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 def _serve(run_dir: Path, *, analyst: bool) -> None:
     """A page on loopback that tells of the run, also when it is over, until Ctrl-C."""
-    from pate_fed.cli.watch_web import (
-        News,
-        WatchServer,
-        render_parts,
-        render_watch_page,
-    )
+    from pate_fed.cli.watch_web import News, WatchServer, render_parts, render_watch_page
     from pate_fed.report.html import asset
-    from pate_fed.report.watching import read_snapshot
 
-    news = News()
-    now, size = read_snapshot(run_dir), _size(run_dir)
+    news, moments = News(), _moments(run_dir)
+    now = next(moments)
     files = {
         "style.css": (asset("report.css"), "text/css"),
         "watch.js": (asset("watch.js"), "text/javascript"),
@@ -80,10 +76,7 @@ def _serve(run_dir: Path, *, analyst: bool) -> None:
         while True:
             over = now is not None and now.over
             news.tell(render_parts(now, run_dir, analyst=analyst), over=over)
-            time.sleep(_EVERY_S)
-            size, before = _size(run_dir), size
-            if size != before:
-                now = read_snapshot(run_dir)
+            now = next(moments)
     finally:
         news.close()
         server.shutdown()
@@ -91,42 +84,45 @@ def _serve(run_dir: Path, *, analyst: bool) -> None:
         thread.join()
 
 
+def _moments(run_dir: Path) -> Iterator[Snapshot | None]:
+    """The run as it stands, now and then and without an end; read again where its log has grown."""
+    from pate_fed.report.watching import read_snapshot
+
+    now, size, log = None, -1, run_dir / LOG_NAME
+    while True:
+        size, before = log.stat().st_size if log.is_file() else -1, size
+        if size != before:
+            now = read_snapshot(run_dir)
+        yield now
+        time.sleep(_EVERY_S)
+
+
 def _print(run_dir: Path) -> None:
     """A line for each event, until the run is over."""
-    from pate_fed.report.watching import describe_event, read_snapshot, snapshot_rows
+    from pate_fed.report.watching import describe_event, snapshot_rows
 
-    told, size = 0, -1
-    while True:
-        size, before = _size(run_dir), size
-        now = read_snapshot(run_dir) if size != before else None
-        if now is not None:
-            lines = [describe_event(event, now) for event in now.told[told:]]
-            told = len(now.told)
-            if now.over:
-                last = lines.pop() if lines and lines[-1] else None
-                lines += [f"{name}: {text}" for name, text in snapshot_rows(now) if name == "by class"]
-                lines.append(last)
-            print_lines(printable(line) for line in lines if line)
-            if now.over:
-                return
-        time.sleep(_EVERY_S)
+    told = 0
+    for now in filter(None, _moments(run_dir)):
+        lines = [describe_event(event, now) for event in now.told[told:]]
+        told = len(now.told)
+        if now.over:
+            last = lines.pop() if lines and lines[-1] else None
+            lines += [f"{name}: {text}" for name, text in snapshot_rows(now) if name == "by class"]
+            lines.append(last)
+        print_lines(printable(line) for line in lines if line)
+        if now.over:
+            return
 
 
 def _show(run_dir: Path) -> None:
     """A picture that is drawn again as the log grows, until the run is over."""
     from rich.live import Live
 
-    from pate_fed.report.watching import read_snapshot
-
-    now, size = None, -1
     with Live(_picture(None, run_dir), refresh_per_second=2) as live:
-        while now is None or not now.over:
-            size, before = _size(run_dir), size
-            if size != before:
-                now = read_snapshot(run_dir)
+        for now in _moments(run_dir):
             live.update(_picture(now, run_dir))  # also without news: it says since when there is none
-            if now is None or not now.over:
-                time.sleep(_EVERY_S)
+            if now is not None and now.over:
+                return
 
 
 def _picture(now: Snapshot | None, run_dir: Path) -> Any:
@@ -142,10 +138,3 @@ def _picture(now: Snapshot | None, run_dir: Path) -> Any:
     for name, text in rows:
         table.add_row(name, Text(printable(text), style="yellow" if name == "left out" else ""))
     return table
-
-
-def _size(run_dir: Path) -> int:
-    try:
-        return (run_dir / "log.jsonl").stat().st_size
-    except FileNotFoundError:
-        return -1

@@ -31,47 +31,41 @@ class Engine:
 
     backend: str = setting(
         AUTO,
-        flags=("--backend",),
-        help="Flower's engine on Ray, all in this process, or whichever takes less time",
+        "Flower's engine on Ray, all in this process, or whichever takes less time",
+        "--backend",
         choices=BACKENDS,
         also=(PROCESSES,),
     )
     device: str = setting(
         "auto",
-        flags=("--device",),
-        help="auto, cpu or cuda",
+        "auto, cpu or cuda",
+        "--device",
         pattern=re.compile(r"auto|cpu|cuda(:\d+)?"),
         allowed="auto, cpu, cuda or cuda:N",
     )
     gpus_per_client: float | None = setting(
-        None,
-        flags=("--gpus-per-client",),
-        help="share of a GPU a party takes (default: from free memory)",
-        above=0,
-        high=1,
+        None, "share of a GPU a party takes (default: from free memory)", "--gpus-per-client", above=0, high=1
     )
     ray_address: str | None = setting(
         None,
-        flags=("--ray-address",),
-        help="join this Ray cluster, auto or HOST:PORT (default: RAY_ADDRESS, else a Ray of its own)",
+        "join this Ray cluster, auto or HOST:PORT (default: RAY_ADDRESS, else a Ray of its own)",
+        "--ray-address",
         pattern=re.compile(r"auto|\[?[\w.:-]+\]?:\d{1,5}"),
         allowed="auto or HOST:PORT",
     )
     shared_dir: str | None = setting(
         None,
-        flags=("--shared-dir",),
-        help="folder or s3:// or gs:// that all nodes share: parties of a lost node go on elsewhere",
+        "folder or s3:// or gs:// that all nodes share: parties of a lost node go on elsewhere",
+        "--shared-dir",
     )
     insecure_cluster: bool = setting(
-        False,
-        flags=("--insecure-cluster",),
-        help="join a cluster that asks for no token: its network is closed",
+        False, "join a cluster that asks for no token: its network is closed", "--insecure-cluster"
     )
     teach_timeout_s: float = setting(
-        86_400.0, help="longest wait for a party's teachers", unit="seconds", above=0, high=10**8
+        86_400.0, "longest wait for a party's teachers", unit="seconds", above=0, high=10**8
     )
     vote_timeout_s: float = setting(
-        14_400.0, help="longest wait for a batch's votes", unit="seconds", above=0, high=10**8
+        14_400.0, "longest wait for a batch's votes", unit="seconds", above=0, high=10**8
     )
 
     @property
@@ -83,21 +77,20 @@ class Engine:
     def __post_init__(self) -> None:
         check(self)
         if self.backend == INLINE:
-            self._refuse_cluster()
+            for name in (
+                "ray_address",
+                "shared_dir",
+                "insecure_cluster",
+            ):  # auto leaves none
+                if getattr(self, name) not in (None, False):
+                    wanted = "would have no effect with --backend inline, one process; leave it out"
+                    raise refusal(self, name, wanted)
         shared = self.shared_dir
         if shared is not None and "://" in shared and not _OBJECTS.fullmatch(shared):
             raise InputError(  # without the value: there may be a key in it
                 "--shared-dir: a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER is meant, without a key; "
                 "other stores are not known to put an object only where none is, on which journals rest"
             )
-
-    def _refuse_cluster(self) -> None:
-        """Settings of Ray that only a user gives: none is left where auto took one process."""
-        for name in ("ray_address", "shared_dir", "insecure_cluster"):
-            if getattr(self, name) not in (None, False):
-                raise refusal(
-                    self, name, "would have no effect with --backend inline, one process; leave it out"
-                )
 
 
 def cores() -> int:

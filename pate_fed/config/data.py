@@ -25,11 +25,7 @@ IMAGES = ("torch", "torchvision", "matplotlib", "fontTools")
 
 
 def require_study_libraries(study: Study) -> None:
-    """Hold that what the study needs is installed, before anything is asked or spent.
-
-    Raises:
-        InputError: a library is missing; the message names the extra that brings it.
-    """
+    """Hold that what the study needs is installed, or raise an InputError that names the extra."""
     if study.data.dataset != "table":
         require_libraries(*IMAGES, what="a study of images")
     if study.engine.backend == "ray":
@@ -51,7 +47,7 @@ def imply_models(values: dict[str, Any]) -> None:
     name = data.get("dataset") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or not isinstance(name, str) or not _open_models(values):
         return
-    if KINDS["dataset"].loader(name) is not None or not is_part(name, "dataset"):
+    if KINDS["dataset"].has(name) or not is_part(name, "dataset"):
         return
     asked = data.get("num_queries")
     loaded = as_dataset(
@@ -81,11 +77,7 @@ _ROWS = 10_000
 
 
 def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None = None) -> Dataset:
-    """Everything that a coordinator or a simulation has of a study's data.
-
-    Raises:
-        InputError: the data are not there or cannot be used.
-    """
+    """What a coordinator or a simulation has of a study's data; an InputError where it has none."""
     data, what = study.data, f"dataset {study.data.dataset!r}"
     part = find_part(data.dataset, "dataset")
     if data.own:

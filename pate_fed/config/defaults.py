@@ -17,16 +17,7 @@ import numpy as np
 
 from pate_fed.config.backend import AUTO
 from pate_fed.config.registry import find_part
-from pate_fed.config.sections import (
-    CLASS_SUMS,
-    INTERACTIVE,
-    VOTES,
-    Aggregation,
-    Data,
-    Parties,
-    Privacy,
-    Queries,
-)
+from pate_fed.config.sections import CLASS_SUMS, INTERACTIVE, VOTES, Aggregation, Privacy, Queries
 from pate_fed.config.trust import AT_HOSPITALS, TrustModel
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
@@ -74,20 +65,13 @@ class Ensemble:
     shares: Shares | None = None
 
     @classmethod
-    def of(
-        cls,
-        *,
-        parties: Parties,
-        data: Data,
-        aggregation: Aggregation,
-        privacy: Privacy,
-        shares: Shares | None = None,
-    ) -> Ensemble:
-        """From the sections of a study."""
+    def of(cls, study: Study, shares: Shares | None = None) -> Ensemble:
+        """Of a study, with the unit that its data imply."""
+        parties, privacy = study.parties, study.with_unit(study.data.names_patients).privacy
         return cls(
             num_teachers=parties.num_teachers,
-            num_classes=data.num_classes or _CLASSES,
-            aggregator=aggregation.aggregator,
+            num_classes=study.data.num_classes or _CLASSES,
+            aggregator=study.aggregation.aggregator,
             privacy=privacy,
             protection=privacy.protection(parties.teachers_per_client),
             shares=shares,
@@ -239,17 +223,17 @@ class Sums:
     cuts: tuple[tuple[str, tuple[float, ...]], ...] = setting(
         (), read=_cuts, allowed="a table of columns with rising numbers"
     )
-    balanced: bool = setting(False, help="each class counts alike for the ridge student, however rare it is")
+    balanced: bool = setting(False, "each class counts alike for the ridge student, however rare it is")
     rounds: int | None = setting(
         None,
-        help="more questions after the first, by what the sums so far leave unexplained; ε is of all "
+        "more questions after the first, by what the sums so far leave unexplained; ε is of all "
         "(default: 0, 3 or 10 by records and noise, where --records or the data say how many there are)",
         low=0,
         high=100,
     )
     most_records: int | None = setting(
         None,
-        help="with unit = hospital: cut a hospital's sums to the length of so many records",
+        "with unit = hospital: cut a hospital's sums to the length of so many records",
         unit="records",
         low=1,
         high=10**6,
@@ -257,10 +241,10 @@ class Sums:
 
     scores: bool | None = setting(
         None,
-        help="keep some records out of the sums and count them once, with noise, for figures on hospitals' "
+        "keep some records out of the sums and count them once, with noise, for figures on hospitals' "
         "own records (default: where rows drawn from declared ranges stand for public inputs)",
     )
-    held_out: float = setting(0.2, help="share of the records that scores are counted of", low=0.01, high=0.5)
+    held_out: float = setting(0.2, "share of the records that scores are counted of", low=0.01, high=0.5)
 
     def __post_init__(self) -> None:
         check(self)

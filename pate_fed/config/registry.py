@@ -7,7 +7,7 @@ then module:attribute. What is built in is imported when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.backend import AUTO
-from pate_fed.config.sections import (
-    CLASS_SUMS,
-    FROM_FILES,
-    INTERACTIVE,
-    VOTES,
-    Aggregation,
-    Data,
-)
+from pate_fed.config.sections import CLASS_SUMS, FROM_FILES, INTERACTIVE, VOTES, Aggregation, Data
 from pate_fed.data import DATASETS, Dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import RIDGE, STRATEGIES, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
@@ -35,32 +28,81 @@ if TYPE_CHECKING:
     from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums
     from pate_fed.privacy.mechanisms.events import Mechanism
 
-Loader = Callable[[], Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of part: the section and key of a study that name one, and what is built in, by name.
+    """A kind of part: the section and key of a study that name one, and the names of what is built in.
 
-    `with_value` are those that a value follows, as in dirichlet:0.5; their loaders get the whole name.
+    `with_value` are those that a value follows, as in dirichlet:0.5.
     """
 
     section: str
     key: str
-    built_in: Mapping[str, Loader]
-    with_value: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    built_in: tuple[str, ...]
+    with_value: tuple[str, ...] = ()
 
-    def loader(self, name: str) -> Loader | None:
-        """What loads the built-in part of that name; None where it is none."""
+    def has(self, name: str) -> bool:
+        """Whether a part of that name is built in."""
         bare, colon, _ = name.partition(":")
-        if colon and bare in self.with_value:
-            return partial(self.with_value[bare], name)
-        return self.built_in.get(name)
+        return name in self.built_in or (bool(colon) and bare in self.with_value)
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names, for people."""
         return (*self.built_in, *(f"{name}:VALUE" for name in self.with_value))
+
+
+KINDS: Mapping[str, Kind] = {
+    "dataset": Kind("data", "dataset", DATASETS + FROM_FILES),
+    "partitioner": Kind("parties", "partition", ("iid",), ("dirichlet",)),
+    "teacher": Kind("teacher", "name", TEACHERS + TABLE_TEACHERS),
+    "student": Kind("student", "name", (*STUDENTS, *TABLE_STUDENTS, RIDGE)),
+    "aggregator": Kind("aggregation", "aggregator", ("gnmax", VOTES, INTERACTIVE, "lnmax", CLASS_SUMS)),
+    "query strategy": Kind("queries", "strategy", STRATEGIES),
+    "feature map": Kind("sums", "features", FEATURE_MAPS),
+    "kind": Kind("aggregation", "kind", ()),
+}
+
+
+def _built_in(kind: str, name: str) -> Any:
+    """What is built in of that kind and name, imported now."""
+    if kind == "dataset":
+        return _files() if name in FROM_FILES else _dataset(name)
+    if kind == "partitioner":
+        return _deal(name)
+    if kind == "aggregator":
+        return _sums() if name == CLASS_SUMS else _lnmax() if name == "lnmax" else _gaussian(name)
+    if kind == "teacher" and name in TABLE_TEACHERS:
+        from pate_fed.learning.teachers.forests import train_table_teacher
+
+        return train_table_teacher
+    if kind == "teacher":
+        from pate_fed.learning.teachers.network import train_teacher
+
+        return train_teacher
+    if kind == "student":
+        return _student(name)
+    if kind == "feature map":
+        from pate_fed.learning.features.build import build_feature_map
+
+        return build_feature_map
+    from pate_fed.learning import choose_order
+
+    return partial(choose_order, name)
+
+
+def _student(name: str) -> Any:
+    if name == RIDGE:
+        from pate_fed.learning.students.class_sums import fit_sums_student
+
+        return fit_sums_student
+    if name in TABLE_STUDENTS:
+        from pate_fed.learning.teachers.forests import train_forest
+
+        return train_forest
+    from pate_fed.learning.students.train import train_student
+
+    return train_student
 
 
 def _dataset(name: str) -> Any:
@@ -79,12 +121,7 @@ def _files() -> Any:
     from pate_fed.data import dataset_from_files
 
     def load(
-        data: Data,
-        *,
-        keep_more: bool = False,
-        keep_none: bool = False,
-        decimal: str | None = None,
-        **_: Any,
+        data: Data, *, keep_more: bool = False, keep_none: bool = False, decimal: str | None = None, **_: Any
     ) -> Dataset:
         return dataset_from_files(
             data.dataset if data.pool is None else Path(data.pool).stem,
@@ -106,36 +143,6 @@ def _deal(scheme: str) -> Any:
         return partition(labels, num_parties=num_parties, scheme=scheme, seed=seed)
 
     return deal
-
-
-def _teacher_network() -> Any:
-    from pate_fed.learning.teachers.network import train_teacher
-
-    return train_teacher
-
-
-def _table_teacher() -> Any:
-    from pate_fed.learning.teachers.forests import train_table_teacher
-
-    return train_table_teacher
-
-
-def _student_network() -> Any:
-    from pate_fed.learning.students.train import train_student
-
-    return train_student
-
-
-def _forest() -> Any:
-    from pate_fed.learning.teachers.forests import train_forest
-
-    return train_forest
-
-
-def _ridge() -> Any:
-    from pate_fed.learning.students.class_sums import fit_sums_student
-
-    return fit_sums_student
 
 
 def _gaussian(name: str) -> Any:
@@ -183,46 +190,6 @@ def _sums() -> Any:
     return make
 
 
-def _strategy(name: str) -> Any:
-    from pate_fed.learning import choose_order
-
-    return partial(choose_order, name)
-
-
-def _features() -> Any:
-    from pate_fed.learning.features.build import build_feature_map
-
-    return build_feature_map
-
-
-def _all(names: tuple[str, ...], loader: Loader) -> dict[str, Loader]:
-    return dict.fromkeys(names, loader)
-
-
-def _each(names: tuple[str, ...], loader: Callable[[str], Any]) -> dict[str, Loader]:
-    return {name: partial(loader, name) for name in names}
-
-
-KINDS: Mapping[str, Kind] = {
-    "dataset": Kind("data", "dataset", _each(DATASETS, _dataset) | _all(FROM_FILES, _files)),
-    "partitioner": Kind("parties", "partition", _each(("iid",), _deal), {"dirichlet": _deal}),
-    "teacher": Kind(
-        "teacher", "name", _all(TEACHERS, _teacher_network) | _all(TABLE_TEACHERS, _table_teacher)
-    ),
-    "student": Kind(
-        "student", "name", _all(STUDENTS, _student_network) | _all(TABLE_STUDENTS, _forest) | {RIDGE: _ridge}
-    ),
-    "aggregator": Kind(
-        "aggregation",
-        "aggregator",
-        _each(("gnmax", VOTES, INTERACTIVE), _gaussian) | {"lnmax": _lnmax, CLASS_SUMS: _sums},
-    ),
-    "query strategy": Kind("queries", "strategy", _each(STRATEGIES, _strategy)),
-    "feature map": Kind("sums", "features", _all(FEATURE_MAPS, _features)),
-    "kind": Kind("aggregation", "kind", {}),
-}
-
-
 def find_part(name: str, kind: str) -> Any:
     """What a name stands for: what is built in, or code of the user's own (`parts.load_part`).
 
@@ -235,8 +202,8 @@ def find_part(name: str, kind: str) -> Any:
         InputError: nothing has that name, or the code cannot be loaded; the message names it.
     """
     known = KINDS[kind]
-    if (load := known.loader(name)) is not None:
-        return load()
+    if known.has(name):
+        return _built_in(kind, name)
     if not is_part(name, kind):
         raise InputError(
             f"{kind} {name!r}: one of {', '.join(known.names)}, an installed entry point, or "
@@ -253,7 +220,7 @@ def own_names(values: dict[str, Any]) -> dict[str, Any]:
     for kind, place in KINDS.items():
         table = values.get(place.section)
         name = table.get(place.key) if isinstance(table, Mapping) else None
-        if not isinstance(name, str) or place.loader(name) or (kind == "aggregator" and name == AUTO):
+        if not isinstance(name, str) or place.has(name) or (kind == "aggregator" and name == AUTO):
             continue
         if name in entry_points(kind):
             values[place.section] = {**values[place.section], place.key: full_name(name, kind)}

@@ -39,12 +39,12 @@ class About:
     Empty: not stated.
     """
 
-    requester: str = setting("", help="who asks: a person or an institution", most=_MOST_SAID)
-    purpose: str = setting("", help="what the student will be used for", most=_MOST_SAID)
-    legal_basis: str = setting("", help="the consent, law or approval that allows it", most=_MOST_SAID)
-    contact: str = setting("", help="whom to ask, and who is told of a withdrawal", most=_MOST_SAID)
-    retention: str = setting("", help="how long labels, student and ledger are kept", most=_MOST_SAID)
-    licence: str = setting("the hospitals that took part", help="who may use the student", most=_MOST_SAID)
+    requester: str = setting("", "who asks: a person or an institution", most=_MOST_SAID)
+    purpose: str = setting("", "what the student will be used for", most=_MOST_SAID)
+    legal_basis: str = setting("", "the consent, law or approval that allows it", most=_MOST_SAID)
+    contact: str = setting("", "whom to ask, and who is told of a withdrawal", most=_MOST_SAID)
+    retention: str = setting("", "how long labels, student and ledger are kept", most=_MOST_SAID)
+    licence: str = setting("the hospitals that took part", "who may use the student", most=_MOST_SAID)
 
     def __post_init__(self) -> None:
         check(self)
@@ -72,6 +72,8 @@ MOST_IN_PARTY = 100_000  # teachers
 MOST_TEACHERS = 1_000_000_000  # noise in proportion to them stays within its own limits
 MOST_INPUTS = 100_000_000
 MOST_CLASSES = 100_000
+_COUNT: dict[str, Any] = {"low": 1, "high": MOST_INPUTS}
+_NOISE: dict[str, Any] = {"unit": "votes", "low": 1e-6, "high": 1e9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,42 +86,30 @@ class Parties:
     """
 
     num_clients: int = setting(
-        250,
-        flags=("--num-clients", "--num-supernodes"),
-        help="parties in the federation",
-        low=1,
-        high=MOST_PARTIES,
+        250, "parties in the federation", "--num-clients --num-supernodes", low=1, high=MOST_PARTIES
     )
     records: int | None = setting(
         None,
-        flags=("--records",),
-        help="of one party, about, where it is known: what auto and rounds of class sums are chosen by",
-        low=1,
-        high=MOST_INPUTS,
+        "of one party, about, where it is known: what auto and rounds of class sums are chosen by",
+        "--records",
+        **_COUNT,
     )
     teachers_per_client: int = setting(
-        1,
-        flags=("--teachers-per-client",),
-        help="teachers a party trains on disjoint parts",
-        low=1,
-        high=MOST_IN_PARTY,
+        1, "teachers a party trains on disjoint parts", "--teachers-per-client", low=1, high=MOST_IN_PARTY
     )
     records_per_teacher: int | None = setting(
         None,
-        help="hospitals choose up to teachers_per_client; one for so many records (or patients) is proposed",
-        low=1,
-        high=MOST_INPUTS,
+        "hospitals choose up to teachers_per_client; one for so many records (or patients) is proposed",
+        **_COUNT,
     )
     partition: str = setting(
         "iid",
-        flags=("--partition",),
-        help="how private records are dealt out: iid, dirichlet:ALPHA, or module:attribute of your own",
+        "how private records are dealt out: iid, dirichlet:ALPHA, or module:attribute of your own",
+        "--partition",
         holds=lambda value: is_scheme(value) or bool(_OWN_PARTITION.fullmatch(value)),
         allowed="iid, dirichlet:ALPHA with ALPHA a number above 0 (dirichlet:0.5), or module:attribute",
     )
-    quorum: float = setting(
-        QUORUM, flags=("--quorum",), help="least share of parties that must answer", above=0, high=1
-    )
+    quorum: float = setting(QUORUM, "least share of parties that must answer", "--quorum", above=0, high=1)
 
     def __post_init__(self) -> None:
         check(self)
@@ -161,21 +151,17 @@ class Data:
     """
 
     dataset: str = setting(
-        "glyph", flags=("--dataset",), help="what is learnt", choices=DATASETS, also=FROM_FILES, part=True
+        "glyph", "what is learnt", "--dataset", choices=DATASETS, also=FROM_FILES, part=True
     )
-    data_dir: str | None = setting(
-        None, flags=("--data-dir",), help="folder of the data files (else PATE_FED_DATA)"
-    )
-    download: bool = setting(False, flags=("--download",), help="let torchvision fetch the data set")
-    pool: str | None = setting(None, help="file of the public inputs")
-    private: tuple[str, ...] = setting((), help="the parties' own files, for a simulation alone")
-    classes: tuple[str, ...] = setting((), help="the classes' names, for images")
+    data_dir: str | None = setting(None, "folder of the data files (else PATE_FED_DATA)", "--data-dir")
+    download: bool = setting(False, "let torchvision fetch the data set", "--download")
+    pool: str | None = setting(None, "file of the public inputs")
+    private: tuple[str, ...] = setting((), "the parties' own files, for a simulation alone")
+    classes: tuple[str, ...] = setting((), "the classes' names, for images")
     window: tuple[float, float] | None = setting(
         None, low=-1e9, high=1e9, allowed="[black, white] in DICOM images' own units, the first the smaller"
     )
-    num_queries: int | None = setting(
-        None, help="inputs of the pool that may be asked about", low=1, high=MOST_INPUTS
-    )
+    num_queries: int | None = setting(None, "inputs of the pool that may be asked about", **_COUNT)
     table: Schema | None = None
     glyph: GlyphSettings = field(default_factory=GlyphSettings)
 
@@ -260,48 +246,44 @@ class Aggregation:
 
     aggregator: str = setting(
         AUTO,
-        flags=("--aggregator",),
-        help="the noisy vote, or sums of features by class that few hospitals give once; auto: what suits",
+        "the noisy vote, or sums of features by class that few hospitals give once; auto: what suits",
+        "--aggregator",
         choices=AGGREGATORS,
         part=True,
     )
     parameters: tuple[tuple[str, bool | int | float | str], ...] = setting(
         (),
-        help="of a mechanism or kind of your own, by name",
+        "of a mechanism or kind of your own, by name",
         read=_by_name,
         allowed="a table of numbers, truth values and texts",
     )
     kind: str | None = setting(
         None,
-        flags=("--kind",),
-        help="a kind of question of your own in place of votes and sums, as module:attribute",
+        "a kind of question of your own in place of votes and sums, as module:attribute",
+        "--kind",
         pattern=PART_NAME,
         allowed="module:attribute",
     )
     threshold: float | None = setting(
         None,
-        flags=("--threshold",),
-        help="votes the winner must reach, T (default 0.8 per teacher, fewer teachers: planned)",
+        "votes the winner must reach, T (default 0.8 per teacher, fewer teachers: planned)",
+        "--threshold",
         unit="votes",
         low=-1e9,
         high=1e9,
     )
     sigma1: float | None = setting(
         None,
-        flags=("--sigma1",),
-        help="noise of the threshold check, votes (default 0.6 per teacher, or planned)",
-        unit="votes",
-        low=1e-6,
-        high=1e9,
+        "noise of the threshold check, votes (default 0.6 per teacher, or planned)",
+        "--sigma1",
+        **_NOISE,
     )
     sigma2: float | None = setting(
         None,
-        flags=("--sigma2",),
-        help="noise of the vote, votes; lnmax: its scale; class-sums: in records (default 0.16 per teacher, "
+        "noise of the vote, votes; lnmax: its scale; class-sums: in records (default 0.16 per teacher, "
         "or planned)",
-        unit="votes",
-        low=1e-6,
-        high=1e9,
+        "--sigma2",
+        **_NOISE,
     )
 
     def __post_init__(self) -> None:
@@ -358,11 +340,7 @@ class Aggregation:
         return min(_MOST_A_LABEL, max(_LEAST_A_LABEL, asked))
 
     def fixed(self) -> tuple[float, float, float]:
-        """T, σ1 and σ2, in votes.
-
-        Raises:
-            InputError: one of them is open still (`resolve`).
-        """
+        """T, σ1 and σ2, in votes; an InputError where one is open still (`resolve`)."""
         if self.threshold is None or self.sigma1 is None or self.sigma2 is None:
             raise InputError("aggregation: threshold, sigma1 and sigma2 are open still: votes are meant")
         return self.threshold, self.sigma1, self.sigma2
@@ -407,32 +385,29 @@ class Queries:
 
     labels: int | None = setting(
         None,
-        flags=("--labels",),
-        help="stop after so many answered queries (default 500, fewer teachers: planned)",
-        low=1,
-        high=MOST_INPUTS,
+        "stop after so many answered queries (default 500, fewer teachers: planned)",
+        "--labels",
+        **_COUNT,
     )
     max_queries: int | None = setting(
         None,
-        flags=("--max-queries",),
-        help="ask at most so many queries (default: by the threshold, 2.5 a label with its default)",
-        low=1,
-        high=MOST_INPUTS,
+        "ask at most so many queries (default: by the threshold, 2.5 a label with its default)",
+        "--max-queries",
+        **_COUNT,
     )
-    batch_size: int = setting(2000, help="questions in a message", low=1, high=MOST_INPUTS)
-    evaluate: bool = setting(True, help="measure teachers and ensemble on test inputs, in a simulation")
+    batch_size: int = setting(2000, "questions in a message", **_COUNT)
+    evaluate: bool = setting(True, "measure teachers and ensemble on test inputs, in a simulation")
     strategy: str = setting(
         "random",
-        flags=("--query-strategy",),
-        help="which public inputs are asked first, random meaning a known data set's own order",
+        "which public inputs are asked first, random meaning a known data set's own order",
+        "--query-strategy",
         choices=STRATEGIES,
         part=True,
     )
     rounds: int | None = setting(
         None,
-        flags=("--rounds",),
-        help="parts of the questions; after each a student learns and shapes the next "
-        "(default 2 where one does)",
+        "parts of the questions; after each a student learns and shapes the next (default 2 where one does)",
+        "--rounds",
         low=1,
         high=100,
     )
@@ -486,37 +461,33 @@ class Privacy:
 
     epsilon: float | None = setting(
         None,
-        flags=("--epsilon",),
-        help="budget: never passed (default: none, ε is reported; class-sums: 1)",
+        "budget: never passed (default: none, ε is reported; class-sums: 1)",
+        "--epsilon",
         above=0,
         high=10**9,
     )
-    delta: float = setting(1e-5, flags=("--delta",), help="the δ that every ε is stated for", low=0, below=1)
+    delta: float = setting(1e-5, "the δ that every ε is stated for", "--delta", low=0, below=1)
     unit: str = setting(
         AUTO,
-        choices=(AUTO, *UNITS, LABEL.unit),
-        help="whose presence is hidden: one record, all of a patient's or all of a hospital's; of private "
+        "whose presence is hidden: one record, all of a patient's or all of a hospital's; of private "
         "labels one label; auto: patient where the data name patients, else record",
+        choices=(AUTO, *UNITS, LABEL.unit),
     )
     hospitals_per_patient: int = setting(
         1,
-        help="with unit = patient: hospitals that one patient was at, at most; checked where one data set is "
+        "with unit = patient: hospitals that one patient was at, at most; checked where one data set is "
         "dealt out, assumed where each hospital has a file of its own",
         low=1,
         high=MOST_PARTIES,
     )
     adjacency: str = setting(
-        "replace-one",
-        choices=ADJACENCIES,
-        help="what neighbours differ in: a unit is another, or is not there",
+        "replace-one", "what neighbours differ in: a unit is another, or is not there", choices=ADJACENCIES
     )
-    sanitise: bool = setting(
-        False, flags=("--sanitise",), help="release a data-dependent ε that may be published"
-    )
+    sanitise: bool = setting(False, "release a data-dependent ε that may be published", "--sanitise")
     allow_weak: bool = setting(
         False,
-        flags=("--allow-weak-privacy",),
-        help="run also where the guaranteed ε is above 10, which promises almost nothing",
+        "run also where the guaranteed ε is above 10, which promises almost nothing",
+        "--allow-weak-privacy",
     )
 
     def __post_init__(self) -> None:

@@ -49,7 +49,7 @@ from pate_fed.learning import (
 )
 from pate_fed.learning.features.feature_map import DIRECTIONS
 from pate_fed.learning.settings import CLOSED_FORM
-from pate_fed.privacy.protection import HOSPITAL_UNIT, PATIENT_UNIT, RECORD_UNIT, UNITS, Shares
+from pate_fed.privacy.protection import HOSPITAL_UNIT, PATIENT_UNIT, RECORD_UNIT, UNITS
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
 
 _TOP = ("name", "seed", "reason")  # stand in [study]
@@ -59,15 +59,11 @@ _TOP = ("name", "seed", "reason")  # stand in [study]
 class Study:
     """A whole study. With `seed` the noise is seeded too, so nothing protects anyone."""
 
-    name: str = setting("", most=100, help="of the study, in reports and in the name of its run directory")
+    name: str = setting("", "of the study, in reports and in the name of its run directory", most=100)
     seed: int | None = setting(
-        None,
-        flags=("--seed",),
-        help="repeat a run exactly; the noise is then NOT private",
-        low=0,
-        high=2**63 - 1,
+        None, "repeat a run exactly; the noise is then NOT private", "--seed", low=0, high=2**63 - 1
     )
-    reason: str = setting("", compare=False, help="why auto took what stands here", most=1000)
+    reason: str = setting("", "why auto took what stands here", compare=False, most=1000)
     about: About = field(default_factory=About)
     parties: Parties = field(default_factory=Parties)
     data: Data = field(default_factory=Data)
@@ -140,14 +136,14 @@ class Study:
 
     def _check_drawn(self) -> None:
         """Sums on declared ranges ask about nothing, and have no threshold."""
-        usual, given = Queries(), (self.queries, self.aggregation)
-        for key in ("queries.labels", "queries.max_queries", "queries.rounds", "queries.strategy"):
-            name = key.partition(".")[2]
-            if self.data.drawn and getattr(given[0], name) != getattr(usual, name):
-                raise refusal(self, key, "none is meant beside data.table.ranges: nothing is asked about")
-        for name in ("threshold", "sigma1"):
-            if self.data.drawn and getattr(given[1], name) is not None:
-                raise refusal(self, f"aggregation.{name}", "none is meant beside data.table.ranges: no votes")
+        for given, names, why in (
+            ("queries", ("labels", "max_queries", "rounds", "strategy"), "nothing is asked about"),
+            ("aggregation", ("threshold", "sigma1"), "no votes"),
+        ):
+            section = getattr(self, given)
+            for name in names if self.data.drawn else ():
+                if getattr(section, name) != getattr(type(section)(), name):
+                    raise refusal(self, f"{given}.{name}", f"none is meant beside data.table.ranges: {why}")
 
     def _check_target(self) -> None:
         """A number is learnt from sums alone, which are given once, by record or patient."""
@@ -266,7 +262,7 @@ class Study:
                 privacy = replace(privacy, epsilon=SUMS_EPSILON)
             summing = replace(self, parties=parties, teacher=teacher, privacy=privacy, secrecy=secrecy)
             return replace(summing._with_rounds(), name=name, engine=self._engine())
-        aggregation, queries = with_defaults(self._planned_for(shares), self.aggregation, self.queries)
+        aggregation, queries = with_defaults(Ensemble.of(self, shares), self.aggregation, self.queries)
         aggregation = aggregation.resolve(self.parties.num_teachers, shares)
         queries = queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
         return replace(
@@ -336,20 +332,8 @@ class Study:
 
     def ensemble(self) -> Ensemble:
         """Who votes, on what and how, for the planner."""
-        secrecy = self.secrecy
-        noisy = secrecy.at_hospitals
-        return self._planned_for(
-            secrecy.shares(self.parties.num_clients, self.least_clients) if noisy else None
-        )
-
-    def _planned_for(self, shares: Shares | None) -> Ensemble:
-        return Ensemble.of(
-            parties=self.parties,
-            data=self.data,
-            aggregation=self.aggregation,
-            privacy=self.with_unit(self.data.names_patients).privacy,
-            shares=shares,
-        )
+        clients, noisy = self.parties.num_clients, self.secrecy.at_hospitals
+        return Ensemble.of(self, self.secrecy.shares(clients, self.least_clients) if noisy else None)
 
     def to_toml(self) -> str:
         """The study as a `study.toml` that `load_study` reads back to an equal value."""
@@ -390,11 +374,7 @@ def read_study(path: Path, *, num_hospitals: int | None = None) -> Study:
 
 
 def load_study(path: Path) -> dict[str, Any]:
-    """The nested dictionary in a `study.toml`.
-
-    Raises:
-        InputError: the file cannot be read or is not TOML; the error names the file and the place.
-    """
+    """The nested dictionary in a `study.toml`; an InputError names file and place."""
     return _anchored(read_toml(path, option="--config"), path.parent)
 
 

@@ -15,6 +15,9 @@ from pate_fed.privacy.protection import LEAST_PARTIES
 from pate_fed.structure import DeclaredField, entries, to_plain
 
 _WIDTH = 98
+_COMMENT = textwrap.TextWrapper(
+    _WIDTH, initial_indent="## ", subsequent_indent="## ", break_on_hyphens=False, break_long_words=False
+)
 _STUDENT = ("student", "name")  # implied by a table, and by how it learns
 _ORDER = (
     "study",
@@ -86,18 +89,7 @@ def _setting(entry: DeclaredField, given: dict[str, Any], default: Any) -> list[
     shown = f"{entry.name} = {plain.replace('e-0', 'e-') if isinstance(value, float) else plain}"
     if entry.name not in given:
         shown = f"# {entry.name} =" if value is None else f"# {shown}"
-    return [*_comment("## ", told), shown]
-
-
-def _comment(mark: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=mark,
-        subsequent_indent=mark,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return [*_COMMENT.wrap(told), shown]
 
 
 def _table(schema: Schema) -> list[str]:

@@ -38,18 +38,18 @@ class TrustModel:
 
     secure_sum: bool = setting(
         False,
-        flags=("--secure-sum",),
-        help="show the coordinator totals only; a hospital that lies can then spoil the student unseen",
+        "show the coordinator totals only; a hospital that lies can then spoil the student unseen",
+        "--secure-sum",
     )
     noise_at: str = setting(
         AT_COORDINATOR,
-        flags=("--noise-at",),
-        help="who adds the noise (with --secure-sum)",
+        "who adds the noise (with --secure-sum)",
+        "--noise-at",
         choices=(AT_COORDINATOR, AT_HOSPITALS),
     )
     colluders: int | None = setting(
         None,
-        help="hospitals that may tell the coordinator their own noise (default: one in ten)",
+        "hospitals that may tell the coordinator their own noise (default: one in ten)",
         unit="hospitals",
         low=0,
         high=MOST_PARTIES,
@@ -69,11 +69,7 @@ class TrustModel:
         return self.noise_at == AT_HOSPITALS
 
     def least_voters(self, num_clients: int, quorum: float) -> int:
-        """Hospitals below which a batch gives nothing: the quorum, and where votes are masked two thirds.
-
-        Raises:
-            InputError: too few hospitals for a secure summation.
-        """
+        """The quorum, two thirds where votes are masked; an InputError where all are too few for masks."""
         if not self.secure_sum:
             return math.ceil(quorum * num_clients)
         if num_clients < LEAST_PARTIES:

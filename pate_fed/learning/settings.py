@@ -44,7 +44,7 @@ class TeacherSettings:
 
     name: str = setting(
         "encoder-head",
-        flags=("--teacher",),
+        flags="--teacher",
         help="the teachers' model",
         choices=TEACHERS,
         also=TABLE_TEACHERS,
@@ -107,7 +107,7 @@ class StudentSettings:
 
     name: str = setting(
         "co-teaching",
-        flags=("--student",),
+        flags="--student",
         help="how the student learns (class-sums: ridge unless given)",
         choices=STUDENTS,
         also=(*TABLE_STUDENTS, RIDGE),
@@ -121,7 +121,7 @@ class StudentSettings:
     )
     epochs: int | None = setting(
         None,
-        flags=("--student-epochs",),
+        flags="--student-epochs",
         help="passes over the public data, in each stage (default: 10)",
         low=1,
         high=MOST,

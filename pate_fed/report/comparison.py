@@ -26,7 +26,7 @@ from pate_fed.format import (
 from pate_fed.report.figures import compare_curves
 from pate_fed.report.html import in_columns, render_page
 from pate_fed.report.log import read_result
-from pate_fed.report.metrics import make_metrics, without_private
+from pate_fed.report.metrics import flatten, make_metrics, without_private
 from pate_fed.report.plots import Chart, Figure, nice_ticks
 from pate_fed.report.result import RunResult
 from pate_fed.report.text import describe_terms
@@ -69,12 +69,7 @@ class RunToCompare:
 
 
 def load_run(path: Path, *, name: str, group: str = "") -> RunToCompare:
-    """Read a run's directory; a missing or damaged ledger is told of, and stops nothing.
-
-    Raises:
-        InputError: it holds no run.
-        IntegrityError: its log is damaged.
-    """
+    """Read a run's directory; a bad ledger is told of and stops nothing, no run or a damaged log raises."""
     return RunToCompare(
         name=name,
         result=read_result(path),
@@ -97,18 +92,8 @@ def name_runs(paths: Sequence[Path]) -> list[str]:
 def _settings(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    flat = _flatten(read_toml(path, option="RUN"))
-    return {key: value for key, value in flat.items() if not _LEFT_ASIDE.fullmatch(key)}
-
-
-def _flatten(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            found |= _flatten(value, f"{above}{key}.")
-        else:
-            found[f"{above}{key}"] = _plain(value)
-    return found
+    flat = flatten(read_toml(path, option="RUN"))
+    return {key: _plain(value) for key, value in flat if not _LEFT_ASIDE.fullmatch(key)}
 
 
 def _plain(value: object) -> str:
@@ -354,7 +339,8 @@ def accuracy_against_epsilon(runs: Sequence[RunToCompare]) -> Figure | None:
         y_text=lambda value: f"{value:.2g}" if numbers else f"{100 * value:.3g}%",
     )
     named = len(points) <= _MOST_NAMES
-    for number, (point, shift) in enumerate(zip(points, _shifts(points), strict=True), 1):
+    for number, point in enumerate(points, 1):
+        shift = _SHIFT * sum(point.epsilon == other.epsilon for other in points[: number - 1])
         _draw(chart, point, shift=shift, number=f"{number}" if named else "")
     left_out = len(runs) - sum(point.repeats for point in points)
     caption = "ε against the public, whatever the data are. Lines are 95 % intervals: " + (
@@ -410,7 +396,9 @@ def _point(group: Sequence[RunToCompare]) -> _Point | None:
     if not targets:
         low, high = wilson_interval(mean, min(found.student_n or 1 for _, found in known))
     if len(shares) > 1:
-        half = _student_t(len(shares) - 1) * stdev(shares) / math.sqrt(len(shares))
+        from scipy.special import stdtrit  # late: it is slow, and few compare repeats
+
+        half = float(stdtrit(len(shares) - 1, 0.975)) * stdev(shares) / math.sqrt(len(shares))
         # The repeats share their test inputs, so that their spread alone says nothing of how few these are.
         low, high = max(0.0, min(low, mean - half)), min(1.0, max(high, mean + half))
     return _Point(
@@ -422,19 +410,6 @@ def _point(group: Sequence[RunToCompare]) -> _Point | None:
         repeats=len(shares),
         each=shares if len(shares) > 1 else (),
     )
-
-
-def _student_t(freedom: int) -> float:
-    """The quantile of Student's t of a two-sided 95 % interval."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, 0.975))
-
-
-def _shifts(points: Sequence[_Point]) -> list[float]:
-    """How far each point is drawn beside its place, so that those of one ε stand side by side."""
-    before = [[other.epsilon for other in points[:place]] for place in range(len(points))]
-    return [_SHIFT * others.count(point.epsilon) for others, point in zip(before, points, strict=True)]
 
 
 def _draw(chart: Chart, point: _Point, *, shift: float, number: str) -> None:

@@ -8,14 +8,14 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.report.metrics import make_metrics, without_private
+from pate_fed.report.metrics import flatten, make_metrics, without_private
 from pate_fed.report.result import RunResult
 from pate_fed.report.run import Run
 from pate_fed.report.text import describe_terms
@@ -30,22 +30,17 @@ def figure_rows(result: RunResult, *, analyst: bool = False) -> list[tuple[str, 
     """
     metrics = make_metrics(result)
     metrics["noise_private"] = result.study.noise_private
-    return list(_flatten(metrics if analyst else without_private(metrics)))
-
-
-def _flatten(values: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in values.items():
-        name = f"{above}{key}"
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{name}.")
-        elif name.endswith("claimed_by"):
+    found: list[tuple[str, Any]] = []
+    for name, value in flatten(metrics if analyst else without_private(metrics)):
+        if name.endswith("claimed_by"):
             for number, one in enumerate(value):
-                yield from _flatten(one, f"{name}.{number}.")
+                found += flatten(one, f"{name}.{number}.")
         elif name.endswith("interval"):
             low, high = value or (None, None)
-            yield from ((f"{name}.low", low), (f"{name}.high", high))
+            found += [(f"{name}.low", low), (f"{name}.high", high)]
         else:
-            yield name, value
+            found.append((name, value))
+    return found
 
 
 def epoch_rows(result: RunResult) -> list[tuple[int, str, float]]:
@@ -59,11 +54,7 @@ def epoch_rows(result: RunResult) -> list[tuple[int, str, float]]:
 
 
 def write_csv_files(run: Run, folder: Path, *, analyst: bool = False) -> list[str]:
-    """Write figures.csv, labels.csv, epochs.csv and spending.csv; the names of those the run has.
-
-    Raises:
-        InputError: the folder or a file cannot be written.
-    """
+    """Write figures.csv, labels.csv, epochs.csv and spending.csv; the names of those the run has."""
     result = run.result
     tables: list[tuple[str, tuple[str, ...], Iterable[Row]]] = [
         ("figures.csv", ("figure", "value"), figure_rows(result, analyst=analyst)),
@@ -73,9 +64,10 @@ def write_csv_files(run: Run, folder: Path, *, analyst: bool = False) -> list[st
     ]
     written = []
     for name, header, rows in tables:
-        rows = list(rows)
-        if rows:
-            write_result(folder / name, _csv([header, *rows]).encode())
+        if rows := list(rows):
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([header, *rows])
+            write_result(folder / name, text.getvalue().encode())
             written.append(name)
     return written
 
@@ -88,12 +80,6 @@ def _label_rows(run: Run) -> list[Row]:
         return []  # cut off before the first release, or nothing is asked about in such a study
     columns = zip(held.index.tolist(), held.answered.tolist(), held.label.tolist(), strict=True)
     return [(index, int(answered), label if answered else None) for index, answered, label in columns]
-
-
-def _csv(rows: Iterable[Row]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 STORE = "mlflow.db"

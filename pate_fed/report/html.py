@@ -46,13 +46,10 @@ def in_columns(figures: Sequence[Figure | None]) -> list[list[Figure]]:
     for figure in shown:
         place = heights.index(min(heights))
         columns[place].append(figure)
-        heights[place] += _CARD + _height(figure.picture) + _LINE * (len(figure.caption) // _TEXT)
+        found = re.search(r'viewBox="0 0 [0-9.]+ ([0-9.]+)"', figure.picture)
+        height = float(found[1]) if found else _CARD
+        heights[place] += _CARD + height + _LINE * (len(figure.caption) // _TEXT)
     return [*columns]
-
-
-def _height(picture: str) -> float:
-    found = re.search(r'viewBox="0 0 [0-9.]+ ([0-9.]+)"', picture)
-    return float(found[1]) if found else _CARD
 
 
 def asset(name: str) -> str:
@@ -99,16 +96,10 @@ def encode_png(image: NDArray[np.uint8]) -> bytes:
     rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)  # each row begins with filter type 0
     rows[:, 1:] = image.reshape(height, -1)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def data_uri(image: NDArray[np.uint8]) -> str:
-    """The image as a `data:` address for a page."""
-    return "data:image/png;base64," + base64.b64encode(encode_png(image)).decode("ascii")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
 
 
 # A run in plain words, for the board of a hospital: what was done, what left the house, what is promised.
@@ -248,11 +239,7 @@ def glossary(result: RunResult) -> list[tuple[str, str]]:
 
 
 def write_report(result: RunResult, path: Path, publishable: bool = False) -> None:
-    """Write the report at once; `publishable` leaves out every figure computed from private votes.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Write the report at once; `publishable` leaves out every figure computed from private votes."""
     write_result(path, render_report(result, publishable=publishable).encode())
 
 
@@ -313,11 +300,11 @@ def _samples(result: RunResult) -> plots.Figure | None:
     images = result.samples.images
     columns = next((number for number in range(16, 7, -1) if len(images) % number == 0), 8)
     images = images[: max(len(images) // columns * columns, min(len(images), columns))]
-    uri = data_uri(contact_sheet(images, columns=columns))
+    png = base64.b64encode(encode_png(contact_sheet(images, columns=columns))).decode("ascii")
     alt = f"{len(images)} images drawn by the student's generator"
     return plots.Figure(
         title="What the generator draws",
-        picture=f'<img class="samples" src="{uri}" alt="{alt}">',
+        picture=f'<img class="samples" src="data:image/png;base64,{png}" alt="{alt}">',
         caption=f"{len(images)} images from noise; the generator learnt from public images and released "
         "labels.",
     )

@@ -141,10 +141,6 @@ _NAMES = {kind: name for name, kind in EVENTS.items()}
 _ANALYST_ONLY = frozenset({"evaluation", "fault", "outcome"})
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class RunLog(AbstractContextManager["RunLog"]):
     """Appends events to a log that only its owner can read; safe to use from several threads.
 
@@ -154,19 +150,18 @@ class RunLog(AbstractContextManager["RunLog"]):
         InputError: the file cannot be opened for writing.
     """
 
-    def __init__(self, path: Path, *, now: Callable[[], datetime] = _now) -> None:
+    def __init__(self, path: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
         self._lock = threading.Lock()
         with naming_refusal(f"{path}: cannot be written"):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        self._end_torn_line()
+        # Where a run goes on after a crash the half line stays, but ends, so the next one is whole.
+        size = os.fstat(self._file).st_size
+        if size and os.pread(self._file, 1, size - 1) != b"\n":
+            _write_all(self._file, b"\n")
 
     def write(self, event: Event) -> None:
-        """Append one event.
-
-        Raises:
-            InputError: the log was closed.
-        """
+        """Append one event; an InputError where the log was closed."""
         name = _NAMES[type(event)]
         head = {"event": name, "time": self._now().isoformat(timespec="milliseconds")}
         values = {**head, "publish": name not in _ANALYST_ONLY, **to_plain(event)}
@@ -185,12 +180,6 @@ class RunLog(AbstractContextManager["RunLog"]):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _end_torn_line(self) -> None:
-        """Where a run goes on after a crash the half line stays, but ends, so the next one is whole."""
-        size = os.fstat(self._file).st_size
-        if size and os.pread(self._file, 1, size - 1) != b"\n":
-            _write_all(self._file, b"\n")
 
 
 def _write_all(file: int, data: bytes) -> None:

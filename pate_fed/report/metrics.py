@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -19,7 +19,7 @@ from pate_fed.format import VERSION, delta_text, epsilon_json, epsilon_text, pri
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy.protection import PATIENT_UNIT
 from pate_fed.report.accuracy import Accuracy
-from pate_fed.report.result import LabelStudyRecord, RunResult, Seconds
+from pate_fed.report.result import LabelStudyRecord, RunResult
 
 _DIGITS = 6
 _VERSIONED = ("pate_fed", "flwr", "torch")
@@ -42,7 +42,7 @@ def make_metrics(result: RunResult) -> dict[str, Any]:
         **_target(result),
         "accuracy_do_not_publish": _accuracy_of_votes(outcome.accuracy),
         "privacy": _privacy(result),
-        "seconds": _seconds(outcome.seconds),
+        "seconds": {name: _finite(value) for name, value in asdict(outcome.seconds).items()},
         "peak_memory_mb": outcome.peak_memory_mb,
         "versions": {**dict.fromkeys(_VERSIONED), **study.versions},
     }
@@ -55,6 +55,15 @@ def without_private(metrics: dict[str, Any]) -> dict[str, Any]:
         for key, value in metrics.items()
         if "do_not_publish" not in key
     }
+
+
+def flatten(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Values of tables in tables by their dotted names."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 def _privacy(result: RunResult) -> dict[str, Any]:
@@ -176,10 +185,6 @@ def _accuracy_of_votes(found: Accuracy) -> dict[str, Any]:
 
 def _ends(interval: tuple[float, float] | None) -> list[float | None] | None:
     return None if interval is None else [_finite(end) for end in interval]
-
-
-def _seconds(values: Seconds) -> dict[str, float | None]:
-    return {name: _finite(value) for name, value in asdict(values).items()}
 
 
 def _finite(value: float | None) -> float | None:

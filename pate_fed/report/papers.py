@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,11 +107,7 @@ class Measured:
 
 
 def write_papers(run: Run, folder: Path) -> list[str]:
-    """Write all papers of a run into a folder; the names of the files.
-
-    Raises:
-        InputError: the run has no student, or a file cannot be written.
-    """
+    """Write all papers of a run into a folder; the names of the files. Without a student an InputError."""
     result = run.result
     if result.outcome.status != "success":
         raise InputError(f"{run.path}: the run ended as {result.outcome.status}; papers go with a student")
@@ -224,10 +220,6 @@ def _simulated(result: RunResult) -> tuple[str, ...]:
     return ("This run was a simulation on one machine: no hospital took part. The paper is a draft for one.",)
 
 
-def _made_of(rows: Iterable[tuple[str, str | None]]) -> str:
-    return "; ".join(f"{name}: {value}" for name, value in rows)
-
-
 def _card(result: RunResult) -> Iterator[Part]:
     study, answers = result.study, dict(plain_answers(result))
     terms = dict(describe_terms(result))
@@ -253,7 +245,8 @@ def _card(result: RunResult) -> Iterator[Part]:
         text=("Subgroups of patients, such as age or sex, were not measured.",),
         rows=(("Subgroups to be measured", None),),
     )
-    yield Part(title="Metrics", text=(answers["How good is the student?"],), rows=tuple(_figure_rows(result)))
+    figures = tuple((figure.name, figure.text) for figure in figures_of(result))
+    yield Part(title="Metrics", text=(answers["How good is the student?"],), rows=figures)
     tested = result.outcome.accuracy.how_tested(study.inputs, made_of=study.words.made_of)
     true = "true numbers that differ" if study.words.target else "a true label"
     tested = tested or f"No public input with {true} tested it."
@@ -274,11 +267,6 @@ def _card(result: RunResult) -> Iterator[Part]:
 
 _LEARNT = "What can somebody learn about one patient from what is published?"
 _NOT_PROMISED = "What is not promised?"
-
-
-def _figure_rows(result: RunResult) -> Iterator[tuple[str, str | None]]:
-    for figure in figures_of(result):
-        yield figure.name, figure.text
 
 
 def _assessment(result: RunResult) -> Iterator[Part]:
@@ -365,6 +353,7 @@ def model_card_json(run: Run) -> dict[str, Any]:
     result = run.result
     study, about = result.study, about_of(result.study)
     epsilon, delta = epsilon_text(result.outcome.privacy.student), delta_text(study.terms.delta)
+    read = "; ".join(f"{name}: {value}" for name, value in _read(result))
     facts = {
         "epsilon": epsilon,
         "delta": delta,
@@ -392,7 +381,7 @@ def model_card_json(run: Run) -> dict[str, Any]:
                         "type": "dataset",
                         "name": study.dataset,
                         "classification": "private",
-                        "description": _made_of(_read(result)) or study.dataset,
+                        "description": read or study.dataset,
                     }
                 ],
             },

@@ -153,10 +153,6 @@ class Chart(Canvas):
             anchor="middle",
         )
 
-    def mark_y(self, value: float) -> None:
-        """A dashed horizontal line, which the figure's legend names."""
-        self.line(self.left, self.y(value), self.right, self.y(value), "mark")
-
 
 _MOST_CLASSES = 20  # with more, a confusion matrix shows no numbers and no names
 
@@ -201,7 +197,7 @@ def epsilon_curve(result: RunResult) -> Figure | None:
         tip = f"ε = {epsilon_text(epsilon)} after {queries:,} {unit}, {labels:,} labels"
         chart.dot(chart.x(queries), chart.y(epsilon), "dot c1", tip=tip)
     if shown and fixed is not None:
-        chart.mark_y(fixed)
+        chart.line(chart.left, chart.y(fixed), chart.right, chart.y(fixed), "mark")
     alt = f"ε grows with the {unit} asked, to {epsilon_text(top)} after {points[-1][0]:,} {unit}."
     caption = "Spent against the public whatever the data are, charged before a batch is released."
     if assumed := result.study.assumptions:

@@ -202,11 +202,7 @@ class Epoch:
 
     @classmethod
     def of(cls, record: object) -> Epoch:
-        """From the student's own record: any dataclass with `epoch`; its finite numbers become `values`.
-
-        Raises:
-            InputError: not a dataclass with a whole number `epoch`.
-        """
+        """From a student's record, any dataclass with `epoch`, else an InputError; numbers are `values`."""
         if not is_dataclass(record) or not isinstance(getattr(record, "epoch", None), int):
             raise InputError(
                 f"{type(record).__name__}: an epoch's record is a dataclass with a field `epoch`"
@@ -384,10 +380,8 @@ def count_confusion(
     truth, label = truth[answered], label[answered]
     if truth.size and not (0 <= truth.min() and max(truth.max(), label.max()) < num_classes):
         raise InputError(f"labels must be from 0 to {num_classes - 1}")
-    counts = np.bincount(truth * num_classes + label, minlength=num_classes**2).reshape(
-        num_classes, num_classes
-    )
-    return tuple(tuple(int(count) for count in row) for row in counts)
+    counts = np.bincount(truth * num_classes + label, minlength=num_classes**2)
+    return tuple(map(tuple, counts.reshape(num_classes, num_classes).tolist()))
 
 
 def count_top_votes(

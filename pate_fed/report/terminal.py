@@ -7,11 +7,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from pate_fed.format import (
     delta_text,
@@ -29,31 +29,43 @@ _LINE_EVERY_S = 10.0
 _LINE_EVERY_SHARE = 0.1
 
 
-class Phase(Protocol):
-    """A part of the run with a known number of steps."""
+class Phase:
+    """A part of the run: it counts the steps that are done, and gives them to a function that shows them.
+
+    `show` is called with the steps so far, how many of these are new, and the note; one call at a time.
+    """
+
+    def __init__(self, show: Callable[[int, int, str], object] = lambda done, n, note: None) -> None:
+        self._show, self._lock, self._done = show, threading.Lock(), 0
 
     def advance(self, n: int = 1, note: str = "") -> None:
         """So many more steps are done; the note, if any, replaces the one before. Safe from any thread."""
+        with self._lock:
+            self._done += n
+            self._show(self._done, n, note)
 
 
-class Progress(Protocol):
-    """What the coordinator tells about its work; never a name together with private data."""
+class Progress:
+    """What the coordinator tells about its work, never a name together with private data; this shows none."""
 
-    def phase(self, name: str, total: int) -> AbstractContextManager[Phase]:
+    @contextmanager
+    def phase(self, name: str, total: int) -> Iterator[Phase]:
         """A part of the run with `total` steps, shown until the block ends."""
+        yield Phase()
 
     def log(self, text: str) -> None:
         """A line between the bars, such as a warning."""
 
     def status(self, text: str) -> None:
         """What holds of the run from now on, such as ε so far: beside every bar, or a line of its own."""
+        self.log(text)
 
 
 def make_progress(quiet: bool, stream: TextIO | None = None) -> Progress:
     """Bars where `stream` (default: standard error) can draw them, else plain lines; silent when quiet."""
     stream = sys.stderr if stream is None else stream
     if quiet:
-        return _Silent()
+        return Progress()
     return _Bars(stream) if can_draw(stream) else _Lines(stream)
 
 
@@ -94,24 +106,7 @@ def counted_phase(progress: Progress, name: str) -> Iterator[Callable[[int, int]
         yield report
 
 
-class _Silent:
-    """Shows nothing."""
-
-    @contextmanager
-    def phase(self, name: str, total: int) -> Iterator[Phase]:
-        yield self
-
-    def advance(self, n: int = 1, note: str = "") -> None:
-        """Nothing to show."""
-
-    def log(self, text: str) -> None:
-        """Nothing to show."""
-
-    def status(self, text: str) -> None:
-        """Nothing to show."""
-
-
-class _Told:
+class _Told(Progress):
     """Calls a function with every step, and shows it beside."""
 
     def __init__(self, heard: Callable[[Step], None], beside: Progress) -> None:
@@ -120,7 +115,12 @@ class _Told:
     @contextmanager
     def phase(self, name: str, total: int) -> Iterator[Phase]:
         with self._beside.phase(name, total) as shown:
-            counted = _Counted(name, total, self._tell, shown)
+
+            def show(done: int, n: int, note: str) -> None:
+                shown.advance(n, note)
+                self._tell(Step(phase=name, done=done, total=total, note=note))
+
+            counted = Phase(show)
             counted.advance(0)
             yield counted
 
@@ -137,84 +137,48 @@ class _Told:
             self._heard(step)
 
 
-class _Counted:
-    def __init__(self, name: str, total: int, tell: Callable[[Step], None], shown: Phase) -> None:
-        self._name, self._total, self._tell, self._shown = name, total, tell, shown
-        self._lock = threading.Lock()
-        self._done = 0
-
-    def advance(self, n: int = 1, note: str = "") -> None:
-        with self._lock:
-            self._done += n
-            done = self._done
-        self._shown.advance(n, note)
-        self._tell(Step(phase=self._name, done=done, total=self._total, note=note))
-
-
-class _Lines:
+class _Lines(Progress):
     """Plain lines: one when a phase ends, and on the way one for a tenth done, at most every ten seconds."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
-        self._clock = clock
-        self._lock = threading.Lock()
+        self._stream, self._clock, self._lock = stream, clock, threading.Lock()
 
     @contextmanager
     def phase(self, name: str, total: int) -> Iterator[Phase]:
-        line = _Line(name, total, self.log, self._clock)
+        began = said_at = self._clock()
+        done, said, note = 0, 0.0, ""
+
+        def tell(text: str) -> None:
+            self.log(f"{name}: {done}/{total}{text}{f' ({note})' if note else ''}")
+
+        def show(so_far: int, n: int, news: str) -> None:
+            nonlocal done, note, said, said_at
+            done, note = so_far, news or note
+            now, share = self._clock(), done / max(total, 1)
+            due = now - said_at >= _LINE_EVERY_S and share - said >= _LINE_EVERY_SHARE
+            if due and share < 1:
+                said_at, said = now, share
+                tell(f", about {duration_text((now - began) * (1 - share) / share)} left")
+
         try:
-            yield line
+            yield Phase(show)
         finally:
-            line.end()
+            tell(f" in {duration_text(self._clock() - began)}")
 
     def log(self, text: str) -> None:
         with self._lock:
             print(printable(text), file=self._stream, flush=True)
 
-    def status(self, text: str) -> None:
-        self.log(text)
 
-
-class _Line:
-    def __init__(self, name: str, total: int, log: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._name, self._total, self._log, self._clock = name, total, log, clock
-        self._lock = threading.Lock()
-        self._done, self._note = 0, ""
-        self._began = self._said_at = clock()
-        self._said_share = 0.0
-
-    def advance(self, n: int = 1, note: str = "") -> None:
-        with self._lock:
-            self._done += n
-            self._note = note or self._note
-            now, share = self._clock(), self._done / max(self._total, 1)
-            due = now - self._said_at >= _LINE_EVERY_S and share - self._said_share >= _LINE_EVERY_SHARE
-            if not due or share >= 1:
-                return
-            self._said_at, self._said_share = now, share
-            left = (now - self._began) * (1 - share) / share
-            text = f", about {duration_text(left)} left"
-        self._tell(text)
-
-    def end(self) -> None:
-        self._tell(f" in {duration_text(self._clock() - self._began)}")
-
-    def _tell(self, text: str) -> None:
-        note = f" ({self._note})" if self._note else ""
-        self._log(f"{self._name}: {self._done}/{self._total}{text}{note}")
-
-
-class _Bars:
+class _Bars(Progress):
     """Rich's bars. One display at a time: it starts with the first open phase and stops with the last."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
 
-        self._console = Console(file=stream)
-        self._lock = threading.RLock()
+        self._console, self._lock = Console(file=stream), threading.RLock()
         self._display: Any = None
-        self._open = 0
-        self._status = ""
+        self._open, self._status = 0, ""
 
     @contextmanager
     def phase(self, name: str, total: int) -> Iterator[Phase]:
@@ -222,16 +186,23 @@ class _Bars:
             if self._display is None:
                 self._display = _display(self._console)
                 self._display.start()
-            self._open += 1
-            bar = _Bar(self._display, printable(name), total, status=self._status)
+            self._open, display = self._open + 1, self._display
+            first = {"note": "", "status": self._status, "count": f"0/{total:,}"}
+            task = display.add_task(printable(name), total=total, **first)
+
+        def show(done: int, n: int, note: str) -> None:
+            extra = {"note": printable(note)} if note else {}
+            display.update(task, advance=n, count=f"{done:,}/{total:,}", **extra)
+
         try:
-            yield bar
+            yield Phase(show)
         finally:
             with self._lock:
-                bar.end()
+                display.stop_task(task)
+                display.refresh()
                 self._open -= 1
                 if not self._open:
-                    self._display.stop()
+                    display.stop()
                     self._display = None
 
     def log(self, text: str) -> None:
@@ -240,28 +211,9 @@ class _Bars:
     def status(self, text: str) -> None:
         with self._lock:
             self._status = printable(text)
-            if self._display is not None:
-                for task in self._display.tasks:
-                    if not task.finished:
-                        self._display.update(task.id, status=self._status)
-
-
-class _Bar:
-    def __init__(self, display: Any, name: str, total: int, *, status: str) -> None:
-        self._display, self._total = display, total
-        self._lock, self._done = threading.Lock(), 0
-        self._task = display.add_task(name, total=total, note="", status=status, count=f"0/{total:,}")
-
-    def advance(self, n: int = 1, note: str = "") -> None:
-        extra = {"note": printable(note)} if note else {}
-        with self._lock:
-            self._done += n
-            count = f"{self._done:,}/{self._total:,}"
-            self._display.update(self._task, advance=n, count=count, **extra)
-
-    def end(self) -> None:
-        self._display.stop_task(self._task)
-        self._display.refresh()
+            for task in () if self._display is None else self._display.tasks:
+                if not task.finished:
+                    self._display.update(task.id, status=self._status)
 
 
 _NAME, _COUNT = 21, 13  # columns of a phase's name and count; every display has the same, so bars align

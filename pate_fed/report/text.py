@@ -48,7 +48,8 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
         found.append(Banner("danger", "No privacy bound", _sentence(reason)))
     if epsilon is not None and epsilon > EPSILON_ALARM:
         title = f"ε = {epsilon_text(epsilon)} promises almost nothing"
-        found.append(Banner("danger", title, _why_large(result)))
+        why = f"It allows the chance of an outcome to change by a factor of {_factor(epsilon)}. "
+        found.append(Banner("danger", title, why + study.words.why_large(result.queries_answered)))
     fewer = fewer_labels(result)
     if fewer is not None:
         found.append(Banner("warn", "Fewer labels than meant", fewer))
@@ -71,12 +72,6 @@ _ANALYST = (
     "Figures marked ◆ were computed from private votes: they help to judge the run and carry no guarantee. "
     "Hand on a copy without them (pate-fed report RUN_DIR --publishable), never log.jsonl or metrics.json."
 )
-
-
-def _why_large(result: RunResult) -> str:
-    epsilon = result.outcome.privacy.student or 0.0
-    why = f"It allows the chance of an outcome to change by a factor of {_factor(epsilon)}. "
-    return why + result.study.words.why_large(result.queries_answered)
 
 
 def fewer_labels(result: RunResult) -> str | None:
@@ -260,6 +255,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
     bad = not study.noise_private or epsilon is None or epsilon > EPSILON_ALARM or bool(study.assumptions)
     none = "unbounded" if outcome.status == "success" else "unknown"
     share = study.words.share(asked=asked, answered=answered)
+    teachers = (counted(terms.num_teachers, "teacher"),) if terms.num_teachers else ()
     return [
         KeyFigure(
             "ε against the public",
@@ -272,13 +268,8 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
             *_right_share(study, outcome.accuracy),
         ),
         KeyFigure(study.words.released, f"{answered:,}", (share, *_right(outcome.accuracy))),
-        KeyFigure("hospitals", f"{terms.num_clients:,}", _hospitals(study)),
+        KeyFigure("hospitals", f"{terms.num_clients:,}", (*teachers, study.words.quorum)),
     ]
-
-
-def _hospitals(study: StudyRecord | LabelStudyRecord) -> tuple[str, ...]:
-    teachers, quorum = study.terms.num_teachers, study.words.quorum
-    return (counted(teachers, "teacher"), quorum) if teachers else (quorum,)
 
 
 def _right(accuracy: Accuracy) -> tuple[str, ...]:

@@ -52,12 +52,7 @@ class Snapshot:
 
 
 def read_snapshot(run_dir: Path) -> Snapshot | None:
-    """The run in a directory; None while its log holds no study yet.
-
-    Raises:
-        InputError: the log cannot be read.
-        IntegrityError: a whole line of it is damaged.
-    """
+    """The run in a directory; None while its log holds no study. Raises as `read_log`."""
     log = run_dir / LOG_NAME
     if not log.is_file():
         return None
@@ -225,15 +220,9 @@ def _privacy(now: Snapshot) -> str:
     seeded = "".join(f"; {each}" for each in reservations(study))
     if cap is None:
         return f"ε {epsilon_text(spent)} spent at δ = {delta}, without a bound beforehand{seeded}"
-    full = min(1.0, spent / cap) if cap > 0 else 1.0
-    return (
-        f"{_bar(full)} ε {epsilon_text(spent)} spent, never above {epsilon_text(cap)}, at δ = {delta}{seeded}"
-    )
-
-
-def _bar(share: float) -> str:
-    full = round(share * _WIDTH)
-    return "█" * full + "░" * (_WIDTH - full)
+    full = round(_WIDTH * (min(1.0, spent / cap) if cap > 0 else 1.0))
+    told = f"ε {epsilon_text(spent)} spent, never above {epsilon_text(cap)}, at δ = {delta}{seeded}"
+    return f"{'█' * full}{'░' * (_WIDTH - full)} {told}"
 
 
 def _labels(now: Snapshot) -> Iterator[tuple[str, str]]:
@@ -300,7 +289,9 @@ def describe_event(event: object, now: Snapshot) -> str | None:
     """One event as a line; None for those that are for the report."""
     terms = now.result.study.terms
     if isinstance(event, _Study):
-        return f"study: {snapshot_rows(now)[0][1]}; {_guaranteed(event)}"
+        cap = event.guaranteed
+        told = "no ε is fixed beforehand" if cap is None else f"ε never above {epsilon_text(cap)}"
+        return "; ".join([f"study: {snapshot_rows(now)[0][1]}", told, *reservations(event)])
     if isinstance(event, Taught):
         return (
             f"ready: {event.clients:,} of {terms.num_clients:,} hospitals in {duration_text(event.seconds)}"
@@ -328,12 +319,6 @@ def describe_event(event: object, now: Snapshot) -> str | None:
 def _outcome(now: Snapshot) -> str:
     report = now.path / "report.html"
     return outcome_line(now.result, report if report.is_file() else None)
-
-
-def _guaranteed(study: _Study) -> str:
-    cap = study.guaranteed
-    told = "no ε is fixed beforehand" if cap is None else f"ε never above {epsilon_text(cap)}"
-    return "; ".join([told, *reservations(study)])
 
 
 def _voted(event: Voted, study: _Study) -> str:

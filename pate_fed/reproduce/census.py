@@ -28,13 +28,7 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.learning.teachers.forests import train_forest
-from pate_fed.privacy import (
-    RECORD,
-    LNMax,
-    SeededNoise,
-    data_dependent_epsilon_do_not_publish,
-    epsilon_of,
-)
+from pate_fed.privacy import RECORD, LNMax, SeededNoise, data_dependent_epsilon_do_not_publish, epsilon_of
 from pate_fed.reproduce.columns import Cell
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.votes import inputs_of, kept_totals
@@ -142,11 +136,7 @@ def _figures(
 
 
 def read_adult(folder: Path | None) -> tuple[list[list[str]], int]:
-    """The cells of UCI Adult, adult.data's rows first, and how many of these there are.
-
-    Raises:
-        InputError: no folder, or a file is not there.
-    """
+    """The cells of UCI Adult, adult.data's rows first, and how many of these there are."""
     if folder is None:
         raise InputError("--data-dir: give the folder that holds adult/")
     try:

@@ -33,11 +33,7 @@ def task_of(row: Any) -> tuple[Any, ...]:
 
 
 def read_rows(path: Path, kind: type[Row]) -> list[Row]:
-    """The rows of an earlier call; nothing where there is none. An empty entry is None.
-
-    Raises:
-        InputError: the file is not one that this command wrote.
-    """
+    """The rows of an earlier call; nothing where there is none. An empty entry is None."""
     if not path.exists():
         return []
     wrong = "not the rows that this command writes; remove it to start again"
@@ -65,9 +61,6 @@ def bind_rows(path: Path, inputs: Mapping[str, str]) -> None:
     """Hold the rows at `path` to `inputs`, what they are made from by name; call it before a row is shown.
 
     Where there are no rows yet, `inputs` are kept beside from now on.
-
-    Raises:
-        InputError: the rows were made from something else, or what was kept cannot be read.
     """
     beside = path.with_name(f"{path.stem}-inputs.json")
     if path.exists():

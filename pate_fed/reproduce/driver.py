@@ -175,19 +175,11 @@ class Reproduction:
         return self.out_dir / f"{name}-{'paper' if self.paper else 'quick'}.{kind}"
 
     def load(self, name: str) -> Dataset:
-        """The data set `name`.
-
-        Raises:
-            InputError: its files are not there.
-        """
+        """The data set `name`."""
         return load_dataset(name, data_dir=self.data_dir)
 
     def published(self, name: str) -> Path:
-        """A file that the authors of PATE published with their votes on MNIST.
-
-        Raises:
-            InputError: it is not there.
-        """
+        """A file that the authors of PATE published with their votes on MNIST."""
         path = None if self.data_dir is None else self.data_dir / "pate_votes" / name
         if path is None or not path.exists():
             raise InputError(f"--data-dir: {path or name} is not there; the authors' votes are meant")
@@ -224,9 +216,6 @@ def run_tables(
     `show` gets each table's rows and writes pictures and summaries. Both are written about once a minute, so
     that a call of hours can be looked at; a call that was stopped goes on with the next row. The figures of
     all rows go to NAME.json beside `text`, too (`store_result`).
-
-    Raises:
-        InputError: a table's rows were made from other inputs, or are not this command's.
     """
     found: list[list[Any]] = []
     for table in tables:

@@ -26,13 +26,7 @@ from numpy.typing import NDArray
 from pate_fed.data import load_dataset
 from pate_fed.data.source import GlyphSettings
 from pate_fed.format import delta_text
-from pate_fed.privacy import (
-    ConfidentGNMax,
-    GNMax,
-    LNMax,
-    SeededNoise,
-    data_dependent_epsilon_do_not_publish,
-)
+from pate_fed.privacy import ConfidentGNMax, GNMax, LNMax, SeededNoise, data_dependent_epsilon_do_not_publish
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import COLOURS, draw_panels, least_noise

@@ -178,13 +178,7 @@ class _Bench:
         noise, classes = SeededNoise(seed), self.data.num_classes
         source = LabelsInOnePlace(truth=self.truth, num_classes=classes, noise=noise, record=Record())
         return run_method(
-            method,
-            self.public,
-            source,
-            epsilon=epsilon,
-            settings=self.settings,
-            seed=seed,
-            cache=self._cache,
+            method, self.public, source, epsilon=epsilon, settings=self.settings, seed=seed, cache=self._cache
         )
 
     @cached_property

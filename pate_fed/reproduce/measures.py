@@ -99,9 +99,6 @@ def least_noise(
 
     `mechanism` gives the one with that noise, which answers every query; its cost falls as the noise grows.
     Queries are charged as their noisy totals, as the papers do.
-
-    Raises:
-        InputError: even `most` votes cost more.
     """
 
     def fits(tenths: int) -> bool:
@@ -124,13 +121,7 @@ class StudentRow:
 
 
 def train_and_test(
-    plan: Reproduction,
-    dataset: Dataset,
-    index: Ints,
-    label: Ints,
-    settings: StudentSettings,
-    *,
-    seed: int,
+    plan: Reproduction, dataset: Dataset, index: Ints, label: Ints, settings: StudentSettings, *, seed: int
 ) -> tuple[Student, dict[str, Any]]:
     """A study's own student of the queries' images, and how often it is right in the other public ones.
 

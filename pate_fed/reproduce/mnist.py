@@ -21,7 +21,7 @@ from pate_fed.data import Dataset
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, data_dependent_epsilon_do_not_publish, epsilon_of
-from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
+from pate_fed.reproduce.columns import Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, inputs_of, read_totals
@@ -95,17 +95,14 @@ def _train(
     )
 
 
-def _cells(rows: list[MnistRun]) -> list[Cell[MnistRun]]:
-    return cells_of(rows, [(name, n) for n in LABELS for name in (*QUICK_STUDENTS, *SLOW_STUDENTS)])
-
-
 def _lines(rows: list[MnistRun]) -> Iterator[str]:
     columns = (
         Column("student", lambda cell: cell.task[0]),
         Column("labels", lambda cell: cell.task[1], "d"),
         Column("paper, %", lambda cell: PAPER[cell.task[1]][1] if cell.task[1] in PAPER else None, ".1f"),
     )
-    yield from student_table(columns, _cells(rows), pairs=True)
+    order = [(name, labels) for labels in LABELS for name in (*QUICK_STUDENTS, *SLOW_STUDENTS)]
+    yield from student_table(columns, cells_of(rows, order), pairs=True)
     for labels in LABELS:
         some = [row for row in rows if row.labels == labels]
         if some:

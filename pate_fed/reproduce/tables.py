@@ -36,14 +36,10 @@ from pate_fed.data import Dataset
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
+from pate_fed.privacy.bounds.conversion import confident_mu, gaussian_dp_epsilon
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import (
-    ReleasedLabels,
-    StudentRow,
-    release_labels,
-    train_and_test,
-)
+from pate_fed.reproduce.measures import ReleasedLabels, StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
 LABELS, DELTA = 2200, 1e-5
@@ -208,23 +204,14 @@ def _title(cell: Cell[StudentRun]) -> str:
     return f"ε {epsilon:g}, {student}" + (f" ({', '.join(options)})" if options else "")
 
 
-def _cells(rows: list[StudentRun]) -> list[Cell[StudentRun]]:
-    """In the paper's order, then those of Tables 4 and 5."""
-    return cells_of(rows, [*PAPER, *_of_table()[4], *_of_table()[5]])
-
-
 def _lines(rows: list[StudentRun]) -> Iterator[str]:
-    from pate_fed.privacy.bounds.conversion import confident_mu, gaussian_dp_epsilon
-
-    columns = (
-        Column("student", _title),
-        Column("paper, %", lambda cell: PAPER.get(cell.task), ".1f"),
-    )
+    columns = (Column("student", _title), Column("paper, %", lambda cell: PAPER.get(cell.task), ".1f"))
     cleansed = (
         Column("removed", lambda cell: cell.mean("removed") if _cleanses(cell) else None, ".0f"),
         Column("wrong of these, %", lambda cell: cell.percent("removed_wrong")[0], ".1f"),
     )
-    yield from student_table(columns, _cells(rows), after=cleansed, pairs=True)
+    cells = cells_of(rows, [*PAPER, *_of_table()[4], *_of_table()[5]])
+    yield from student_table(columns, cells, after=cleansed, pairs=True)
     yield "wrong: labels; removed: labels that pate++ took off after its first stage"
     for epsilon in sorted({row.epsilon for row in rows}):
         sigma = proposition2_sigma(answered=LABELS, epsilon=epsilon, delta=DELTA)

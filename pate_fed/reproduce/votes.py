@@ -28,11 +28,7 @@ AT_ONCE, RECORDS_AT_ONCE = 25, 6000  # heads in one batch, and their records
 
 
 def teachers_totals(plan: Reproduction, dataset: Dataset, path: Path, *, teacher: str, log: Log) -> Ints:
-    """Votes of 250 teachers on the queries, int64 (queries, classes); kept at `path`.
-
-    Raises:
-        InputError: what lies at `path` are no totals, or totals of other data.
-    """
+    """Votes of 250 teachers on the queries, int64 (queries, classes); kept at `path`."""
     votes = partial(_votes, plan, dataset, teacher)
     return kept_totals(dataset, path, votes, count=TEACHERS, log=log)
 
@@ -50,11 +46,7 @@ def ensemble_totals(plan: Reproduction, dataset: Dataset, count: int, log: Log) 
 def kept_totals(
     dataset: Dataset, path: Path, votes: Callable[[list[Ints]], Iterable[Ints]], *, count: int, log: Log
 ) -> Ints:
-    """Totals of `count` teachers, from `path` or from what `votes` gives for parts of the records.
-
-    Raises:
-        InputError: what lies at `path` are no totals, or totals of other data.
-    """
+    """Totals of `count` teachers, from `path` or from what `votes` gives for parts of the records."""
     queries, classes = dataset.num_queries, dataset.num_classes
     if path.exists():
         return read_totals(path, rows=queries, classes=classes, data=_data_digest(dataset))
@@ -75,11 +67,7 @@ def ensemble_size(totals: Ints) -> dict[str, int]:
 
 
 def authors_totals(plan: Reproduction, dataset: Dataset) -> Ints:
-    """Votes of the 250 teachers on MNIST that the authors of PATE published, int64 (queries, classes).
-
-    Raises:
-        InputError: they are not there.
-    """
+    """Votes of the 250 teachers on MNIST that the authors of PATE published, int64 (queries, classes)."""
     path = plan.published("mnist_250_teachers.npy")
     return read_totals(path, rows=dataset.num_queries, classes=dataset.num_classes)
 

@@ -21,11 +21,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def check_port(host: str, port: int, *, option: str) -> None:
-    """Make sure that one may listen there.
-
-    Raises:
-        InputError: the port is taken, needs rights, or the host is not one of this machine's.
-    """
+    """Make sure that one may listen there; an InputError where not."""
     with naming_refusal(
         f"{option} {host}:{port}: cannot listen there", "; give another port, or none for one that is free"
     ):
@@ -39,11 +35,7 @@ def _socket(host: str) -> socket.socket:
 
 
 def split_address(address: str, *, option: str) -> tuple[str, int | None]:
-    """Host and port of HOST:PORT or [HOST]:PORT; the port is None where it is left out.
-
-    Raises:
-        InputError: neither.
-    """
+    """Host and port, None where left out, of HOST:PORT or [HOST]:PORT; an InputError for all else."""
     host, separator, port = address.rpartition(":")
     if not separator or address.endswith("]"):
         host, port = address, ""

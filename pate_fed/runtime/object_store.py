@@ -55,11 +55,7 @@ class ObjectStore:
         self._files.pipe_file(f"{self._root}/{name}", content)
 
     def put_new(self, name: str, content: bytes) -> None:
-        """Put an object that is not there yet, in one step with the look whether it is.
-
-        Raises:
-            FileExistsError: it is there, and stays as it is.
-        """
+        """Put an object, in one step with the look whether it is there: then a FileExistsError."""
         self._files.pipe_file(f"{self._root}/{name}", content, mode="create")
 
     def check(self, probe: bytes, *, first: bool = False) -> None:
@@ -129,11 +125,7 @@ class StoredFolder:
         self._number, self._held = 0, dict[str, str]()
 
     def fetch(self) -> None:
-        """Bring the copy to the last commit.
-
-        Raises:
-            IntegrityError: an object is damaged or is missing.
-        """
+        """Bring the copy to the last commit; an IntegrityError where an object is damaged or is missing."""
         while (content := self._store.read(self._commit_name(self._number + 1))) is not None:
             commit = _read_commit(content)
             for name, changed in self._changes(commit):

@@ -106,11 +106,7 @@ def may_learn(path: Path) -> bool:
 
 
 def claim_run_dir(path: Path, study: str) -> None:
-    """Make the directory, and claim it by its study.toml: of two runs at once only one can have it.
-
-    Raises:
-        InputError: another run has it, or it cannot be written.
-    """
+    """Make the directory and claim it by its study.toml; of two runs one can, the other has an InputError."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         whole = path / f".{_STUDY}.{os.getpid()}"

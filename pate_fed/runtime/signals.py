@@ -91,22 +91,14 @@ def terminating(asked: threading.Event) -> Iterator[None]:
 
 
 def raise_if(asked: threading.Event) -> None:
-    """Interrupt where that was asked for.
-
-    Raises:
-        Interrupted: `asked` is set.
-    """
+    """Raise Interrupted where that was asked for."""
     if asked.is_set():
         raise Interrupted
 
 
 @contextmanager
 def hangup_interrupts() -> Iterator[None]:
-    """A terminal that is closed interrupts, too, what is done here; not under `nohup`.
-
-    Raises:
-        Interrupted: on SIGHUP.
-    """
+    """A terminal that is closed raises Interrupted, too, in what is done here; not under `nohup`."""
 
     def handle(number: int, _: object) -> None:
         raise Interrupted

@@ -110,9 +110,17 @@ class SettingError(InputError):
         return SettingError(path, self.wanted, self.shown, self.flag, where or self.where)
 
 
-def setting(default: Any = MISSING, *, factory: Any = MISSING, compare: bool = True, **declared: Any) -> Any:
-    """A dataclass field that carries its declaration, by the names of `Setting`."""
-    metadata = {"setting": Setting(**declared)}
+def setting(
+    default: Any = MISSING,
+    help: str = "",
+    flags: str = "",
+    *,
+    factory: Any = MISSING,
+    compare: bool = True,
+    **declared: Any,
+) -> Any:
+    """A dataclass field that carries its declaration, by the names of `Setting`; `flags` with spaces."""
+    metadata = {"setting": Setting(help=help, flags=tuple(flags.split()), **declared)}
     return field(default=default, default_factory=factory, compare=compare, metadata=metadata)
 
 

@@ -230,11 +230,7 @@ def require_same_part(ours: PartIdentity, theirs: PartIdentity) -> None:
 
 
 def full_name(name: str, kind: str) -> str:
-    """A part's name as module:attribute, also where it is an installed entry point's.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """A part's name, or an entry point's, as module:attribute; an InputError where it is neither."""
     if PART_NAME.fullmatch(name) is not None and len(name) <= _MOST_NAME:
         return name
     known = entry_points(kind)

@@ -35,11 +35,7 @@ _MOST_BYTES = 2**26  # of an image array in a log line
 
 
 def pack(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """A uint8 array as a table of its shape and bytes; `unpack` reads it back.
-
-    Raises:
-        TypeError: an array of another type.
-    """
+    """A uint8 array as a table of its shape and bytes, which `unpack` reads back; of others a TypeError."""
     if array.dtype != np.uint8:
         raise TypeError(f"only uint8 arrays are kept here, not {array.dtype}")
     data = base64.b64encode(zlib.compress(array.tobytes(), 9)).decode("ascii")
@@ -225,11 +221,7 @@ def _shape(hint: Any) -> _Shape:
 
 
 def fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = False) -> Any:
-    """The value in the field's form.
-
-    Raises:
-        SettingError: it does not fit.
-    """
+    """The value in the field's form; a SettingError where it does not fit."""
     if declared.read is not None and value is not None:
         try:
             value = declared.read(value)

@@ -81,7 +81,7 @@ def dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A hospital's file with its own names, unit and codes, beside its study."""
     monkeypatch.chdir(tmp_path)
     # Four processes that each tell Flower's version have tests of their own.
-    monkeypatch.setattr("pate_fed.flower.processes.version_of", lambda *_, **__: version("flwr"))
+    monkeypatch.setattr("pate_fed.cli.doctor.machine.version_of", lambda *_, **__: version("flwr"))
     Path("study.toml").write_text(STUDY, encoding="utf-8")
     _write(Path("pool.csv"), [HEADER, *_rows(90, 1)])
     table = [["Patienten-Nr", "Age", "GLU", "Geschlecht", "ill", "Größe"]]

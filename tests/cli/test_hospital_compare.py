@@ -105,6 +105,12 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def test_terms_that_are_no_text_are_told_as_such(state: Path, run: Any) -> None:
+    (state / TERMS_FILE).write_bytes(b"\xff\xfe")
+    code, _, err = run("hospital", "compare", "state")
+    assert code == 2 and "the study's terms cannot be read (not UTF-8 text)" in err
+
+
 def test_both_are_measured_and_kept_at_home(state: Path, run: Any) -> None:
     code, out, err = run("hospital", "compare", "state", "--prevalence", "0.1")
     assert (code, err) == (0, "")

@@ -144,6 +144,18 @@ def test_mistakes_are_named(
     assert words in err and "Traceback" not in err
 
 
+def test_an_exported_student_reads_dicom_images_as_its_run_does(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = np.load(folder / "three.npy")[0][..., None]
+    monkeypatch.setattr("pate_fed.cli.predict.read_dicom", lambda file, **how: (picture, ""))
+    (tmp_path / "one.dcm").touch()
+    for name in ("student.pt", "student.ts"):
+        assert main(["predict", str(folder / name), str(tmp_path / "one.dcm")]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second and "one.dcm[0]: class " in first
+
+
 @pytest.mark.parametrize("name", ["student.pt", "student.ts"])
 def test_a_grey_student_reads_colour_files_as_its_hospitals_did(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]

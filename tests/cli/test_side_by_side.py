@@ -10,6 +10,7 @@ from builders import SMALL_STUDY, vary
 
 from pate_fed.cli import sweep
 from pate_fed.cli.sweep import combine
+from pate_fed.config.study import Study
 
 CHILD = """
 import pathlib, sys, time
@@ -40,10 +41,10 @@ def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
-def _jobs(folder: Path, *sigmas: float) -> list[sweep.Job]:
+def _jobs(folder: Path, *sigmas: float) -> dict[Path, Study]:
     values = tomllib.loads(SMALL_STUDY)
     found = combine(values, [f"aggregation.sigma2={','.join(map(str, sigmas))}"], seeds=None, where="x")
-    return [sweep.Job(study=each.study, folder=folder / each.folder) for each in found]
+    return {folder / each.folder: each.study for each in found}
 
 
 def test_as_many_run_at_once_as_are_meant_and_one_that_fails_stops_no_other(children: Path) -> None:
@@ -51,8 +52,8 @@ def test_as_many_run_at_once_as_are_meant_and_one_that_fails_stops_no_other(chil
     sweep.run_side_by_side(
         _jobs(children, 2.0, 8.0, 4.0),
         at_once=2,
-        begin=lambda job: told.append(("begins", job.folder.name)),
-        end=lambda job, error: told.append((f"{error}", job.folder.name)),
+        begin=lambda place: told.append(("begins", place.name)),
+        end=lambda place, error: told.append((f"{error}", place.name)),
     )
     assert told[:2] == [("begins", "sigma2-2.0"), ("begins", "sigma2-8.0")]
     assert ("too few hospitals", "sigma2-8.0") in told and ("None", "sigma2-4.0") in told
@@ -61,20 +62,21 @@ def test_as_many_run_at_once_as_are_meant_and_one_that_fails_stops_no_other(chil
 
 
 def test_an_interruption_ends_all_that_run(children: Path) -> None:
-    def begin(job: sweep.Job) -> None:
-        if job.folder.name == "sigma2-2.0":
+    def begin(place: Path) -> None:
+        if place.name == "sigma2-2.0":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sweep.run_side_by_side(_jobs(children, 9.0, 2.0), at_once=2, begin=begin, end=lambda job, error: None)
+        sweep.run_side_by_side(
+            _jobs(children, 9.0, 2.0), at_once=2, begin=begin, end=lambda place, error: None
+        )
     assert not (children / "sigma2-9.0" / "ended").exists()
 
 
 def test_runs_that_take_every_core_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pate_fed.config.backend.cores", lambda: 3)
+    monkeypatch.setattr("pate_fed.cli.sweep.cores", lambda: 3)
     monkeypatch.setattr(sweep, "_MEMORY", 1)
-    jobs = [job.study for job in _jobs(Path("x"), 1.0, 2.0, 3.0, 4.0)]
-    on_cpu = [vary(each, device="cpu") for each in jobs]
+    on_cpu = [vary(each, device="cpu") for each in _jobs(Path("x"), 1.0, 2.0, 3.0, 4.0).values()]
     assert sweep.most_at_once(on_cpu) == 3 and sweep.most_at_once(on_cpu[:2]) == 2
     assert sweep.most_at_once([vary(each, backend="ray") for each in on_cpu]) == 1
     monkeypatch.setattr(sweep, "_MEMORY", 2**60)

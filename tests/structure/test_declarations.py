@@ -27,7 +27,7 @@ Votes = NewType("Votes", np.ndarray[Any, np.dtype[np.int64]])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inner:
-    share: float = setting(0.5, above=0, high=1, flags=("--share",), help="a share")
+    share: float = setting(0.5, "a share", "--share", above=0, high=1)
     count: int | None = setting(None, low=1, high=10)
 
 

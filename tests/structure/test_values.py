@@ -22,7 +22,7 @@ from pate_fed.structure.values import fit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inner:
-    share: float = setting(0.5, above=0, high=1, flags=("--share",), help="a share")
+    share: float = setting(0.5, "a share", "--share", above=0, high=1)
     count: int | None = setting(None, low=1, high=10)
 
     def __post_init__(self) -> None:

@@ -8,11 +8,14 @@ from pathlib import Path
 
 from pate_fed.cli.doctor.machine import CheckResult, Finding, Requirements, run_check
 from pate_fed.cli.terms import cost_text
+from pate_fed.config.data import load_study_data
 from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError, QuorumError
 from pate_fed.identity import Authority
 from pate_fed.identity.certificates import days_left, expiry_warnings, require_valid
-from pate_fed.kinds.terms import Terms
+from pate_fed.kinds.make import check_against_data, make_terms
+from pate_fed.kinds.terms import Terms, require_meaningful
+from pate_fed.privacy import noise_from_seed
 from pate_fed.runtime.addresses import check_port, split_address
 from pate_fed.runtime.run_dir import choose_run_dir
 
@@ -83,11 +86,6 @@ class CoordinatorSide:
 
     def _check_pool(self) -> CheckResult:
         """The public pool, the terms over it, and whether the budget affords a query."""
-        from pate_fed.config.data import load_study_data
-        from pate_fed.kinds.make import check_against_data, make_terms
-        from pate_fed.kinds.terms import require_meaningful
-        from pate_fed.privacy import noise_from_seed
-
         assert self._study is not None
         data = load_study_data(self._study)
         check_against_data(self._study, data)

@@ -32,7 +32,7 @@ from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.certificates import days_left, expiry_warnings, issued_at, read_certificate
 from pate_fed.identity.keys import check_name, load_key
 from pate_fed.kinds.terms import Terms
-from pate_fed.runtime.addresses import split_address
+from pate_fed.runtime.addresses import channel_credentials, is_let_in, split_address
 from pate_fed.runtime.run_dir import check_writable
 
 _PATIENCE_S = 6.0
@@ -41,11 +41,7 @@ _GRPC = "h2"
 
 
 def connect(host: str, port: int) -> CheckResult:
-    """Make a TCP connection, and end it.
-
-    Raises:
-        PateFedError: it does not, and waiting will hardly change that.
-    """
+    """Make a TCP connection, and end it; an error where waiting will hardly change that there is none."""
     try:
         with socket.create_connection((host, port), timeout=_PATIENCE_S):
             return CheckResult(f"{host} answers on port {port}")
@@ -72,9 +68,6 @@ def shake_hands(host: str, port: int, identity: HospitalIdentity) -> CheckResult
     """Make TLS connections: the coordinator's certificate must be of the study's authority, for this host.
 
     Then the hospital shows its own, as it will when the study runs.
-
-    Raises:
-        InputError: the coordinator shows another one or none, or does not take the hospital's.
     """
     ca = identity.ca_path
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -104,8 +97,6 @@ def shake_hands(host: str, port: int, identity: HospitalIdentity) -> CheckResult
 
 def _show_own(host: str, port: int, identity: HospitalIdentity) -> None:
     """Connect with the hospital's certificate, which the coordinator asks for before it reads a byte."""
-    from pate_fed.runtime.addresses import channel_credentials, is_let_in
-
     credentials = channel_credentials(
         identity.ca_path.read_bytes(),
         certificate=identity.admission.certificate,
@@ -185,11 +176,7 @@ class HospitalSide:
     def requirements(self) -> Requirements:
         """What a hospital's processes take."""
         return Requirements(
-            what="a hospital",
-            memory=_MEMORY,
-            files=_FILES,
-            folders=lambda: (self._state_dir,),
-            deploys=True,
+            what="a hospital", memory=_MEMORY, files=_FILES, folders=lambda: (self._state_dir,), deploys=True
         )
 
     @property

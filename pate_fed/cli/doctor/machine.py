@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from packaging.requirements import Requirement
@@ -27,8 +28,16 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 import pate_fed
+from pate_fed.data.source import cache_root
 from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.flower import prepare_environment
+from pate_fed.flower.processes import version_of
+from pate_fed.flower.transport import has_transport, require_transport
+from pate_fed.privacy import SystemNoise
 from pate_fed.runtime.run_dir import check_writable
+
+if TYPE_CHECKING:
+    from pate_fed.secure_sum import CoordinatorSum, Demands, HospitalSum
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _WITHHELD = "shown on a terminal only, as it may tell of single records: run this without a pipe"
@@ -145,8 +154,6 @@ def machine_findings(requirements: Requirements, device: str = "auto") -> Iterat
 
 def simulation() -> Requirements:
     """What a simulation of 250 parties needs, with its default engine."""
-    from pate_fed.data.source import cache_root
-
     # Measured: 2.2 GB on one core, 2.7 GB on two, with 12 parties as with 250.
     return Requirements(
         what="a simulation",
@@ -179,17 +186,13 @@ def _libraries() -> CheckResult:
         wrong.append(f"Python is {python}, not {pythons}")
     if wrong:
         raise PateFedError(f"{', '.join(wrong)}: install pate_fed again, in a fresh virtual environment")
-    untried = _untried({"Python": python, **_installed(_TRIED)})
+    versions = {"Python": python}
+    for name in _TRIED:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    untried = _untried(versions)
     text = f"pate_fed {own.version}, Python {python}, {len(needed)} libraries of fitting versions"
     return CheckResult(text if untried else f"{text}, each of them tried", untried)
-
-
-def _installed(names: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for name in names:
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
 
 
 def _untried(versions: Mapping[str, str]) -> tuple[str, ...]:
@@ -289,23 +292,12 @@ def _is_synchronised() -> bool | None:
 
 def _masks() -> CheckResult:
     """Three parties in this process, sums that are known, and one party that is lost."""
-    from pate_fed.secure_sum import CoordinatorSum, Demands, HospitalSum, Identity, SumRange
+    from pate_fed.secure_sum import Demands, SumRange
     from pate_fed.secure_sum.messages import BatchReply
 
-    study, names = "0" * 64, ("one", "two", "three")
-    coordinator = CoordinatorSum(Identity.generate(), study=study)
+    names = ("one", "two", "three")
     few = Demands(least_parties=3, three_agreed=True)
-    parties = {
-        name: HospitalSum.enrol(
-            Identity.generate(), coordinator.enrol_request(), party=name, study=study, demands=few
-        )
-        for name in names
-    }
-    for party in parties.values():
-        coordinator.admit(party.enrolment)
-    coordinator.close_roster()
-    for name, party in parties.items():
-        coordinator.note_pinned(party.pin(coordinator.pin_request(name)))
+    coordinator, parties = enrolled(names, study="0" * 64, demands=few)
     votes = {name: np.arange(12) * (number + 1) for number, name in enumerate(names)}
     for number, lost in enumerate((None, "three")):
         digest = hashlib.sha256(bytes([number])).hexdigest()
@@ -324,9 +316,27 @@ def _masks() -> CheckResult:
     return CheckResult("the votes of three parties sum right under masks, also when one of them is lost")
 
 
-def _noise() -> CheckResult:
-    from pate_fed.privacy import SystemNoise
+def enrolled(
+    names: Sequence[str], *, study: str, demands: Demands | None = None
+) -> tuple[CoordinatorSum, dict[str, HospitalSum]]:
+    """The coordinator and the parties of a sum under masks, all in this process, who know each other."""
+    from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity
 
+    coordinator = CoordinatorSum(Identity.generate(), study=study)
+    how: dict[str, Any] = {"study": study, "demands": demands}
+    parties = {
+        name: HospitalSum.enrol(Identity.generate(), coordinator.enrol_request(), party=name, **how)
+        for name in names
+    }
+    for party in parties.values():
+        coordinator.admit(party.enrolment)
+    coordinator.close_roster()
+    for name, party in parties.items():
+        coordinator.note_pinned(party.pin(coordinator.pin_request(name)))
+    return coordinator, parties
+
+
+def _noise() -> CheckResult:
     noise = SystemNoise()
     drawn, started = noise.discrete_gaussian(_DRAWS, sigma=_SIGMA), time.perf_counter()
     again = noise.discrete_gaussian(_DRAWS, sigma=_SIGMA)
@@ -341,10 +351,6 @@ def _noise() -> CheckResult:
 
 
 def _flower(requirements: Requirements) -> CheckResult:
-    from pate_fed.flower import prepare_environment
-    from pate_fed.flower.processes import version_of
-    from pate_fed.flower.transport import has_transport, require_transport
-
     if requirements.deploys:
         require_transport(requirements.what)
     elif not has_transport():
@@ -389,11 +395,7 @@ def _gpu(device: str = "auto") -> CheckResult:
 
 
 def _tried(device: str) -> str:
-    """What a network of ours and its gradients say on a card beside the CPU; nothing of a CPU.
-
-    Raises:
-        PateFedError: they differ by more than rounding, or the card does not compute.
-    """
+    """What a network of ours and its gradients say on a card beside the CPU; nothing of a CPU."""
     import torch
 
     from pate_fed.learning.networks.classifiers import build_classifier

@@ -60,11 +60,7 @@ class WantedRecords:
 
     @classmethod
     def by_study(cls, config: Path) -> WantedRecords:
-        """By a study.toml.
-
-        Raises:
-            InputError: it cannot be read.
-        """
+        """By a study.toml."""
         study = read_study(config).resolve()
         trains = study.aggregation.votes
         return cls(
@@ -85,11 +81,7 @@ class WantedRecords:
         return replace(self, spec=replace(self.spec, decimal=decimal))
 
     def read(self, path: Path) -> tuple[Rows, CheckResult]:
-        """The records, and how many there are of each class.
-
-        Raises:
-            InputError: they are not what is wanted; the error says where.
-        """
+        """The records, and how many there are of each class."""
         rows = check_records(path, self.spec, unit=self.unit)
         inputs = "×".join(map(str, rows.inputs.shape[1:]))
         how = f"; read as {rows.read_as}" if rows.read_as else ""
@@ -114,11 +106,7 @@ class WantedLabels:
     num_classes: int
 
     def read(self, path: Path) -> tuple[None, CheckResult]:
-        """How many there are; no rows, as there is nothing to try a teacher on.
-
-        Raises:
-            InputError: they are not what is wanted.
-        """
+        """How many there are; no rows, as there is nothing to try a teacher on."""
         index, _ = read_own_labels(path, pool_size=self.pool_size, num_classes=self.num_classes)
         return None, CheckResult(f"labels of {len(index)} public inputs", file_text=_READABLE)
 
@@ -135,9 +123,6 @@ def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
 
     With several teachers each is tested on the others' parts, which no patient shares; with one a fifth of
     the patients is left out.
-
-    Raises:
-        InputError: records that no teacher learns from.
     """
     if wanted.numeric:
         return CheckResult("no model is tried: the label is a number, and none of these learns one")
