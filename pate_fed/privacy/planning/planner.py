@@ -249,7 +249,7 @@ def _of_ours(
     hospitals = num_hospitals or search.n
     refused, shared = refused_shares(search, hospitals, names[0]), None
     if refused is None:
-        shared = SharesSearch(search, Shares.usual(hospitals)).best(epsilon, names)
+        shared = SharesSearch(search, Shares.usual(hospitals)).offer(epsilon, names)
     found = _Found(offers=offers, shared=shared, refused=refused, curve=(), advice=())
     return replace(
         found,
@@ -455,11 +455,8 @@ class ClaimedSearch:
         """As many queries as the budget buys, and about what they give; None where nothing useful."""
         asked = self._affordable(epsilon)
         labels = math.floor(asked * self._share)
-        worth = float(
-            effective_labels(
-                np.array(float(labels)), np.array(self._right), self._coverage, self.mechanism.num_classes
-            )
-        )
+        classes = self.mechanism.num_classes
+        worth = float(effective_labels(labels, self._right, self._coverage, classes))
         if not is_useful(labels, worth):
             return None
         return Offer(
@@ -474,7 +471,7 @@ class ClaimedSearch:
             coverage=self._coverage,
             effective_labels=worth,
             epsilon=self._epsilon(asked),
-            bytes_per_hospital=4 * asked * self.mechanism.num_classes,
+            bytes_per_hospital=4 * asked * classes,
         )
 
     def point(self, epsilon: float) -> CurvePoint:
