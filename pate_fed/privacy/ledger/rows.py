@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import sync_folder, try_lock
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.disk import sync_folder, take_lock
+from pate_fed.errors import InputError, IntegrityError, PateFedError, naming_refusal
 from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.ledger.terms import LedgerTerms, is_digest, mechanism_from_parameters
 from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent
@@ -29,54 +29,15 @@ from pate_fed.privacy.protection import Protection
 
 Row = dict[str, Any]
 
-COLUMNS = (
-    "seq",
-    "time",
-    "kind",
-    "mechanism",
-    "parameters",
-    "protection",
-    "coordinator",
-    "asked",
-    "answered",
-    "batch_digest",
-    "outputs_digest",
-    "noise",
-    "private",
-    "version",
-    "epsilon",
-    "body",
-    "previous",
-    "hash",
-    "signature",
+COLUMNS = tuple(
+    "seq time kind mechanism parameters protection coordinator asked answered batch_digest outputs_digest "
+    "noise private version epsilon body previous hash signature".split()
 )
 FIRST_PREVIOUS = "0" * 64
 
-# Columns that an entry holds as they are.
-_PLAIN = (
-    "seq",
-    "time",
-    "batch_digest",
-    "outputs_digest",
-    "version",
-    "epsilon",
-    "previous",
-    "hash",
-    "signature",
-)
-
-# Columns of a charge that hold text; the body may hold none.
-_TEXTS = (
-    "time",
-    "mechanism",
-    "parameters",
-    "protection",
-    "coordinator",
-    "batch_digest",
-    "outputs_digest",
-    "noise",
-    "version",
-)
+# Columns that an entry holds as they are, and those of a charge that hold text; the body may hold none.
+_PLAIN = "seq time batch_digest outputs_digest version epsilon previous hash signature".split()
+_TEXTS = "time mechanism parameters protection coordinator batch_digest outputs_digest noise version".split()
 
 
 def _canonical(value: object) -> str:
@@ -219,7 +180,7 @@ def entry_from_row(row: Row) -> Entry:
     """
     if row["kind"] != "charge" or not is_digest(row["batch_digest"]) or row["private"] not in (0, 1):
         raise ValueError("not a charge")
-    texts = _TEXTS if row["body"] is None else (*_TEXTS, "body")
+    texts = _TEXTS if row["body"] is None else [*_TEXTS, "body"]
     require_kinds(row, texts=texts, whole=("seq", "asked", "answered", "private"))
     if not isinstance(row["epsilon"], float):
         raise TypeError("an ε is a number")
@@ -437,31 +398,13 @@ class WriterLock:
         """
         path = path.resolve()  # a link to the ledger is no second ledger
         self._path = path.with_name(path.name + ".lock")
-        while True:
-            try:
-                self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
-            except OSError as error:
-                raise InputError(f"{path}: the ledger cannot be written ({error.strerror})") from error
-            try:
-                free = try_lock(self._handle, path)
-            except InputError:
-                os.close(self._handle)
-                raise
-            if not free:
-                os.close(self._handle)
-                raise IntegrityError(f"{path}: another process writes this ledger; only one may")
-            if self._current():
-                return
+        with naming_refusal(f"{path}: the ledger cannot be written"):
+            self._handle, free = take_lock(self._path, of=path)
+        if not free:
             os.close(self._handle)
+            raise IntegrityError(f"{path}: another process writes this ledger; only one may")
 
     def release(self) -> None:
         """Give the lock back and remove its file."""
         self._path.unlink(missing_ok=True)
         os.close(self._handle)
-
-    def _current(self) -> bool:
-        # The file may have been removed by its last holder between our open and our lock.
-        try:
-            return os.path.samestat(os.stat(self._path), os.fstat(self._handle))
-        except FileNotFoundError:
-            return False
