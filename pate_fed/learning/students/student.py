@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.networks.classifiers import (
     Classifier,
     Shape,
@@ -32,6 +32,7 @@ from pate_fed.learning.students.losses import sharpened, sharpness_for
 from pate_fed.learning.tensors import (
     building_network,
     check_images,
+    check_weights,
     read_model,
     reading_network,
     resolve_device,
@@ -129,15 +130,9 @@ class Student:
         return np.ascontiguousarray((drawn * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
 
     def check_weights(self) -> None:
-        """Hold every weight to finite numbers.
-
-        Raises:
-            PateFedError: one is not; the error names it.
-        """
+        """Hold every weight to finite numbers; PateFedError names one that is not."""
         for network in self._networks:
-            for name, value in network.state_dict().items():
-                if not bool(torch.isfinite(value).all()):
-                    raise PateFedError(f"student: weight {name} is not finite; lower learning_rate")
+            check_weights(network, "student", "lower learning_rate")
 
     def save(self, path: Path) -> None:
         """Write settings, weights and history to `path`, whole or not at all, readable by the owner only.

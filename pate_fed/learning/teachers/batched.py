@@ -26,7 +26,7 @@ from pate_fed.learning import tensors
 from pate_fed.learning.networks.classifiers import Classifier, Dropout, build_classifier
 from pate_fed.learning.networks.heads import class_weights
 from pate_fed.learning.settings import STACKED, TeacherSettings
-from pate_fed.learning.teachers.network import ENOUGH_STEPS, Teacher, one_cycle
+from pate_fed.learning.teachers.network import Schedule, Teacher
 from pate_fed.learning.tensors import (
     NoRoom,
     check_images,
@@ -86,7 +86,7 @@ def train_many(
 
     for places in _alike([len(part) for part in images], settings, device):
         count = max(len(images[at]) for at in places)
-        batch, most = _Schedule.of(count, settings).batch, len(places)
+        batch, most = Schedule.of(count, settings).batch, len(places)
         while places:
             now = places[:most]
             needed = group_bytes(len(now), count, shape, num_classes, batch=batch)
@@ -140,26 +140,11 @@ def _had_room(train: Callable[[list[int]], None], places: list[int]) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Schedule:
-    """Records in a step, steps in an epoch, and epochs, as one teacher alone has them."""
-
-    batch: int
-    batches: int
-    epochs: int
-
-    @classmethod
-    def of(cls, count: int, settings: TeacherSettings) -> _Schedule:
-        batch = min(settings.batch_size, count)
-        batches = count // batch
-        return cls(batch, batches, min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches))))
-
-
 def _alike(counts: Sequence[int], settings: TeacherSettings, device: str) -> Iterator[list[int]]:
     """Places of parts with one schedule, in groups of a size that suits the device."""
 
     def schedule(place: int) -> tuple[int, int]:
-        found = _Schedule.of(counts[place], settings)
+        found = Schedule.of(counts[place], settings)
         return found.batch, found.batches
 
     most = _AT_ONCE_CPU if device == "cpu" else len(counts)
@@ -193,7 +178,7 @@ class _Learner:
 
 def _fit(learners: list[_Learner], settings: TeacherSettings, dropout: float) -> None:
     """The loop of one teacher, over stacks of all that have its schedule; shorter parts are padded."""
-    schedule = _Schedule.of(len(learners[0].labels), settings)
+    schedule = Schedule.of(len(learners[0].labels), settings)
     device = learners[0].preprocessed.device
     # (t, n, ...), padded; what the padding holds is never picked.
     look = _looking_at([each.preprocessed for each in learners])
@@ -213,7 +198,7 @@ def _fit(learners: list[_Learner], settings: TeacherSettings, dropout: float) ->
         drawn = [torch.randperm(len(each.labels), generator=each.generator) for each in learners]
         order = torch.stack([each[: schedule.batch * schedule.batches] for each in drawn]).to(device)
         for pick in torch.split(order, schedule.batch, dim=1):  # (t, batch)
-            factor = settings.learning_rate * one_cycle(step / (schedule.epochs * schedule.batches))
+            factor = settings.learning_rate * schedule.rate(step)
             if device.type == "cuda":
                 rate.fill_(factor)
             else:

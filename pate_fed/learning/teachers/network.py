@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from pate_fed.learning.settings import CLOSED_FORM, TeacherSettings
 from pate_fed.learning.tensors import (
     check_images,
     check_labels,
+    check_weights,
     image_shape,
     reading_network,
     resolve_device,
@@ -73,8 +74,7 @@ def fit_closed_form_teacher(
 ) -> Classifier:
     """One hospital's classifier from its own images (n, H, W, C), n ≥ 1; of a great many it takes some.
 
-    Raises:
-        InputError: "encoder-head" without an encoder, or one of other images.
+    InputError: "encoder-head" without an encoder, or one of other images.
     """
     shape = image_shape(images)
     chosen = subsample(torch.arange(len(images)), MOST_RECORDS, generator=None).numpy()
@@ -186,6 +186,30 @@ ENOUGH_STEPS = 600  # a large part needs few passes: training ends with the pass
 WARM_UP = 0.2  # share of the steps in which the learning rate rises
 
 
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Records in a step, steps in an epoch, and epochs, of a teacher of `count` records.
+
+    The rest of an epoch is left out: another shuffle takes it in.
+    """
+
+    batch: int
+    batches: int
+    epochs: int
+
+    @classmethod
+    def of(cls, count: int, settings: TeacherSettings) -> Schedule:
+        """By the settings, n ≥ 1."""
+        batch = min(settings.batch_size, count)
+        batches = count // batch
+        return cls(batch, batches, min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches))))
+
+    def rate(self, step: int) -> float:
+        """Factor of the learning rate: up from 0 to 1, then down to 0, both linearly."""
+        progress = step / (self.epochs * self.batches)
+        return progress / WARM_UP if progress < WARM_UP else (1.0 - progress) / (1.0 - WARM_UP)
+
+
 class Teacher:
     """A trained classifier with its settings."""
 
@@ -212,7 +236,7 @@ class Teacher:
             PateFedError: a weight is not a finite number; the error names it.
         """
         check_images(images, self.image_shape)
-        self._check_weights()
+        check_weights(self._model, "teacher", "train it again")
         preprocess, found = self._model.preprocess, [np.empty(0, dtype=np.int64)]
         with torch.inference_mode():
             if isinstance(preprocess, HistogramFeatures | OrientedGradients):
@@ -267,11 +291,6 @@ class Teacher:
     def own_bytes(self) -> int:
         """Bytes of its weights, but for what prepares the inputs, which teachers may share."""
         return sum(value.nbytes for value in self._model.output.state_dict().values())
-
-    def _check_weights(self) -> None:
-        for name, value in self._model.state_dict().items():
-            if not bool(torch.isfinite(value).all()):
-                raise PateFedError(f"teacher: weight {name} is not finite; train it again")
 
 
 def _compact(weight: Tensor) -> Tensor:
@@ -331,16 +350,11 @@ def fit_network(model: nn.Module, preprocessed: Tensor, labels: Tensor, settings
     """Adam with decoupled weight decay on a one-cycle schedule; the whole part lies in memory.
 
     `preprocessed` float (n, ...) are what the model's first learnt layer takes, `labels` int64 (n,).
-
-    Raises:
-        PateFedError: the loss is no longer finite.
+    PateFedError: the loss is no longer finite.
     """
     logits: Any = getattr(model, "logits", model)
     weights = class_weights(labels).to(preprocessed.dtype)
-    batch = min(settings.batch_size, len(preprocessed))
-    batches = len(preprocessed) // batch  # the rest of an epoch is left out: another shuffle takes it in
-    epochs = min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches)))
-    steps = epochs * batches
+    schedule = Schedule.of(len(preprocessed), settings)
     on_card = preprocessed.is_cuda
     rate = torch.tensor(0.0, device=preprocessed.device)  # a tensor, so that a step can be recorded
     optimiser = tensors.AdamW(
@@ -369,10 +383,10 @@ def fit_network(model: nn.Module, preprocessed: Tensor, labels: Tensor, settings
     take = learn if settings.own else tensors.recorded(learn, preprocessed.device)
     model.train()
     step = 0
-    for epoch in range(1, epochs + 1):
+    for epoch in range(1, schedule.epochs + 1):
         order = torch.randperm(len(preprocessed), device=preprocessed.device)
-        for pick in torch.split(order[: batches * batch], batch):
-            factor = settings.learning_rate * one_cycle(step / steps)
+        for pick in torch.split(order[: schedule.batches * schedule.batch], schedule.batch):
+            factor = settings.learning_rate * schedule.rate(step)
             if on_card:
                 rate.fill_(factor)
             else:
@@ -381,8 +395,3 @@ def fit_network(model: nn.Module, preprocessed: Tensor, labels: Tensor, settings
             step += 1
         if not bool(torch.isfinite(last)):
             raise PateFedError(f"teacher: the loss is not finite in epoch {epoch}; lower learning_rate")
-
-
-def one_cycle(progress: float) -> float:
-    """Factor of the learning rate at `progress` in [0, 1): up from 0 to 1, then down to 0, both linearly."""
-    return progress / WARM_UP if progress < WARM_UP else (1.0 - progress) / (1.0 - WARM_UP)
