@@ -187,7 +187,7 @@ def affordable_offer(ensemble: Ensemble) -> Offer | None:
         return search.offer(ensemble.planned_as, ensemble.budget)
     if refused_shares(search, shares.num_clients, ensemble.aggregator) is not None:
         return None
-    found = SharesSearch(search, shares).offer(ensemble.budget, (ensemble.planned_as,))
+    found = SharesSearch(search, shares).best(ensemble.budget, (ensemble.planned_as,))
     return None if found is None else found.offer
 
 

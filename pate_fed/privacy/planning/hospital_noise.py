@@ -106,9 +106,9 @@ class SharesSearch(Search):
         super().__init__(search.model, search.n, search.pool, search.protection, search.delta)
         self._shares, self.least_sigma = shares, shares.least_sigma
 
-    def offer(self, epsilon: float, aggregators: Sequence[str]) -> SharesOffer | None:
+    def best(self, epsilon: float, aggregators: Sequence[str]) -> SharesOffer | None:
         """The best offer of confident-gnmax, gnmax or both; None where not one label is worth anything."""
-        found = [each for name in aggregators if (each := self.best(name, epsilon))]
+        found = [each for name in aggregators if (each := self.offer(name, epsilon))]
         best = max(found, key=lambda each: each.effective_labels, default=None)
         if best is None or best.sigma2 is None:
             return None

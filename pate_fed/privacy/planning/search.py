@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -206,6 +206,7 @@ class Search(ABC):
         self.model, self.n, self.pool = model, num_teachers, pool
         self.protection, self.delta = protection, delta
         self.num_classes = model.shares.shape[1]
+        self._priced: dict[str, Floats] = {}
 
     def guess(self, aggregator: str, epsilon: float) -> Guess | None:
         """The best candidate by the estimate; None where not one label is worth anything."""
@@ -222,8 +223,11 @@ class Search(ABC):
             effective_labels=float(worth[row, column]),
         )
 
-    def best(self, aggregator: str, epsilon: float) -> Offer | None:
-        """The best candidate with the noise and the counts that spend the budget; None: none is useful."""
+    def offer(self, aggregator: str, epsilon: float) -> Offer | None:
+        """The best offer of one of our aggregators, by the accountant that fixes a study's guarantee.
+
+        None where the budget does not buy a useful label.
+        """
         guess = self.guess(aggregator, epsilon)
         if guess is None:
             return None
@@ -292,13 +296,6 @@ class Search(ABC):
 class OfferSearch(Search):
     """Candidates whose noise is the coordinator's, priced by what all who see labels learn."""
 
-    def offer(self, aggregator: str, epsilon: float) -> Offer | None:
-        """The best offer of one aggregator, by the accountant that fixes a study's guarantee.
-
-        `aggregator` is confident-gnmax, gnmax or lnmax. None where the budget does not buy a useful label.
-        """
-        return self.best(aggregator, epsilon)
-
     def point(self, epsilon: float, aggregators: Sequence[str] = _USUAL) -> CurvePoint:
         """About what the best offer of some aggregators gives for another ε."""
         guesses = [found for name in aggregators if (found := self.guess(name, epsilon))]
@@ -345,14 +342,10 @@ class OfferSearch(Search):
             self._priced[aggregator] = found
         return self._priced[aggregator]
 
-    @cached_property
-    def _priced(self) -> dict[str, Floats]:
-        return {}
-
     def _mechanism(self, way: Way, sigma: float) -> Mechanism:
         size: dict[str, Any] = {"num_teachers": self.n, "num_classes": self.num_classes}
-        if way.threshold is not None:
-            return ConfidentGNMax(**size, threshold=way.threshold, sigma1=way.sigma1 or 0.0, sigma2=sigma)
+        if way.threshold is not None and way.sigma1 is not None:
+            return ConfidentGNMax(**size, threshold=way.threshold, sigma1=way.sigma1, sigma2=sigma)
         return LNMax(**size, scale=sigma) if way.aggregator == "lnmax" else GNMax(**size, sigma=sigma)
 
     def _stated(self, way: Way, sigma: float, asked: int, answered: int) -> float:
