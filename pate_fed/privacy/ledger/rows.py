@@ -72,11 +72,7 @@ class Provenance:
             raise InputError(f"strategy={self.strategy!r}: must be a name")
 
     def require_past(self, hashes: Collection[str]) -> None:
-        """Refuse a student of anything but earlier charges, whose hashes these are.
-
-        Raises:
-            IntegrityError: it learnt from something else.
-        """
+        """Hold that the student learnt from earlier charges, whose hashes these are, or IntegrityError."""
         if self.learnt_to not in hashes:
             raise IntegrityError("a batch was chosen by a student that learnt from no earlier row")
 
@@ -159,12 +155,9 @@ def charge_row(entry: Entry) -> Row:
 
 
 def require_kinds(row: Row, *, texts: Collection[str], whole: Collection[str] = ()) -> None:
-    """Refuse a row that holds bytes or nothing for texts, or anything else for whole numbers.
+    """Refuse a row that holds bytes or nothing for texts, or anything else for whole numbers: TypeError.
 
     SQLite keeps any value in any column, and JSON is read from bytes as from text.
-
-    Raises:
-        TypeError: it does.
     """
     for kind, names in ((str, texts), (int, whole)):
         for name in names:
@@ -173,11 +166,7 @@ def require_kinds(row: Row, *, texts: Collection[str], whole: Collection[str] = 
 
 
 def entry_from_row(row: Row) -> Entry:
-    """The charge in a row.
-
-    Raises:
-        KeyError, TypeError, ValueError: the row holds no charge that the program could have written.
-    """
+    """The charge in a row; KeyError, TypeError or ValueError where it is none that the program wrote."""
     if row["kind"] != "charge" or not is_digest(row["batch_digest"]) or row["private"] not in (0, 1):
         raise ValueError("not a charge")
     texts = _TEXTS if row["body"] is None else [*_TEXTS, "body"]
@@ -240,14 +229,7 @@ def create_file(path: Path, row: dict[str, object]) -> None:
         InputError: `path` exists, or cannot be written.
         IntegrityError: another process is at it.
     """
-    lock = WriterLock(path)
-    try:
-        _create_locked(path, path.with_name(f".{path.name}.new"), row)
-    finally:
-        lock.release()
-
-
-def _create_locked(path: Path, draft: Path, row: dict[str, object]) -> None:
+    lock, draft = WriterLock(path), path.with_name(f".{path.name}.new")
     try:
         # Whatever a killed process left of its draft; nobody else works on it while we hold the lock.
         for left in draft.parent.glob(f"{glob.escape(draft.name)}*"):
@@ -263,11 +245,12 @@ def _create_locked(path: Path, draft: Path, row: dict[str, object]) -> None:
         raise InputError(f"{path}: already holds a ledger; a study never starts over on one") from error
     except (OSError, sqlite3.Error) as error:
         raise InputError(f"{path}: the ledger cannot be written ({error})") from error
+    finally:
+        lock.release()
 
 
 def _fill(path: Path, row: dict[str, object]) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
@@ -277,8 +260,6 @@ def _fill(path: Path, row: dict[str, object]) -> None:
         insert_row(connection, row)
         connection.execute("INSERT INTO head VALUES (1, ?, ?)", (row["seq"], row["hash"]))
         connection.execute("COMMIT")
-    finally:
-        connection.close()
 
 
 def insert_row(connection: sqlite3.Connection, row: dict[str, object]) -> None:
@@ -390,12 +371,7 @@ class WriterLock:
     """At most one writer: an advisory lock on a file beside the ledger, gone with the process holding it."""
 
     def __init__(self, path: Path) -> None:
-        """Take the lock.
-
-        Raises:
-            IntegrityError: another writer holds it.
-            InputError: the lock file cannot be made or locked.
-        """
+        """Take the lock; IntegrityError: another writer holds it; InputError: it cannot be made or locked."""
         path = path.resolve()  # a link to the ledger is no second ledger
         self._path = path.with_name(path.name + ".lock")
         with naming_refusal(f"{path}: the ledger cannot be written"):
