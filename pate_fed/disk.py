@@ -61,11 +61,7 @@ def is_of_disk(error: OSError, folder: Path | None) -> bool:
 
 
 def check_writable_files(folder: Path) -> None:
-    """Make sure that this user may write a folder that is there, and all that lies in it.
-
-    Raises:
-        InputError: something is read-only; the message names it.
-    """
+    """Make sure that this user may write a folder and all in it; InputError names what is read-only."""
     for path in (folder, *folder.iterdir()):
         if not os.access(path, os.W_OK):
             if os.statvfs(path).f_flag & os.ST_RDONLY:
@@ -245,11 +241,7 @@ def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def write_arrays(path: Path, **arrays: NDArray[Any]) -> None:
-    """Write arrays as .npz, as `write_private` does.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    """Write arrays as .npz, as `write_private` does; OSError: they cannot be written."""
     content = io.BytesIO()
     # Not allow_pickle=False: our oldest numpy would take it for an array's name.
     np.savez(content, **arrays)  # type: ignore[arg-type]

@@ -107,20 +107,12 @@ class LedgerReport:
         )
 
     def require_checked(self) -> None:
-        """Refuse a ledger of which a mechanism's claim was not held against its code.
-
-        Raises:
-            InputError: there is one; the message says what to do.
-        """
+        """Refuse a ledger of which a claim was not held against its code: InputError says what to do."""
         if self.unchecked:
             raise InputError("; ".join(self.unchecked))
 
     def require_sealed(self) -> None:
-        """Refuse a run whose files nothing binds to its end.
-
-        Raises:
-            IntegrityError: it has no seal; the message says what that means.
-        """
+        """Refuse a run whose files no seal binds to its end: IntegrityError says what that means."""
         if self.sealed_by is None:
             raise IntegrityError(
                 f"{self.path.parent}: no seal.json: the run was cut off, an earlier version made it, or the "

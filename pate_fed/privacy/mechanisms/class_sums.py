@@ -176,11 +176,7 @@ class ClassSums(SumsRelease):
         return self._once(protection, sigma=self.sigma)
 
     def noisy(self, total: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
-        """The exact sum with noise on every entry, int64 (dimension, classes).
-
-        Raises:
-            InputError: a sum of another shape.
-        """
+        """The exact sum with noise on every entry, int64 (dimension, classes); InputError: another shape."""
         shape = self.dimension, self.num_classes
         if total.shape != shape or total.dtype.kind not in "iu":
             raise InputError(f"the sum is {total.dtype} {total.shape}: whole numbers {shape} are meant")

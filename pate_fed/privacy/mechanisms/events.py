@@ -177,11 +177,7 @@ def hospital_noise(*, sigma_party: float, survivors: int, colluders: int = 0) ->
 
 
 def refuse_vanishing_noise(protection: Protection) -> None:
-    """Refuse a whole hospital that joins or leaves, where hospitals add noise.
-
-    Raises:
-        InputError: its noise would come and go with its votes.
-    """
+    """Refuse a hospital that joins or leaves where its own noise would come and go with it: InputError."""
     if protection.votes_vanish:
         raise InputError(
             "a hospital that is added or removed takes its noise along: with noise at the hospitals "
@@ -315,12 +311,9 @@ def to_dp_event(events: Iterable[PrivacyEvent | Any]) -> DpEvent:
 
 
 def cost_of_dp_event(event: Any) -> Cost:
-    """Cost of a DpEvent: Gaussian, Laplace, zero-concentrated, nothing, and compositions of these.
+    """Cost of a DpEvent under the accountant's own neighbours; InputError: one that is not known here.
 
-    Its neighbouring relation is taken to be the accountant's.
-
-    Raises:
-        InputError: another event, or one without privacy.
+    Known are Gaussian, Laplace, zero-concentrated, nothing, and compositions of these.
     """
     kind = type(event).__name__
     if kind == "NoOpDpEvent":

@@ -123,11 +123,7 @@ class OwnMechanism(Mechanism):
 
     @classmethod
     def from_parameters(cls, name: str, parameters: Mapping[str, Any]) -> OwnMechanism:
-        """What `parameters` gave.
-
-        Raises:
-            InputError: it is not that, or another name's.
-        """
+        """What `parameters` gave; InputError: it is not that, or another name's."""
         if set(parameters) != {"num_teachers", "num_classes", "claim"}:
             raise InputError(f"mechanism={name!r} has the parameters claim, num_classes, num_teachers")
         claim = from_plain(Claim, parameters["claim"], where=f"mechanism {name!r}")
@@ -294,11 +290,7 @@ def check_claim(mechanism: OwnMechanism, part: Any = None) -> None:
 
 
 def make_aggregator(part: Any, parameters: Mapping[str, Plain], *, what: str) -> Any:
-    """The object that a part is or makes of these parameters; `what` names it in errors.
-
-    Raises:
-        InputError: it is none, or fails.
-    """
+    """The object that a part is or makes of these parameters; InputError says `what` is none, or fails."""
     made = part
     if isinstance(part, type) or not hasattr(part, "release"):
         if not callable(part):
@@ -317,11 +309,7 @@ def make_aggregator(part: Any, parameters: Mapping[str, Plain], *, what: str) ->
 
 
 def own_parameters(made: Any, *, what: str) -> Parameters:
-    """The parameters that an object says it has, by name.
-
-    Raises:
-        InputError: values that are not plain.
-    """
+    """The parameters that an object says it has, by name; InputError: values that are not plain."""
     with telling(f"{what}: parameters fails"):
         if callable(getattr(made, "parameters", None)):
             given = dict(made.parameters())
