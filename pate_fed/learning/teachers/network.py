@@ -35,18 +35,6 @@ from pate_fed.learning.networks.heads import (
     subsample,
 )
 from pate_fed.learning.settings import CLOSED_FORM, TeacherSettings
-from pate_fed.learning.tensors import (
-    check_images,
-    check_labels,
-    check_weights,
-    image_shape,
-    reading_network,
-    resolve_device,
-    seeded,
-    tensor_batches,
-    to_tensor,
-    write_model,
-)
 
 # Teachers fitted in closed form: a linear head on oriented gradients, a kernel head on the public encoder.
 #
@@ -76,9 +64,9 @@ def fit_closed_form_teacher(
 
     InputError: "encoder-head" without an encoder, or one of other images.
     """
-    shape = image_shape(images)
+    shape = tensors.image_shape(images)
     chosen = subsample(torch.arange(len(images)), MOST_RECORDS, generator=None).numpy()
-    pixels = to_tensor(images[chosen], device)
+    pixels = tensors.to_tensor(images[chosen], device)
     classes = torch.from_numpy(np.array(labels[chosen], dtype=np.int64)).to(device)
     samples = pixels, nn.functional.one_hot(classes, num_classes)
     weights = class_weights(classes)
@@ -171,11 +159,11 @@ def shared_features(
     key, of = digest.digest(), preprocess if alike else preprocess.measure
 
     def parts() -> Iterator[Tensor]:
-        return map(of, tensor_batches(images, BATCH if histograms else NETWORK_BATCH, device))
+        return map(of, tensors.tensor_batches(images, BATCH if histograms else NETWORK_BATCH, device))
 
     if key not in _FEATURES:
         _FEATURES.clear()
-        width = of(to_tensor(images[:1], device)).numel()
+        width = of(tensors.to_tensor(images[:1], device)).numel()
         if 4 * width * len(images) <= MOST_CACHED:
             _FEATURES[key] = list(parts())
     for part in _FEATURES.get(key) or parts():
@@ -235,14 +223,14 @@ class Teacher:
             InputError: the images do not fit the model.
             PateFedError: a weight is not a finite number; the error names it.
         """
-        check_images(images, self.image_shape)
-        check_weights(self._model, "teacher", "train it again")
+        tensors.check_images(images, self.image_shape)
+        tensors.check_weights(self._model, "teacher", "train it again")
         preprocess, found = self._model.preprocess, [np.empty(0, dtype=np.int64)]
         with torch.inference_mode():
             if isinstance(preprocess, HistogramFeatures | OrientedGradients):
                 logits = map(self._model.logits, shared_features(preprocess, images, self._device))
             else:
-                logits = map(self._model, tensor_batches(images, NETWORK_BATCH, self._device))
+                logits = map(self._model, tensors.tensor_batches(images, NETWORK_BATCH, self._device))
             found += [each.argmax(dim=1).cpu().numpy() for each in logits]
         return np.concatenate(found)
 
@@ -260,7 +248,7 @@ class Teacher:
             "num_classes": self.num_classes,
             "weights": {name: _compact(value.cpu()) for name, value in self._model.state_dict().items()},
         }
-        write_model(path, "teacher", content, durable=durable)
+        tensors.write_model(path, "teacher", content, durable=durable)
 
     @classmethod
     def load(cls, path: Path, device: str = "cpu", *, network: Any = None) -> Teacher:
@@ -270,7 +258,7 @@ class Teacher:
             InputError: no such file.
             IntegrityError: the file is damaged or is no teacher.
         """
-        with reading_network(path, "teacher") as (content, shape, classes):
+        with tensors.reading_network(path, "teacher") as (content, shape, classes):
             settings = TeacherSettings(**content["settings"])
             if network is not None:
                 model = Classifier(Standardisation(shape[2]), [], network)
@@ -284,7 +272,7 @@ class Teacher:
             settings=settings,
             image_shape=shape,
             num_classes=classes,
-            device=resolve_device(device),
+            device=tensors.resolve_device(device),
         )
 
     @property
@@ -322,19 +310,19 @@ def train_teacher(
         InputError: images or labels are not that, an encoder is missing, or the device is not there.
         PateFedError: the loss is no longer finite.
     """
-    check_images(images)
-    check_labels(labels, len(images), num_classes)
+    tensors.check_images(images)
+    tensors.check_labels(labels, len(images), num_classes)
     if len(images) == 0:
         raise InputError("a teacher got 0 records: at least 1 is meant")
-    device = resolve_device(device)
-    shape = image_shape(images)
-    with seeded(seed, device):
+    device = tensors.resolve_device(device)
+    shape = tensors.image_shape(images)
+    with tensors.seeded(seed, device):
         if settings.name in CLOSED_FORM:
             model = fit_closed_form_teacher(
                 settings.name, images, labels, num_classes=num_classes, encoder=encoder, device=device
             )
         else:
-            pixels = to_tensor(images, device)
+            pixels = tensors.to_tensor(images, device)
             if make is None:
                 model = build_classifier(settings.name, shape, num_classes)
             else:  # here, where its first weights follow from the seed
