@@ -17,14 +17,14 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError, PateFedError, naming_refusal
 from pate_fed.structure import from_plain
 
 T = TypeVar("T")
@@ -61,11 +61,7 @@ def is_of_disk(error: OSError, folder: Path | None) -> bool:
 
 
 def check_writable_files(folder: Path) -> None:
-    """Make sure that this user may write a folder that is there, and all that lies in it.
-
-    Raises:
-        InputError: something is read-only; the message names it.
-    """
+    """Make sure that this user may write a folder and all in it; InputError names what is read-only."""
     for path in (folder, *folder.iterdir()):
         if not os.access(path, os.W_OK):
             if os.statvfs(path).f_flag & os.ST_RDONLY:
@@ -185,16 +181,13 @@ def read_json(
     """
     try:
         values = json.loads(read_file(path).decode(), object_pairs_hook=_each_once)
+        return from_plain(kind, values, where="", aside=aside)
     except OSError as found:
         raise error(f"{path}: cannot be read ({found.strerror})") from found
     except InputError as found:
         raise error(f"{path}: not {what} ({found})") from found
     except (ValueError, RecursionError) as found:
         raise error(f"{path}: not {what} (not JSON)") from found
-    try:
-        return from_plain(kind, values, where="", aside=aside)
-    except InputError as found:
-        raise error(f"{path}: not {what} ({found})") from found
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -248,11 +241,7 @@ def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def write_arrays(path: Path, **arrays: NDArray[Any]) -> None:
-    """Write arrays as .npz, as `write_private` does.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    """Write arrays as .npz, as `write_private` does; OSError: they cannot be written."""
     content = io.BytesIO()
     # Not allow_pickle=False: our oldest numpy would take it for an array's name.
     np.savez(content, **arrays)  # type: ignore[arg-type]
@@ -267,7 +256,7 @@ def write_result(path: Path, content: bytes, *, public: bool = False, durable: b
     Raises:
         InputError: the folder or the file cannot be written.
     """
-    try:
+    with naming_refusal(f"{path}: cannot be written"):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -283,8 +272,6 @@ def write_result(path: Path, content: bytes, *, public: bool = False, durable: b
             raise
         if durable:
             sync_folder(path.parent)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def check_file_path(path: Path, *, option: str) -> None:
@@ -303,12 +290,11 @@ def check_there(path: Path, *, option: str) -> None:
     Raises:
         InputError: it is not, or a folder above it is closed; the error names the `option`.
     """
-    try:
-        path.stat()
-    except FileNotFoundError as error:
-        raise InputError(f"{option} {path}: there is no such file or folder") from error
-    except OSError as error:
-        raise InputError(f"{option} {path}: cannot be read ({error.strerror})") from error
+    with naming_refusal(f"{option} {path}: cannot be read"):
+        try:
+            path.stat()
+        except FileNotFoundError as error:
+            raise InputError(f"{option} {path}: there is no such file or folder") from error
 
 
 def sync_folder(path: Path) -> None:
@@ -347,6 +333,30 @@ def try_lock(handle: int, path: Path) -> bool:
     return True
 
 
+def take_lock(path: Path, *, of: Path) -> tuple[int, bool]:
+    """Open the file `path` and try its lock, which is `of` another: the open file, and whether it was free.
+
+    Raises:
+        OSError: the file cannot be opened.
+        InputError: the file system has no locks.
+    """
+    while True:
+        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        with ExitStack() as failing:
+            failing.callback(os.close, handle)
+            free = try_lock(handle, of)
+            if not free or _is_at(handle, path):  # else its last holder took it away in between
+                failing.pop_all()
+                return handle, free
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
 @contextmanager
 def hold(folder: Path, *, what: str, leave: bool = True) -> Iterator[None]:
     """Hold a folder alone, at most as long as this process lives: a lock on its file `lock`, which says who.
@@ -358,32 +368,19 @@ def hold(folder: Path, *, what: str, leave: bool = True) -> Iterator[None]:
         InputError: another process holds it, or it cannot be written or locked.
     """
     path, mine = folder / "lock", f"process {os.getpid()} on {platform.node()}, "
-    while True:
-        try:
-            handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-        except OSError as error:
-            raise InputError(f"{what} {folder}: cannot be written ({error.strerror})") from error
-        with open(handle, "r+", encoding="utf-8") as lock:
-            if not try_lock(handle, path):
-                if (who := lock.read(200).strip() or "another process").startswith(mine):
-                    yield
-                    return
-                raise InputError(f"{what} {folder}: {who} uses it; one at a time is meant")
-            if not _is_at(handle, path):
-                continue  # its last holder took it away in between
-            lock.truncate(0)
-            lock.write(f"{mine}since {time.strftime('%Y-%m-%d %H:%M:%S')},\n")
-            lock.flush()
-            try:
+    with naming_refusal(f"{what} {folder}: cannot be written"):
+        handle, free = take_lock(path, of=path)
+    with open(handle, "r+", encoding="utf-8") as lock:
+        if not free:
+            if (who := lock.read(200).strip() or "another process").startswith(mine):
                 yield
-            finally:
-                if not leave:
-                    path.unlink(missing_ok=True)
-            return
-
-
-def _is_at(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(handle))
-    except FileNotFoundError:
-        return False
+                return
+            raise InputError(f"{what} {folder}: {who} uses it; one at a time is meant")
+        lock.truncate(0)
+        lock.write(f"{mine}since {time.strftime('%Y-%m-%d %H:%M:%S')},\n")
+        lock.flush()
+        try:
+            yield
+        finally:
+            if not leave:
+                path.unlink(missing_ok=True)

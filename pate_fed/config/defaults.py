@@ -152,7 +152,7 @@ def _is_too_small(ensemble: Ensemble) -> bool:
         return True
     # The hospitals' own noise buys fewer labels than the coordinator's.
     guess = _search(ensemble).guess(ensemble.planned_as, ensemble.budget)
-    return guess is None or guess.labels < _NEARLY * USEFUL_LABELS
+    return guess is None or guess.answered < _NEARLY * USEFUL_LABELS
 
 
 @lru_cache(maxsize=64)
@@ -171,7 +171,7 @@ def affordable_offer(ensemble: Ensemble) -> Offer | None:
         return search.offer(ensemble.planned_as, ensemble.budget)
     if refused_shares(search, shares.num_clients, ensemble.aggregator) is not None:
         return None
-    found = SharesSearch(search, shares).offer(ensemble.planned_as, ensemble.budget)
+    found = SharesSearch(search, shares).best(ensemble.budget, (ensemble.planned_as,))
     return None if found is None else found.offer
 
 

@@ -168,11 +168,7 @@ def not_kept(count: int, *, labelled: bool, keep_more: bool = False) -> int:
 
 
 def check_mixed(pool: Path | str, labels: NDArray[np.int64], asked: int, classes: Sequence[str]) -> None:
-    """Refuse a pool in which a class is missing before or after `asked` as chance would not leave it out.
-
-    Raises:
-        InputError: it is sorted by class, it seems; the error names the pool.
-    """
+    """Refuse a pool that is sorted: before or after `asked` a class lacks, as by chance it would not."""
     for part, what in ((labels[asked:], "test the student"), (labels[:asked], "ask about")):
         for label in np.setdiff1d(labels, part):
             if (1 - np.mean(labels == label)) ** len(part) < _BY_CHANCE:

@@ -37,11 +37,7 @@ _CINIC_PARTS = {"private": "train", "public": "test"}
 
 
 def find_cinic(root: Path, *, download: bool) -> DatasetSource:
-    """The source of CINIC-10 below a folder, both parts.
-
-    Raises:
-        InputError: a folder is missing or empty; the error names it.
-    """
+    """The source of CINIC-10 below a folder, both parts; InputError names a missing or empty folder."""
     folder = next((root / name for name in _CINIC_FOLDERS if (root / name / "train").is_dir()), None)
     if folder is None:
         asked = "--download cannot fetch it; " if download else ""
@@ -166,13 +162,9 @@ FORMATS = {
 
 
 def find_source(name: str, *, data_dir: Path | None, download: bool, downloads: Path) -> DatasetSource:
-    """The source of a public data set, whose files are found but not yet read.
+    """The source of a public data set, a key of `FORMATS` or cinic10, whose files are found but not yet read.
 
-    Args:
-        name: a key of `FORMATS`, or cinic10.
-        data_dir: where to look; None: `PATE_FED_DATA`, else only `downloads`.
-        download: fetch what is not found.
-        downloads: where downloads go that were given no `data_dir`.
+    They are looked for in `data_dir`, else `PATE_FED_DATA`, else `downloads`, to which a `download` goes.
 
     Raises:
         InputError: no such folder, or files that are missing; the error names them and where it looked.

@@ -92,11 +92,7 @@ class DistanceMaps:
 
 
 def font_path(name: str) -> Path:
-    """The file of one font, found without importing matplotlib.
-
-    Raises:
-        InputError: it is not there.
-    """
+    """The file of one font, found without importing matplotlib; InputError: it is not there."""
     path = _font_folder() / f"{name}.ttf"
     if not path.is_file():
         raise InputError(

@@ -64,11 +64,7 @@ class OwnColumns:
 
     @classmethod
     def beside(cls, data: Path, schema: Schema) -> OwnColumns:
-        """The settings for a file; none where there is no file of them.
-
-        Raises:
-            InputError: they cannot be read, or do not go with the schema; the error says where and why.
-        """
+        """The settings for a file, none where it has none of them; InputError says where they are wrong."""
         path = cls.path_of(data)
         if not os.path.lexists(path):  # a link to nowhere is no file without settings
             return cls()
@@ -80,11 +76,7 @@ class OwnColumns:
         return from_plain(cls, values, where=str(path)).held_to(schema, where=str(path))
 
     def held_to(self, schema: Schema, *, where: str) -> OwnColumns:
-        """These settings, which go with a study's schema.
-
-        Raises:
-            InputError: they do not; the error begins with `where`.
-        """
+        """These settings, which go with a study's schema; else an InputError that begins with `where`."""
         for name, each in self.columns.items():
             if (wrong := _wrong(name, each, schema)) is not None:
                 raise InputError(f"{where}: columns.{name}{wrong}")

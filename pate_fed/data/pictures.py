@@ -108,11 +108,7 @@ def _images_of(path: Path) -> NDArray[Any]:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a .npz file by name, or of a .npy file the one; pickled objects are refused.
-
-    Raises:
-        InputError: it cannot be read, or is damaged.
-    """
+    """The arrays of a .npz file by name, or of a .npy file the one; InputError: damaged, or pickled."""
     try:
         return load_arrays(path, most=None)
     except Exception as error:  # numpy raises what its readers meet first
@@ -130,20 +126,12 @@ _CHUNK = 1 << 20
 
 
 def read_images(path: Path) -> NDArray[np.uint8]:
-    """Images `(n, height, width)` of one file.
-
-    Raises:
-        InputError: the file is cut, empty, not gzip, not idx, or not as long as its header says.
-    """
+    """Images `(n, height, width)` of one file; InputError: cut, empty, no gzip, no idx, another length."""
     return _read_idx(path, dimensions=3, what="images")
 
 
 def read_labels(path: Path, *, num_classes: int) -> NDArray[np.int64]:
-    """Labels `(n,)` of one file.
-
-    Raises:
-        InputError: as `read_images`, or a label that is not below `num_classes`.
-    """
+    """Labels `(n,)` of one file; InputError: as `read_images`, or a label that is not below `num_classes`."""
     labels = _read_idx(path, dimensions=1, what="labels").astype(np.int64)
     if labels.max() >= num_classes:
         where = int(labels.argmax())
@@ -156,11 +144,7 @@ def read_labels(path: Path, *, num_classes: int) -> NDArray[np.int64]:
 def read_labelled_images(
     images: Path, labels: Path, *, num_classes: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images `(n, height, width, 1)` of one file and their labels `(n,)` of another.
-
-    Raises:
-        InputError: as `read_images` and `read_labels`, or not a label an image.
-    """
+    """Images `(n, height, width, 1)` of one file, labels `(n,)` of another; InputError: not one each."""
     pixels, classes = read_images(images), read_labels(labels, num_classes=num_classes)
     if len(pixels) != len(classes):
         raise InputError(f"{images}: {len(pixels)} images, but {labels.name} holds {len(classes)} labels")

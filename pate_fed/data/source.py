@@ -21,11 +21,9 @@ from pate_fed.structure import check, setting, to_plain
 class DatasetSource:
     """A data set that was found but not yet read.
 
-    Attributes:
-        key: digest of all that the arrays depend on.
-        save: writes the four arrays of a `Dataset` as .npy files into an empty folder.
-        max_queries: the papers' number of public inputs that may be asked about.
-        details: what the data were made with, for a caption.
+    `key` is the digest of all that the arrays depend on. `save` writes the four arrays of a `Dataset` as .npy
+    files into an empty folder. `max_queries` is the papers' number of public inputs that may be asked about,
+    `details` what the data were made with, for a caption.
     """
 
     name: str
@@ -106,13 +104,9 @@ def cache_root(cache_dir: Path | None = None) -> Path:
 
 
 def build_once(root: Path, name: str, key: str, build: Callable[[Path], str]) -> Path:
-    """The complete folder `root/name/key`; `build` fills an empty one if it is not there yet.
+    """The complete folder `root/name/key` of a data set; `key` is a digest of what the contents depend on.
 
-    Args:
-        root: the cache.
-        name: the data set.
-        key: what the contents depend on, as a digest.
-        build: writes files into the folder it is given, and returns the digest of the public inputs.
+    If it is not there `build` writes into an empty one, and returns the digest of the public inputs.
 
     Raises:
         InputError: the cache cannot be written; whatever `build` raises.
@@ -137,11 +131,7 @@ def build_once(root: Path, name: str, key: str, build: Callable[[Path], str]) ->
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """What a folder of the cache says that it holds.
-
-    Raises:
-        InputError: its manifest cannot be read, or is none.
-    """
+    """What a folder of the cache says that it holds; InputError: its manifest cannot be read, or is none."""
     return read_json(Manifest, folder / MANIFEST, what="a manifest of the cache")
 
 

@@ -155,11 +155,7 @@ class ColumnReader:
         self._odd = {*numbers} | {*self._alike}  # numbers that are none, or another
 
     def read(self, text: str, row: int) -> float:
-        """A value in the study's unit.
-
-        Raises:
-            InputError: it is not what the schema says.
-        """
+        """A value in the study's unit; InputError: it is not what the schema says."""
         if (known := self._known.get(text)) is None:
             if len(self._known) == MOST_KNOWN:
                 self._known.clear()
@@ -167,11 +163,7 @@ class ColumnReader:
         return known
 
     def read_all(self, texts: Sequence[str], rows: Sequence[int]) -> list[float]:
-        """Values of so many rows.
-
-        Raises:
-            InputError: as `read`.
-        """
+        """Values of so many rows, as `read` has them."""
         found = list(map(self._known.get, texts))
         if None not in found:  # as in most chunks
             return cast(list[float], found)
@@ -303,11 +295,7 @@ class TableReader:
         return [name for name, _ in self.schema.columns if not self.own.of(name).missing] + own * labelled
 
     def require_columns(self, *, labelled: bool, lacking: bool = False) -> None:
-        """Hold the header to the schema; with `lacking` a column may be missing.
-
-        Raises:
-            InputError: a column is missing or there twice, or the first row is no header.
-        """
+        """Hold the header to the schema: each column there once, or with `lacking` not; else InputError."""
         self._labelled, needed = labelled, self.needed(labelled=labelled)
         path, header, schema = self.file.path, self.header, self.schema
         if _looks_like_data(header, schema, needed):
@@ -372,11 +360,7 @@ class TableReader:
         self._count = end
 
     def rows(self) -> Rows:
-        """All rows.
-
-        Raises:
-            InputError: there are none.
-        """
+        """All rows; InputError: there are none."""
         if not self._count:
             raise InputError(f"{self.file.path}: holds no rows under its header")
         # Numbered by name alone: by their order, a patient's number would follow from others.
@@ -425,11 +409,7 @@ class TableReader:
         return UNLABELLED
 
     def patient(self, text: str, row: int) -> str:
-        """What names a row's patient.
-
-        Raises:
-            InputError: nothing does, and something has to.
-        """
+        """What names a row's patient; InputError: nothing does, and something has to."""
         if not self.schema.lacks(text):
             return text
         where = self.where(self.schema.patient or "", row)

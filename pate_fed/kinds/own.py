@@ -33,7 +33,7 @@ from pate_fed.kinds.words import ALSO, Against, AtHome, Facts, Words
 from pate_fed.privacy import CoordinatorView, LedgerTerms, Protection
 from pate_fed.privacy.bounds.cost import Claim, Plain
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
-from pate_fed.privacy.mechanisms.events import NOISY_TOTALS, SECURE_SUM
+from pate_fed.privacy.mechanisms.events import NOISY_TOTALS, SECURE_SUM, refuse_vanishing_noise
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim, make_aggregator, own_mechanism
 from pate_fed.privacy.protection import Assumption
 from pate_fed.structure import check, refusal, setting
@@ -127,11 +127,8 @@ class OwnTerms(KindTerms):
             InputError: they would pass the study's budget, or a hospital's noise would come and go with it.
         """
         privacy, protection = terms.privacy, protection_by(terms.privacy)
-        if terms.adds_noise and protection.votes_vanish:
-            raise InputError(
-                "a hospital that is added or removed takes its noise along: with noise at the hospitals "
-                "there is no bound for adjacency add-or-remove-one of a hospital; replace-one has one"
-            )
+        if terms.adds_noise:
+            refuse_vanishing_noise(protection)
         made = LedgerTerms(
             study_digest=terms.digest,
             delta=privacy.delta,

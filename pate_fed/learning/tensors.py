@@ -15,20 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from pate_fed.disk import MOST_TABLE, grows_little, read_file, write_result
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.errors import InputError, IntegrityError, PateFedError, naming_refusal
 
 SMALLEST = 8
 
 
 def check_images(images: NDArray[np.uint8], shape: tuple[int, int, int] | None = None) -> None:
-    """Hold `images` to uint8 (n, height, width, channels), each at least 8×8, or exactly `shape`.
-
-    Raises:
-        InputError: it is anything else.
-    """
+    """Hold images to uint8 (n, height, width, 1 or 3), each at least 8×8, or of `shape`; else InputError."""
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
         raise InputError(
             f"images are {images.dtype} {images.shape}: uint8 (n, height, width, 1 or 3) is meant"
@@ -40,11 +36,7 @@ def check_images(images: NDArray[np.uint8], shape: tuple[int, int, int] | None =
 
 
 def check_labels(labels: NDArray[np.int64], count: int, num_classes: int) -> None:
-    """Hold `labels` to integers (count,) in 0 .. num_classes - 1.
-
-    Raises:
-        InputError: wrong shape or type, or a class outside.
-    """
+    """Hold `labels` to integers (count,) in 0 .. num_classes - 1, or InputError."""
     if not np.issubdtype(labels.dtype, np.integer) or labels.shape != (count,):
         raise InputError(f"labels are {labels.dtype} {labels.shape}: integers ({count},) are meant")
     if num_classes < 2:
@@ -70,6 +62,13 @@ def tensor_batches(images: NDArray[np.uint8], size: int, device: str) -> Iterato
     """The same in batches of up to `size` images."""
     for start in range(0, len(images), size):
         yield to_tensor(images[start : start + size], device)
+
+
+def check_weights(model: nn.Module, what: str, then: str) -> None:
+    """Hold every weight of a model to finite numbers; PateFedError names `what`, the weight, and `then`."""
+    for name, value in model.state_dict().items():
+        if not bool(torch.isfinite(value).all()):
+            raise PateFedError(f"{what}: weight {name} is not finite; {then}")
 
 
 # Where learning runs, and the guard that makes it repeatable without disturbing the caller's randomness.
@@ -176,11 +175,7 @@ def recorded(step: Callable[..., None], device: torch.device) -> Callable[..., N
 
 
 def write_model(path: Path, kind: str, content: dict[str, Any], *, durable: bool = True) -> None:
-    """Write the model `content` of `kind` to `path` as `write_result` does.
-
-    Raises:
-        InputError: the folder cannot be written to.
-    """
+    """Write the model `content` of `kind` to `path` as `write_result` does."""
     buffer = io.BytesIO()
     torch.save({"kind": kind, "version": 1, **content}, buffer)
     write_result(path, buffer.getvalue(), durable=durable)
@@ -202,11 +197,8 @@ def read_model(path: Path, kind: str) -> dict[str, Any]:
         InputError: there is no such file, or it cannot be opened.
         IntegrityError: the file is damaged, or is another kind of model.
     """
-    path = Path(path)
-    try:
+    with naming_refusal(f"{path}: cannot be read"):
         data = read_file(path, most=MOST_TABLE)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if not is_whole(data):
         raise IntegrityError(f"{path}: not a {kind} that pate_fed wrote, or damaged")
     try:
@@ -236,12 +228,9 @@ def reading_network(path: Path, kind: str) -> Iterator[tuple[dict[str, Any], tup
 def building_network(
     content: dict[str, Any], kind: str, *, where: str
 ) -> Iterator[tuple[dict[str, Any], tuple[int, int, int], int]]:
-    """The same of a model's content, wherever it came from.
+    """The same of a model's content, wherever it came from; IntegrityError: what is built does not fit.
 
     Within the context torch's randomness is on loan: initial weights are drawn, and overwritten at once.
-
-    Raises:
-        IntegrityError: what is built from it does not fit.
     """
     try:
         rows, columns, channels = content["image_shape"]

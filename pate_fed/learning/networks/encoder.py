@@ -50,18 +50,12 @@ def histogram_size(shape: Shape, cell: int) -> int:
     return 4 * BINS * rows * columns
 
 
-def oriented_histograms(x: Tensor, cell: int) -> Tensor:
-    """Images (n, C, H, W) in [0, 1] to (n, 24·(⌈H/cell⌉ - 1)·(⌈W/cell⌉ - 1)); colours count by their mean.
+def oriented_histograms(x: Tensor, cells: Sequence[int], *, alone: bool = False) -> list[Tensor]:
+    """Images (n, C, H, W) in [0, 1] to (n, 24·(⌈H/cell⌉ - 1)·(⌈W/cell⌉ - 1)) for each size of a cell.
 
-    Finite gradients everywhere, 0 where an image is black or flat, so that a generator learns through it.
-    """
-    return _several_histograms(x, (cell,))[0]
-
-
-def _several_histograms(x: Tensor, cells: Sequence[int], *, alone: bool = False) -> list[Tensor]:
-    """The same for each size of a cell; gradients of images that these pad alike are taken once.
-
-    `alone`: those of an image are alike to the bit beside any others.
+    Colours count by their mean. Finite gradients everywhere, 0 where an image is black or flat, so that a
+    generator learns through it; those of images that cells pad alike are taken once. `alone`: those of an
+    image are alike to the bit beside any others.
     """
     grey = _root(x.mean(dim=1, keepdim=True).clamp(min=0))
     shares: dict[tuple[int, ...], list[Tensor]] = {}
@@ -202,7 +196,7 @@ class HistogramFeatures(Preprocessing):
         """(n, C, H, W) in [0, 1] to (n, p): what `fit` centres and turns, of an image `alone` to the bit."""
         if self._reduction > 1:
             x = F.avg_pool2d(x, self._reduction)
-        found = _several_histograms(x, CELLS, alone=alone)
+        found = oriented_histograms(x, CELLS, alone=alone)
         return torch.cat(found if self.basis is None else [*found, smoothed_pixels(x)], dim=1)
 
 
@@ -264,11 +258,7 @@ class Encoder:
         return preprocess
 
     def transform(self, images: NDArray[np.uint8], device: str = "cpu") -> NDArray[np.float32]:
-        """Features of uint8 (n, H, W, C) as float32 (n, dimensions).
-
-        Raises:
-            InputError: the images do not fit.
-        """
+        """Features of uint8 (n, H, W, C) as float32 (n, dimensions); InputError: the images do not fit."""
         check_images(images, self.image_shape)
         preprocess = self.preprocessing().to(device)
         parts = [preprocess(x).cpu().numpy() for x in tensor_batches(images, BATCH, device)]

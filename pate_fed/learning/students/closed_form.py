@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
+from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.networks.encoder import BATCH, WHITENING, Encoder, reduction
 from pate_fed.learning.networks.heads import (
     MOST_CENTRES,
@@ -248,6 +249,17 @@ def _together(scores: NDArray[np.float64], said: NDArray[np.float32], weight: fl
     return found
 
 
+def fit_plain_head(
+    encoder: Encoder, images: NDArray[np.uint8], labels: NDArray[np.int64], *, num_classes: int, device: str
+) -> tuple[Classifier, Tensor, Tensor]:
+    """A kernel head of labelled images alone, its left-out scores (m, K), and the labels (m,)."""
+    preprocess = encoder.preprocessing().to(device)
+    own, targets = preprocess.in_parts(to_tensor(images, device)), one_hot(labels, num_classes, device)
+    centres = subsample(own, CALIBRATION_CENTRES, torch.Generator().manual_seed(0))
+    model, left_out = fit_kernel_classifier(preprocess, own, targets, centres=centres)
+    return model, left_out, targets.argmax(dim=1)
+
+
 def head_probabilities(
     pool: LabelledPool, asked: NDArray[np.uint8], encoder: Encoder, *, device: str
 ) -> NDArray[np.float32]:
@@ -255,13 +267,10 @@ def head_probabilities(
 
     Shapes: uint8 (n, H, W, C) to float32 (n, K), rows sum to 1.
     """
-    preprocess = encoder.preprocessing().to(device)
-    own = preprocess.in_parts(to_tensor(pool.images[pool.labelled_index], device))
-    others = preprocess.in_parts(to_tensor(asked, device))
-    targets = one_hot(pool.labels, pool.num_classes, device)
-    centres = subsample(own, CALIBRATION_CENTRES, torch.Generator().manual_seed(0))
-    model, left_out = fit_kernel_classifier(preprocess, own, targets, centres=centres)
-    sharpness, _ = calibrate(left_out, targets.argmax(dim=1))
+    images = pool.images[pool.labelled_index]
+    model, *told = fit_plain_head(encoder, images, pool.labels, num_classes=pool.num_classes, device=device)
+    sharpness, _ = calibrate(*told)
+    others = model.preprocess.in_parts(to_tensor(asked, device))
     shares = (sharpness * model.output(others)).softmax(dim=1)
     return np.asarray(shares.cpu().numpy(), dtype=np.float32)
 

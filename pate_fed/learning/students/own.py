@@ -44,7 +44,7 @@ _TRIED = 24
 _SUM = 1e-3  # by which probabilities may miss 1
 
 
-class FittedStudent:
+class FittedStudent(FittedTeacher):
     """An estimator that has learnt from released labels.
 
     What others wrote has no file that is safe to read, so `save` keeps its probabilities of the public
@@ -52,17 +52,8 @@ class FittedStudent:
     """
 
     def __init__(self, estimator: Any, *, what: str, num_classes: int) -> None:
-        self._estimator, self._what, self._num_classes = estimator, what, num_classes
+        super().__init__(estimator, what=what, num_classes=num_classes)
         self.kept = np.empty((0, num_classes), dtype=np.float32)  # probabilities that `save` writes
-
-    def predict(self, inputs: Inputs) -> Ints:
-        """The class of each input: int64 (n,).
-
-        Raises:
-            InputError: the part fails, or gives no class of the study for each input.
-        """
-        fitted = FittedTeacher(self._estimator, what=self._what, num_classes=self._num_classes)
-        return fitted.predict(inputs)
 
     def predict_proba(self, inputs: Inputs) -> NDArray[np.float32]:
         """Probabilities float32 (n, classes); of a part that tells classes alone, 1 for the class.
@@ -70,10 +61,11 @@ class FittedStudent:
         Raises:
             InputError: the part fails, or gives no probabilities.
         """
-        if not hasattr(self._estimator, "predict_proba"):
+        asked = getattr(self.estimator, "predict_proba", None)
+        if asked is None:
             return np.eye(self._num_classes, dtype=np.float32)[self.predict(inputs)]
         with telling(f"{self._what}: predict_proba fails"):
-            given = np.asarray(self._estimator.predict_proba(flat_rows(inputs)), dtype=np.float64)
+            given = np.asarray(asked(flat_rows(inputs)), dtype=np.float64)
         known = self._known_classes(given)
         whole = given.ndim == 2 and given.shape == (len(inputs), len(known))
         if not whole or not (np.isfinite(given).all() and (given >= 0).all()):
@@ -98,7 +90,7 @@ class FittedStudent:
     def _known_classes(self, given: NDArray[np.float64]) -> Ints:
         """The classes of the columns: scikit-learn leaves out those that no label named."""
         every = np.arange(self._num_classes, dtype=np.int64)
-        known = getattr(self._estimator, "classes_", None)
+        known = getattr(self.estimator, "classes_", None)
         if known is None or given.shape[-1:] == (self._num_classes,):
             return every
         return classes_of(known, len(known), what=self._what, num_classes=self._num_classes)

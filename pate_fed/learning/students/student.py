@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning import tensors
 from pate_fed.learning.networks.classifiers import (
     Classifier,
     Shape,
@@ -29,16 +30,6 @@ from pate_fed.learning.networks.heads import empty_head_classifier
 from pate_fed.learning.settings import CLOSED_FORM, UNNAMED, EpochRecord, StudentSettings
 from pate_fed.learning.students.export import write_onnx, write_torchscript
 from pate_fed.learning.students.losses import sharpened, sharpness_for
-from pate_fed.learning.tensors import (
-    building_network,
-    check_images,
-    read_model,
-    reading_network,
-    resolve_device,
-    seeded,
-    tensor_batches,
-    write_model,
-)
 from pate_fed.structure import PART_NAME
 
 PREDICT_BATCH = 200
@@ -90,10 +81,10 @@ class Student:
 
     def _logits(self, images: NDArray[np.uint8]) -> Iterator[Tensor]:
         """Each batch's logits, (networks, batch, K)."""
-        check_images(images, self.image_shape)
+        tensors.check_images(images, self.image_shape)
         for network in self._networks:
             network.eval()
-        for batch in tensor_batches(images, PREDICT_BATCH, self._device):
+        for batch in tensors.tensor_batches(images, PREDICT_BATCH, self._device):
             with torch.inference_mode():
                 inputs = self._networks[0].preprocess(batch)  # the same for all of them
                 yield torch.stack([network.logits(inputs) for network in self._networks])
@@ -124,20 +115,14 @@ class Student:
         if self._generator is None:
             return None
         self._generator.eval()
-        with seeded(seed, self._device), torch.inference_mode():
+        with tensors.seeded(seed, self._device), torch.inference_mode():
             drawn = self._generator.draw(count)  # (count, C, H, W) in [0, 1]
         return np.ascontiguousarray((drawn * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
 
     def check_weights(self) -> None:
-        """Hold every weight to finite numbers.
-
-        Raises:
-            PateFedError: one is not; the error names it.
-        """
+        """Hold every weight to finite numbers; PateFedError names one that is not."""
         for network in self._networks:
-            for name, value in network.state_dict().items():
-                if not bool(torch.isfinite(value).all()):
-                    raise PateFedError(f"student: weight {name} is not finite; lower learning_rate")
+            tensors.check_weights(network, "student", "lower learning_rate")
 
     def save(self, path: Path) -> None:
         """Write settings, weights and history to `path`, whole or not at all, readable by the owner only.
@@ -162,7 +147,7 @@ class Student:
                 for part, module in modules.items()
             },
         }
-        write_model(path, "student", content)
+        tensors.write_model(path, "student", content)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All that its predictions follow from: weights by network and name, the rest as JSON."""
@@ -185,14 +170,14 @@ class Student:
         Raises:
             IntegrityError: the arrays do not fit together.
         """
-        device, weights = resolve_device(device), dict[str, dict[str, Tensor]]()
+        device, weights = tensors.resolve_device(device), dict[str, dict[str, Tensor]]()
         for part, _, name in (each.partition("/") for each in arrays if each != "about"):
             weights.setdefault(part, {})[name] = torch.from_numpy(arrays[f"{part}/{name}"].copy())
         try:
             about = json.loads(arrays["about"].tobytes())
         except (KeyError, ValueError, RecursionError) as error:
             raise IntegrityError(f"{where}: holds no settings of a student") from error
-        with building_network({**about, "weights": weights}, "student", where=where) as (content, *_):
+        with tensors.building_network({**about, "weights": weights}, "student", where=where) as (content, *_):
             return cls._built(content, device=device)
 
     def export(self, path: Path) -> None:
@@ -232,7 +217,7 @@ class Student:
             InputError: no such file, or a student whose code is the user's own and was not given.
             IntegrityError: the file is damaged or is no student.
         """
-        kept = None if network is not None else read_model(path, "student").get("settings")
+        kept = None if network is not None else tensors.read_model(path, "student").get("settings")
         given = [kept.get(key) for key in ("name", "network")] if isinstance(kept, dict) else []
         name = next((each for each in given if isinstance(each, str) and PART_NAME.fullmatch(each)), None)
         if name is not None:
@@ -240,8 +225,8 @@ class Student:
                 f"{path}: holds the weights of {name}, code of the user's own: Student.load(path, network=…) "
                 "with a fresh network of it is meant"
             )
-        device = resolve_device(device)
-        with reading_network(path, "student") as (content, *_):
+        device = tensors.resolve_device(device)
+        with tensors.reading_network(path, "student") as (content, *_):
             return cls._built(content, device=device, own=network)
 
     @classmethod

@@ -25,25 +25,18 @@ from torch import Tensor
 
 from pate_fed.data.dataset import release_memory
 from pate_fed.learning.networks.encoder import Encoder, fit_encoder
-from pate_fed.learning.networks.heads import fit_kernel_classifier, one_hot, subsample
 from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
-from pate_fed.learning.students.closed_form import PoolFeatures, fit_head_student, head_probabilities
+from pate_fed.learning.students.closed_form import (
+    PoolFeatures,
+    fit_head_student,
+    fit_plain_head,
+    head_probabilities,
+)
 from pate_fed.learning.students.fixmatch import FixMatch
 from pate_fed.learning.students.gan import GANTrainer, contradicted, most_suspected
 from pate_fed.learning.students.student import Student
-from pate_fed.learning.students.trainer import (
-    Checkpoint,
-    LabelledPool,
-    Trainer,
-    TrainingSets,
-)
-from pate_fed.learning.tensors import (
-    check_images,
-    image_shape,
-    resolve_device,
-    seeded,
-    to_tensor,
-)
+from pate_fed.learning.students.trainer import Checkpoint, LabelledPool, Trainer, TrainingSets
+from pate_fed.learning.tensors import check_images, image_shape, resolve_device, seeded, to_tensor
 
 # β without manual checks and without privacy cost: an estimate from released labels and public inputs
 # alone.
@@ -60,7 +53,6 @@ from pate_fed.learning.tensors import (
 
 FEWEST_A_CLASS = 8  # labels a class, on average, for an estimate that is worth having
 MOST = 0.6  # beyond it small losses point nowhere
-CENTRES = 600
 
 
 def estimate_noise_rate(
@@ -84,11 +76,8 @@ def estimate_noise_rate(
     if len(labels) < FEWEST_A_CLASS * num_classes:
         return min(max(StudentSettings.DEFAULT_NOISE_RATE, least), MOST)
     check_images(images, encoder.image_shape)
-    preprocess = encoder.preprocessing().to(device)
-    own, targets = preprocess.in_parts(to_tensor(images, device)), one_hot(labels, num_classes, device)
-    centres = subsample(own, CENTRES, torch.Generator().manual_seed(0))
-    _, left_out = fit_kernel_classifier(preprocess, own, targets, centres=centres)
-    contradicted = (left_out.argmax(dim=1) != targets.argmax(dim=1)).double().mean()
+    _, left_out, truth = fit_plain_head(encoder, images, labels, num_classes=num_classes, device=device)
+    contradicted = (left_out.argmax(dim=1) != truth).double().mean()
     return min(max(float(contradicted), least), MOST)
 
 

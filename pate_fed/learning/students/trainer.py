@@ -160,11 +160,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def run_epoch(self, epoch: int, sets: TrainingSets) -> EpochRecord:
-        """One pass over both sets; epochs count from 1.
-
-        Raises:
-            PateFedError: a loss is no longer finite; the error names the epoch and which.
-        """
+        """One pass over both sets; epochs count from 1. PateFedError: a loss is no longer finite."""
 
     @property
     def answering(self) -> list[nn.Module]:
@@ -224,11 +220,7 @@ def make_optimiser(
 
 
 def check_finite(epoch: int, losses: dict[str, float]) -> None:
-    """Hold an epoch's mean losses, by name, to finite numbers.
-
-    Raises:
-        PateFedError: one is not; the error names the epoch and which.
-    """
+    """Hold an epoch's mean losses, by name, to finite numbers; PateFedError names epoch and loss."""
     for name, value in losses.items():
         if not math.isfinite(value):
             raise PateFedError(

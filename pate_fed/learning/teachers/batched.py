@@ -26,16 +26,7 @@ from pate_fed.learning import tensors
 from pate_fed.learning.networks.classifiers import Classifier, Dropout, build_classifier
 from pate_fed.learning.networks.heads import class_weights
 from pate_fed.learning.settings import STACKED, TeacherSettings
-from pate_fed.learning.teachers.network import ENOUGH_STEPS, Teacher, one_cycle
-from pate_fed.learning.tensors import (
-    NoRoom,
-    check_images,
-    check_labels,
-    image_shape,
-    resolve_device,
-    seeded,
-    to_tensor,
-)
+from pate_fed.learning.teachers.network import Schedule, Teacher
 
 DROPOUT = 0.3  # as `build_classifier` has it
 _AT_ONCE_CPU = 8  # teachers whose step stays in a core's cache
@@ -68,16 +59,16 @@ def train_many(
     if settings.name != STACKED or not images or len({part.shape[1:] for part in images}) != 1:
         raise InputError(f"many teachers at once are {STACKED} on images of one size, at least one of them")
     for part, own in zip(images, labels, strict=True):
-        check_images(part)
-        check_labels(own, len(part), num_classes)
+        tensors.check_images(part)
+        tensors.check_labels(own, len(part), num_classes)
         if len(part) == 0:
             raise InputError("a teacher got 0 records: at least 1 is meant")
-    device, shape = resolve_device(device), image_shape(images[0])
+    device, shape = tensors.resolve_device(device), tensors.image_shape(images[0])
     found: dict[int, Teacher] = {}
 
     def train(places: list[int]) -> None:
         learners = [_Learner.of(images[at], labels[at], seeds[at], num_classes, device) for at in places]
-        with seeded(seeds[places[0]], device):
+        with tensors.seeded(seeds[places[0]], device):
             _fit(learners, settings, dropout)
         for at, each in zip(places, learners, strict=True):
             found[at] = Teacher(
@@ -86,7 +77,7 @@ def train_many(
 
     for places in _alike([len(part) for part in images], settings, device):
         count = max(len(images[at]) for at in places)
-        batch, most = _Schedule.of(count, settings).batch, len(places)
+        batch, most = Schedule.of(count, settings).batch, len(places)
         while places:
             now = places[:most]
             needed = group_bytes(len(now), count, shape, num_classes, batch=batch)
@@ -97,7 +88,7 @@ def train_many(
             elif len(now) > 1:
                 most = -(-len(now) // 2)
             else:
-                raise NoRoom(
+                raise tensors.NoRoom(
                     f"teacher: {device} has no room for one of {count} records of {shape} "
                     f"({needed / 1e9:.1f} GB): set a smaller batch_size, or --device cpu"
                 )
@@ -134,32 +125,17 @@ def _had_room(train: Callable[[list[int]], None], places: list[int]) -> bool:
     """Whether the card had room for the training of `places`, which is done then."""
     try:
         train(places)
-    except (torch.OutOfMemoryError, NoRoom):
+    except (torch.OutOfMemoryError, tensors.NoRoom):
         torch.cuda.empty_cache()
         return False
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class _Schedule:
-    """Records in a step, steps in an epoch, and epochs, as one teacher alone has them."""
-
-    batch: int
-    batches: int
-    epochs: int
-
-    @classmethod
-    def of(cls, count: int, settings: TeacherSettings) -> _Schedule:
-        batch = min(settings.batch_size, count)
-        batches = count // batch
-        return cls(batch, batches, min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches))))
 
 
 def _alike(counts: Sequence[int], settings: TeacherSettings, device: str) -> Iterator[list[int]]:
     """Places of parts with one schedule, in groups of a size that suits the device."""
 
     def schedule(place: int) -> tuple[int, int]:
-        found = _Schedule.of(counts[place], settings)
+        found = Schedule.of(counts[place], settings)
         return found.batch, found.batches
 
     most = _AT_ONCE_CPU if device == "cpu" else len(counts)
@@ -182,10 +158,10 @@ class _Learner:
         cls, images: NDArray[np.uint8], labels: NDArray[np.int64], seed: int, num_classes: int, device: str
     ) -> _Learner:
         generator = torch.Generator()
-        with seeded(seed, "cpu"):
-            model = build_classifier(STACKED, image_shape(images), num_classes)
+        with tensors.seeded(seed, "cpu"):
+            model = build_classifier(STACKED, tensors.image_shape(images), num_classes)
             generator.set_state(torch.get_rng_state())  # where it would go on alone
-        pixels = to_tensor(images, device)
+        pixels = tensors.to_tensor(images, device)
         model.to(device).preprocess.fit(pixels)
         truth = torch.from_numpy(np.array(labels, dtype=np.int64)).to(device)
         return cls(model, model.preprocess(pixels), truth, generator)
@@ -193,7 +169,7 @@ class _Learner:
 
 def _fit(learners: list[_Learner], settings: TeacherSettings, dropout: float) -> None:
     """The loop of one teacher, over stacks of all that have its schedule; shorter parts are padded."""
-    schedule = _Schedule.of(len(learners[0].labels), settings)
+    schedule = Schedule.of(len(learners[0].labels), settings)
     device = learners[0].preprocessed.device
     # (t, n, ...), padded; what the padding holds is never picked.
     look = _looking_at([each.preprocessed for each in learners])
@@ -213,7 +189,7 @@ def _fit(learners: list[_Learner], settings: TeacherSettings, dropout: float) ->
         drawn = [torch.randperm(len(each.labels), generator=each.generator) for each in learners]
         order = torch.stack([each[: schedule.batch * schedule.batches] for each in drawn]).to(device)
         for pick in torch.split(order, schedule.batch, dim=1):  # (t, batch)
-            factor = settings.learning_rate * one_cycle(step / (schedule.epochs * schedule.batches))
+            factor = settings.learning_rate * schedule.rate(step)
             if device.type == "cuda":
                 rate.fill_(factor)
             else:

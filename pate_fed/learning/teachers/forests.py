@@ -50,13 +50,7 @@ class Forest:
         return int(self.value.shape[1])
 
     def scores(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The leaves' sums.
-
-        Shapes: float64 (n, features), NaN where missing, to float64 (n, classes).
-
-        Raises:
-            InputError: another number of features.
-        """
+        """The leaves' sums of float64 (n, features), NaN where missing: float64 (n, classes)."""
         if rows.ndim != 2 or rows.shape[1] != len(self.fill):
             raise InputError(f"rows {rows.shape}: (n, {len(self.fill)}) is meant")
         # Trees were grown on 32 bits, and compare so.
@@ -220,11 +214,7 @@ def train_table_teacher(
     settings: TeacherSettings,
     seed: int,
 ) -> Forest:
-    """Train one teacher of a table by its settings, as `train_teacher` does one of images.
-
-    Raises:
-        InputError: as `train_forest`.
-    """
+    """Train one teacher of a table by its settings, as `train_teacher` does one of images."""
     return train_forest(
         rows,
         labels,

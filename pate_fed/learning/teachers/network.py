@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +35,6 @@ from pate_fed.learning.networks.heads import (
     subsample,
 )
 from pate_fed.learning.settings import CLOSED_FORM, TeacherSettings
-from pate_fed.learning.tensors import (
-    check_images,
-    check_labels,
-    image_shape,
-    reading_network,
-    resolve_device,
-    seeded,
-    tensor_batches,
-    to_tensor,
-    write_model,
-)
 
 # Teachers fitted in closed form: a linear head on oriented gradients, a kernel head on the public encoder.
 #
@@ -73,12 +62,11 @@ def fit_closed_form_teacher(
 ) -> Classifier:
     """One hospital's classifier from its own images (n, H, W, C), n ≥ 1; of a great many it takes some.
 
-    Raises:
-        InputError: "encoder-head" without an encoder, or one of other images.
+    InputError: "encoder-head" without an encoder, or one of other images.
     """
-    shape = image_shape(images)
+    shape = tensors.image_shape(images)
     chosen = subsample(torch.arange(len(images)), MOST_RECORDS, generator=None).numpy()
-    pixels = to_tensor(images[chosen], device)
+    pixels = tensors.to_tensor(images[chosen], device)
     classes = torch.from_numpy(np.array(labels[chosen], dtype=np.int64)).to(device)
     samples = pixels, nn.functional.one_hot(classes, num_classes)
     weights = class_weights(classes)
@@ -171,11 +159,11 @@ def shared_features(
     key, of = digest.digest(), preprocess if alike else preprocess.measure
 
     def parts() -> Iterator[Tensor]:
-        return map(of, tensor_batches(images, BATCH if histograms else NETWORK_BATCH, device))
+        return map(of, tensors.tensor_batches(images, BATCH if histograms else NETWORK_BATCH, device))
 
     if key not in _FEATURES:
         _FEATURES.clear()
-        width = of(to_tensor(images[:1], device)).numel()
+        width = of(tensors.to_tensor(images[:1], device)).numel()
         if 4 * width * len(images) <= MOST_CACHED:
             _FEATURES[key] = list(parts())
     for part in _FEATURES.get(key) or parts():
@@ -184,6 +172,30 @@ def shared_features(
 
 ENOUGH_STEPS = 600  # a large part needs few passes: training ends with the pass that reaches so many steps
 WARM_UP = 0.2  # share of the steps in which the learning rate rises
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Records in a step, steps in an epoch, and epochs, of a teacher of `count` records.
+
+    The rest of an epoch is left out: another shuffle takes it in.
+    """
+
+    batch: int
+    batches: int
+    epochs: int
+
+    @classmethod
+    def of(cls, count: int, settings: TeacherSettings) -> Schedule:
+        """By the settings, n ≥ 1."""
+        batch = min(settings.batch_size, count)
+        batches = count // batch
+        return cls(batch, batches, min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches))))
+
+    def rate(self, step: int) -> float:
+        """Factor of the learning rate: up from 0 to 1, then down to 0, both linearly."""
+        progress = step / (self.epochs * self.batches)
+        return progress / WARM_UP if progress < WARM_UP else (1.0 - progress) / (1.0 - WARM_UP)
 
 
 class Teacher:
@@ -211,14 +223,14 @@ class Teacher:
             InputError: the images do not fit the model.
             PateFedError: a weight is not a finite number; the error names it.
         """
-        check_images(images, self.image_shape)
-        self._check_weights()
+        tensors.check_images(images, self.image_shape)
+        tensors.check_weights(self._model, "teacher", "train it again")
         preprocess, found = self._model.preprocess, [np.empty(0, dtype=np.int64)]
         with torch.inference_mode():
             if isinstance(preprocess, HistogramFeatures | OrientedGradients):
                 logits = map(self._model.logits, shared_features(preprocess, images, self._device))
             else:
-                logits = map(self._model, tensor_batches(images, NETWORK_BATCH, self._device))
+                logits = map(self._model, tensors.tensor_batches(images, NETWORK_BATCH, self._device))
             found += [each.argmax(dim=1).cpu().numpy() for each in logits]
         return np.concatenate(found)
 
@@ -236,7 +248,7 @@ class Teacher:
             "num_classes": self.num_classes,
             "weights": {name: _compact(value.cpu()) for name, value in self._model.state_dict().items()},
         }
-        write_model(path, "teacher", content, durable=durable)
+        tensors.write_model(path, "teacher", content, durable=durable)
 
     @classmethod
     def load(cls, path: Path, device: str = "cpu", *, network: Any = None) -> Teacher:
@@ -246,7 +258,7 @@ class Teacher:
             InputError: no such file.
             IntegrityError: the file is damaged or is no teacher.
         """
-        with reading_network(path, "teacher") as (content, shape, classes):
+        with tensors.reading_network(path, "teacher") as (content, shape, classes):
             settings = TeacherSettings(**content["settings"])
             if network is not None:
                 model = Classifier(Standardisation(shape[2]), [], network)
@@ -260,18 +272,13 @@ class Teacher:
             settings=settings,
             image_shape=shape,
             num_classes=classes,
-            device=resolve_device(device),
+            device=tensors.resolve_device(device),
         )
 
     @property
     def own_bytes(self) -> int:
         """Bytes of its weights, but for what prepares the inputs, which teachers may share."""
         return sum(value.nbytes for value in self._model.output.state_dict().values())
-
-    def _check_weights(self) -> None:
-        for name, value in self._model.state_dict().items():
-            if not bool(torch.isfinite(value).all()):
-                raise PateFedError(f"teacher: weight {name} is not finite; train it again")
 
 
 def _compact(weight: Tensor) -> Tensor:
@@ -303,19 +310,19 @@ def train_teacher(
         InputError: images or labels are not that, an encoder is missing, or the device is not there.
         PateFedError: the loss is no longer finite.
     """
-    check_images(images)
-    check_labels(labels, len(images), num_classes)
+    tensors.check_images(images)
+    tensors.check_labels(labels, len(images), num_classes)
     if len(images) == 0:
         raise InputError("a teacher got 0 records: at least 1 is meant")
-    device = resolve_device(device)
-    shape = image_shape(images)
-    with seeded(seed, device):
+    device = tensors.resolve_device(device)
+    shape = tensors.image_shape(images)
+    with tensors.seeded(seed, device):
         if settings.name in CLOSED_FORM:
             model = fit_closed_form_teacher(
                 settings.name, images, labels, num_classes=num_classes, encoder=encoder, device=device
             )
         else:
-            pixels = to_tensor(images, device)
+            pixels = tensors.to_tensor(images, device)
             if make is None:
                 model = build_classifier(settings.name, shape, num_classes)
             else:  # here, where its first weights follow from the seed
@@ -331,16 +338,11 @@ def fit_network(model: nn.Module, preprocessed: Tensor, labels: Tensor, settings
     """Adam with decoupled weight decay on a one-cycle schedule; the whole part lies in memory.
 
     `preprocessed` float (n, ...) are what the model's first learnt layer takes, `labels` int64 (n,).
-
-    Raises:
-        PateFedError: the loss is no longer finite.
+    PateFedError: the loss is no longer finite.
     """
     logits: Any = getattr(model, "logits", model)
     weights = class_weights(labels).to(preprocessed.dtype)
-    batch = min(settings.batch_size, len(preprocessed))
-    batches = len(preprocessed) // batch  # the rest of an epoch is left out: another shuffle takes it in
-    epochs = min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches)))
-    steps = epochs * batches
+    schedule = Schedule.of(len(preprocessed), settings)
     on_card = preprocessed.is_cuda
     rate = torch.tensor(0.0, device=preprocessed.device)  # a tensor, so that a step can be recorded
     optimiser = tensors.AdamW(
@@ -369,10 +371,10 @@ def fit_network(model: nn.Module, preprocessed: Tensor, labels: Tensor, settings
     take = learn if settings.own else tensors.recorded(learn, preprocessed.device)
     model.train()
     step = 0
-    for epoch in range(1, epochs + 1):
+    for epoch in range(1, schedule.epochs + 1):
         order = torch.randperm(len(preprocessed), device=preprocessed.device)
-        for pick in torch.split(order[: batches * batch], batch):
-            factor = settings.learning_rate * one_cycle(step / steps)
+        for pick in torch.split(order[: schedule.batches * schedule.batch], schedule.batch):
+            factor = settings.learning_rate * schedule.rate(step)
             if on_card:
                 rate.fill_(factor)
             else:
@@ -381,8 +383,3 @@ def fit_network(model: nn.Module, preprocessed: Tensor, labels: Tensor, settings
             step += 1
         if not bool(torch.isfinite(last)):
             raise PateFedError(f"teacher: the loss is not finite in epoch {epoch}; lower learning_rate")
-
-
-def one_cycle(progress: float) -> float:
-    """Factor of the learning rate at `progress` in [0, 1): up from 0 to 1, then down to 0, both linearly."""
-    return progress / WARM_UP if progress < WARM_UP else (1.0 - progress) / (1.0 - WARM_UP)

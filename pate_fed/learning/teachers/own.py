@@ -168,11 +168,7 @@ class FittedTeacher:
 def fit_own_teacher(
     estimator: Estimator, inputs: Inputs, labels: Labels, *, what: str, num_classes: int, seed: int
 ) -> FittedTeacher:
-    """Fit a fresh estimator; records of one class give a teacher of that class.
-
-    Raises:
-        InputError: the part fails.
-    """
+    """Fit a fresh estimator, or InputError; records of one class give a teacher of that class."""
     if len(labels) and (labels == labels[0]).all():  # which many classifiers refuse
         return FittedTeacher(_OneClass(int(labels[0])), what=what, num_classes=num_classes)
     with telling(f"{what}: fit fails"), seeded_fit(estimator, seed):
@@ -258,11 +254,7 @@ def try_own(
 
 
 def try_network(made: Any, tried: Inputs, *, what: str, num_classes: int) -> None:
-    """Ask a network once for its logits of images uint8 (n, height, width, channels).
-
-    Raises:
-        InputError: it gives none for them.
-    """
+    """Ask a network once for its logits of images uint8 (n, height, width, channels), or InputError."""
     import torch
 
     from pate_fed.learning.tensors import to_tensor
@@ -283,11 +275,7 @@ def flat_rows(inputs: Inputs) -> NDArray[np.float64]:
 
 
 def classes_of(given: Any, count: int, *, what: str, num_classes: int) -> Labels:
-    """What a part gave as int64 (count,), all of them classes of the study.
-
-    Raises:
-        InputError: it is not that; `what` names the part.
-    """
+    """What a part gave as int64 (count,), all classes of the study; else an InputError of `what`."""
     found = np.asarray(given)
     if found.shape != (count,) or found.dtype.kind not in "iuf":
         raise InputError(

@@ -205,10 +205,7 @@ def _check(
     terms, signer = _first(rows[0])
     if public_key is not None and signer != public_key:
         raise IntegrityError(f"row 0 was not signed by the key {public_key}")
-    if signer is not None:
-        _check_signatures(rows, signer)
-    else:
-        _refuse_signatures(rows)
+    _check_signatures(rows, signer)
     foreign = "SELECT 1 FROM released WHERE typeof(seq) != 'integer' OR seq NOT BETWEEN 1 AND ? LIMIT 1"
     if connection.execute(foreign, (len(rows) - 1,)).fetchone() is not None:
         raise IntegrityError("labels were released that belong to no row")
@@ -264,7 +261,13 @@ def _first(row: Row) -> tuple[LedgerTerms, str | None]:
         raise IntegrityError("row 0 does not hold a study's terms") from error
 
 
-def _check_signatures(rows: Sequence[Row], public_key: str) -> None:
+def _check_signatures(rows: Sequence[Row], public_key: str | None) -> None:
+    """Every row signed by the key that row 0 names, and none where it names no key."""
+    if public_key is None:
+        for row in rows:
+            if row["signature"] is not None:
+                raise IntegrityError(f"row {row['seq']} has a signature, and row 0 names no key")
+        return
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -280,12 +283,6 @@ def _check_signatures(rows: Sequence[Row], public_key: str) -> None:
                 raise ValueError("spelled otherwise than it was written")
         except (InvalidSignature, TypeError, ValueError) as error:
             raise IntegrityError(f"row {row['seq']} is not signed by the ledger's key") from error
-
-
-def _refuse_signatures(rows: Sequence[Row]) -> None:
-    for row in rows:
-        if row["signature"] is not None:
-            raise IntegrityError(f"row {row['seq']} has a signature, and row 0 names no key")
 
 
 def _replay(chain: Chain, row: Row, values: list[tuple[Any, ...]]) -> None:

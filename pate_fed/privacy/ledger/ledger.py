@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -64,17 +65,13 @@ class Ledger:
         self._guard = threading.RLock()
         self._pid = os.getpid()
         self._failed = self._closed = False
-        self._lock = WriterLock(self._path)
-        try:
+        with ExitStack() as failing:
+            self._lock = WriterLock(self._path)
+            failing.callback(self._lock.release)
             self._connection = connect(self._path)
-            try:
-                self._resume(read_chain(self._connection, self._path))
-            except BaseException:
-                disconnect(self._connection)
-                raise
-        except BaseException:
-            self._lock.release()
-            raise
+            failing.callback(disconnect, self._connection)
+            self._resume(read_chain(self._connection, self._path))
+            failing.pop_all()
 
     @classmethod
     def create(cls, path: Path, terms: LedgerTerms, *, key: Ed25519PrivateKey | None = None) -> Ledger:

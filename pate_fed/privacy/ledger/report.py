@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -107,20 +107,12 @@ class LedgerReport:
         )
 
     def require_checked(self) -> None:
-        """Refuse a ledger of which a mechanism's claim was not held against its code.
-
-        Raises:
-            InputError: there is one; the message says what to do.
-        """
+        """Refuse a ledger of which a claim was not held against its code: InputError says what to do."""
         if self.unchecked:
             raise InputError("; ".join(self.unchecked))
 
     def require_sealed(self) -> None:
-        """Refuse a run whose files nothing binds to its end.
-
-        Raises:
-            IntegrityError: it has no seal; the message says what that means.
-        """
+        """Refuse a run whose files no seal binds to its end: IntegrityError says what that means."""
         if self.sealed_by is None:
             raise IntegrityError(
                 f"{self.path.parent}: no seal.json: the run was cut off, an earlier version made it, or the "
@@ -430,7 +422,7 @@ def check_claims(terms: LedgerTerms, named: Named) -> tuple[tuple[str, ...], tup
     return tuple(checked), tuple(unchecked)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CapsEpsilon:
     """ε that one accountant gives for a study's caps, rounded up, and what it holds for, as text."""
 
@@ -450,65 +442,63 @@ def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
         return []
     if capped.claimed:
         claimed = "all who see labels, if the mechanism keeps what it claims"
-        return [CapsEpsilon(name="RDP as claimed", epsilon=epsilon_of(capped, delta), holds_for=claimed)]
+        return [CapsEpsilon("RDP as claimed", epsilon_of(capped, delta), claimed)]
     totals = capped.as_totals
-    found = _of_sums(terms, capped) if terms.sums else _of_votes(terms, capped)
+    found = _of_sums(capped, delta) if terms.sums else _of_votes(terms, capped)
     if totals == Cost(rho=totals.rho):
-        mu = math.sqrt(2 * float(totals.rho))
-        epsilon, name = gaussian_dp_epsilon(mu, delta), "Gaussian DP of continuous totals"
-        found.append(CapsEpsilon(name=name, epsilon=epsilon, holds_for=_CONTINUOUS))
+        epsilon = gaussian_dp_epsilon(math.sqrt(2 * float(totals.rho)), delta)
+        found.append(CapsEpsilon("Gaussian DP of continuous totals", epsilon, _CONTINUOUS))
     return sorted(found, key=lambda each: each.epsilon)
 
 
 def _of_votes(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
     delta = terms.delta
-    totals, outcomes = epsilon_of(capped.as_totals, delta), epsilon_of(capped, delta)
-    public = "the integer noise that runs, also against those who see noisy totals"
-    adds_up = "all who see labels; a budget's filter adds up the same curves"
-    stated = "all who see labels, any votes, order and stops; it or RDP is what is stated"
     found = [
-        CapsEpsilon(name="RDP of noisy totals", epsilon=totals, holds_for=public),
-        CapsEpsilon(name="RDP of outcomes", epsilon=outcomes, holds_for=adds_up),
-        CapsEpsilon(name="optimal control", epsilon=capped_cost_epsilon(capped, delta), holds_for=stated),
+        CapsEpsilon(
+            "RDP of noisy totals",
+            epsilon_of(capped.as_totals, delta),
+            "the integer noise that runs, also against those who see noisy totals",
+        ),
+        CapsEpsilon(
+            "RDP of outcomes",
+            epsilon_of(capped, delta),
+            "all who see labels; a budget's filter adds up the same curves",
+        ),
+        CapsEpsilon(
+            "optimal control",
+            capped_cost_epsilon(capped, delta),
+            "all who see labels, any votes, order and stops; it or RDP is what is stated",
+        ),
     ]
     if (query := checked_query(terms)) is not None and terms.most_asked is not None:
         epsilon = checked_epsilon(query, terms.most_asked, delta)
         whole = "the same, as each hospital's votes are checked to be votes; the least is what is stated"
-        found.append(CapsEpsilon(name="control of whole queries", epsilon=epsilon, holds_for=whole))
+        found.append(CapsEpsilon("control of whole queries", epsilon, whole))
     return found
 
 
-def _of_sums(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
+def _of_sums(capped: Cost, delta: float) -> list[CapsEpsilon]:
     """Of class sums: nothing is voted on, and the noise of all rounds is one Gaussian."""
     seen = "all who see the noisy sums, or what is made of them"
-    rdp, exact = epsilon_of(capped.as_totals, terms.delta), epsilon_of(capped, terms.delta)
     looser, stated = f"{seen}; a looser bound on the same noise", f"{seen}; this is what is stated"
     return [
-        CapsEpsilon(name="RDP of the noise", epsilon=rdp, holds_for=looser),
-        CapsEpsilon(name="exact law of the noise", epsilon=exact, holds_for=stated),
+        CapsEpsilon("RDP of the noise", epsilon_of(capped.as_totals, delta), looser),
+        CapsEpsilon("exact law of the noise", epsilon_of(capped, delta), stated),
     ]
 
 
 def second_opinions(terms: LedgerTerms) -> list[CapsEpsilon]:
     """ε of the caps by the library dp-accounting, where it is installed and knows the mechanism."""
-    capped = _capped(terms)
+    capped, found = _capped(terms), list[CapsEpsilon]()
     if capped is None or capped.claimed:
-        return []
-    rows: list[tuple[str, Callable[[Cost, float], float], str]] = [
-        (
-            "PLD of the integer noise",
-            pld_epsilon,
-            "all who see labels, within the caps; by dp-accounting, each outcome as its noise",
-        ),
+        return found
+    discrete = "all who see labels, within the caps; by dp-accounting, each outcome as its noise"
+    for name, accountant, holds_for in (
+        ("PLD of the integer noise", pld_epsilon, discrete),
         ("PLD of continuous totals", totals_pld_epsilon, _CONTINUOUS),
-    ]
-    found = []
-    for name, accountant, holds_for in rows:
-        try:
-            epsilon = accountant(capped, terms.delta)
-        except InputError:  # no such distribution, or no library: the others stand
-            continue
-        found.append(CapsEpsilon(name=name, epsilon=epsilon, holds_for=holds_for))
+    ):
+        with suppress(InputError):  # no such distribution, or no library: the others stand
+            found.append(CapsEpsilon(name, accountant(capped, terms.delta), holds_for))
     return found
 
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import sync_folder, try_lock
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.disk import sync_folder, take_lock
+from pate_fed.errors import InputError, IntegrityError, PateFedError, naming_refusal
 from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.ledger.terms import LedgerTerms, is_digest, mechanism_from_parameters
 from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent
@@ -29,54 +29,15 @@ from pate_fed.privacy.protection import Protection
 
 Row = dict[str, Any]
 
-COLUMNS = (
-    "seq",
-    "time",
-    "kind",
-    "mechanism",
-    "parameters",
-    "protection",
-    "coordinator",
-    "asked",
-    "answered",
-    "batch_digest",
-    "outputs_digest",
-    "noise",
-    "private",
-    "version",
-    "epsilon",
-    "body",
-    "previous",
-    "hash",
-    "signature",
+COLUMNS = tuple(
+    "seq time kind mechanism parameters protection coordinator asked answered batch_digest outputs_digest "
+    "noise private version epsilon body previous hash signature".split()
 )
 FIRST_PREVIOUS = "0" * 64
 
-# Columns that an entry holds as they are.
-_PLAIN = (
-    "seq",
-    "time",
-    "batch_digest",
-    "outputs_digest",
-    "version",
-    "epsilon",
-    "previous",
-    "hash",
-    "signature",
-)
-
-# Columns of a charge that hold text; the body may hold none.
-_TEXTS = (
-    "time",
-    "mechanism",
-    "parameters",
-    "protection",
-    "coordinator",
-    "batch_digest",
-    "outputs_digest",
-    "noise",
-    "version",
-)
+# Columns that an entry holds as they are, and those of a charge that hold text; the body may hold none.
+_PLAIN = "seq time batch_digest outputs_digest version epsilon previous hash signature".split()
+_TEXTS = "time mechanism parameters protection coordinator batch_digest outputs_digest noise version".split()
 
 
 def _canonical(value: object) -> str:
@@ -111,11 +72,7 @@ class Provenance:
             raise InputError(f"strategy={self.strategy!r}: must be a name")
 
     def require_past(self, hashes: Collection[str]) -> None:
-        """Refuse a student of anything but earlier charges, whose hashes these are.
-
-        Raises:
-            IntegrityError: it learnt from something else.
-        """
+        """Hold that the student learnt from earlier charges, whose hashes these are, or IntegrityError."""
         if self.learnt_to not in hashes:
             raise IntegrityError("a batch was chosen by a student that learnt from no earlier row")
 
@@ -198,12 +155,9 @@ def charge_row(entry: Entry) -> Row:
 
 
 def require_kinds(row: Row, *, texts: Collection[str], whole: Collection[str] = ()) -> None:
-    """Refuse a row that holds bytes or nothing for texts, or anything else for whole numbers.
+    """Refuse a row that holds bytes or nothing for texts, or anything else for whole numbers: TypeError.
 
     SQLite keeps any value in any column, and JSON is read from bytes as from text.
-
-    Raises:
-        TypeError: it does.
     """
     for kind, names in ((str, texts), (int, whole)):
         for name in names:
@@ -212,14 +166,10 @@ def require_kinds(row: Row, *, texts: Collection[str], whole: Collection[str] = 
 
 
 def entry_from_row(row: Row) -> Entry:
-    """The charge in a row.
-
-    Raises:
-        KeyError, TypeError, ValueError: the row holds no charge that the program could have written.
-    """
+    """The charge in a row; KeyError, TypeError or ValueError where it is none that the program wrote."""
     if row["kind"] != "charge" or not is_digest(row["batch_digest"]) or row["private"] not in (0, 1):
         raise ValueError("not a charge")
-    texts = _TEXTS if row["body"] is None else (*_TEXTS, "body")
+    texts = _TEXTS if row["body"] is None else [*_TEXTS, "body"]
     require_kinds(row, texts=texts, whole=("seq", "asked", "answered", "private"))
     if not isinstance(row["epsilon"], float):
         raise TypeError("an ε is a number")
@@ -279,14 +229,7 @@ def create_file(path: Path, row: dict[str, object]) -> None:
         InputError: `path` exists, or cannot be written.
         IntegrityError: another process is at it.
     """
-    lock = WriterLock(path)
-    try:
-        _create_locked(path, path.with_name(f".{path.name}.new"), row)
-    finally:
-        lock.release()
-
-
-def _create_locked(path: Path, draft: Path, row: dict[str, object]) -> None:
+    lock, draft = WriterLock(path), path.with_name(f".{path.name}.new")
     try:
         # Whatever a killed process left of its draft; nobody else works on it while we hold the lock.
         for left in draft.parent.glob(f"{glob.escape(draft.name)}*"):
@@ -302,11 +245,12 @@ def _create_locked(path: Path, draft: Path, row: dict[str, object]) -> None:
         raise InputError(f"{path}: already holds a ledger; a study never starts over on one") from error
     except (OSError, sqlite3.Error) as error:
         raise InputError(f"{path}: the ledger cannot be written ({error})") from error
+    finally:
+        lock.release()
 
 
 def _fill(path: Path, row: dict[str, object]) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
@@ -316,8 +260,6 @@ def _fill(path: Path, row: dict[str, object]) -> None:
         insert_row(connection, row)
         connection.execute("INSERT INTO head VALUES (1, ?, ?)", (row["seq"], row["hash"]))
         connection.execute("COMMIT")
-    finally:
-        connection.close()
 
 
 def insert_row(connection: sqlite3.Connection, row: dict[str, object]) -> None:
@@ -429,39 +371,16 @@ class WriterLock:
     """At most one writer: an advisory lock on a file beside the ledger, gone with the process holding it."""
 
     def __init__(self, path: Path) -> None:
-        """Take the lock.
-
-        Raises:
-            IntegrityError: another writer holds it.
-            InputError: the lock file cannot be made or locked.
-        """
+        """Take the lock; IntegrityError: another writer holds it; InputError: it cannot be made or locked."""
         path = path.resolve()  # a link to the ledger is no second ledger
         self._path = path.with_name(path.name + ".lock")
-        while True:
-            try:
-                self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
-            except OSError as error:
-                raise InputError(f"{path}: the ledger cannot be written ({error.strerror})") from error
-            try:
-                free = try_lock(self._handle, path)
-            except InputError:
-                os.close(self._handle)
-                raise
-            if not free:
-                os.close(self._handle)
-                raise IntegrityError(f"{path}: another process writes this ledger; only one may")
-            if self._current():
-                return
+        with naming_refusal(f"{path}: the ledger cannot be written"):
+            self._handle, free = take_lock(self._path, of=path)
+        if not free:
             os.close(self._handle)
+            raise IntegrityError(f"{path}: another process writes this ledger; only one may")
 
     def release(self) -> None:
         """Give the lock back and remove its file."""
         self._path.unlink(missing_ok=True)
         os.close(self._handle)
-
-    def _current(self) -> bool:
-        # The file may have been removed by its last holder between our open and our lock.
-        try:
-            return os.path.samestat(os.stat(self._path), os.fstat(self._handle))
-        except FileNotFoundError:
-            return False

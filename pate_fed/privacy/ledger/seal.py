@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pate_fed.disk import MOST_TABLE, read_file, read_json, write_result
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import IntegrityError, naming_refusal
 from pate_fed.privacy.ledger.chain import Chain
 
 if TYPE_CHECKING:
@@ -24,20 +24,12 @@ if TYPE_CHECKING:
 
 SEAL = "seal.json"
 LEDGER = "ledger.sqlite"
+_VERIFIERS = "verify_independent.py", "verify_exact.py"
 # What a run leaves; a folder may hold other files, which are nobody's business here.
 _SEALED = (
-    *(LEDGER, "study.toml", "labels.npz", "metrics.json", "log.jsonl", "report.html"),
-    *(
-        "student.pt",
-        "student.ts",
-        "student.npz",
-        "student.bundle",
-        "predictions.npz",
-        "round-*.npz",
-        "noisy_rows.npy",
-    ),
-    *(_VERIFIERS := ("verify_independent.py", "verify_exact.py")),
-)
+    f"{LEDGER} study.toml labels.npz metrics.json log.jsonl report.html student.pt student.ts student.npz "
+    "student.bundle predictions.npz round-*.npz noisy_rows.npy"
+).split()
 _PURPOSE = b"pate_fed/v1 seal of a run"
 # SQLite's own counters and version in a file's header: a copy by `.backup` has others.
 _COUNTERS = (slice(24, 28), slice(40, 44), slice(92, 100))
@@ -175,14 +167,13 @@ def check_seal(ledger: Path, seal: Seal, chain: Chain, rewritten: Rewritten) -> 
 
 def _left(run_dir: Path) -> set[str]:
     """Names of the files that a run left."""
-    return {path.name for pattern in _SEALED for path in run_dir.glob(pattern) if path.is_file()}
+    patterns = (*_SEALED, *_VERIFIERS)
+    return {path.name for pattern in patterns for path in run_dir.glob(pattern) if path.is_file()}
 
 
 def _digest(path: Path) -> str:
-    try:
+    with naming_refusal(f"{path}: cannot be read"):
         content = read_file(path, most=MOST_TABLE)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if path.name == LEDGER:
         plain = bytearray(content)
         for part in _COUNTERS:

@@ -48,7 +48,7 @@ from pate_fed.format import delta_text
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of, in_parallel, noisy_sums
 from pate_fed.privacy.checks import SCALE_LIMITS, check_count, check_delta, check_epsilon, check_scale
 from pate_fed.privacy.label_dp import LabelRelease
-from pate_fed.privacy.mechanisms.events import hospital_noise, sum_distance
+from pate_fed.privacy.mechanisms.events import hospital_noise, refuse_vanishing_noise, sum_distance
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.protection import RECORD, Protection
 
@@ -139,19 +139,15 @@ def _check_shape(num_classes: int, dimension: int, squared_norm: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassSums(LabelRelease):
-    """Discrete Gaussian noise of `sigma` steps of the lattice on every entry, added in one place.
-
-    One release of all hospitals' sum: one Gaussian mechanism, charged by its exact δ (`sums_cost`).
+class SumsRelease(LabelRelease):
+    """One release of all hospitals' sum with noise on every entry: one Gaussian, charged by its exact δ.
 
     Raises:
         InputError: a parameter out of range; σ below 2 steps.
     """
 
-    name: ClassVar[str] = "class-sums"
     dimension: int
     squared_norm: int
-    sigma: float
 
     def __post_init__(self) -> None:
         _check_shape(self.num_classes, self.dimension, self.squared_norm)
@@ -161,21 +157,26 @@ class ClassSums(LabelRelease):
         """How far neighbours' sums are apart, squared, in steps."""
         return squared_sensitivity(self.squared_norm, protection)
 
-    def cost_asked(self, protection: Protection) -> Cost:
-        """The whole release, once; it is the same for any number of records."""
-        sums = sums_cost(
-            squared=self.squared_sensitivity(protection),
-            sigma=self.sigma,
-            entries=self.dimension * self.num_classes,
-        )
+    def _once(self, protection: Protection, *, sigma: float, distance: Fraction = Fraction(0)) -> Cost:
+        """The whole release; it is the same for any number of records."""
+        squared, entries = self.squared_sensitivity(protection), self.dimension * self.num_classes
+        sums = sums_cost(squared=squared, sigma=sigma, entries=entries, distance=distance)
         return Cost(outcomes=((sums, 1),))
 
-    def noisy(self, total: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
-        """The exact sum with noise on every entry, int64 (dimension, classes).
 
-        Raises:
-            InputError: a sum of another shape.
-        """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassSums(SumsRelease):
+    """Discrete Gaussian noise of `sigma` steps of the lattice on every entry, added in one place."""
+
+    name: ClassVar[str] = "class-sums"
+    sigma: float
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """The whole release, once."""
+        return self._once(protection, sigma=self.sigma)
+
+    def noisy(self, total: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
+        """The exact sum with noise on every entry, int64 (dimension, classes); InputError: another shape."""
         shape = self.dimension, self.num_classes
         if total.shape != shape or total.dtype.kind not in "iu":
             raise InputError(f"the sum is {total.dtype} {total.shape}: whole numbers {shape} are meant")
@@ -183,36 +184,26 @@ class ClassSums(LabelRelease):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedClassSums(LabelRelease):
-    """The same with noise of `sigma_party` steps added by each hospital, before it masks.
+class SharedClassSums(SumsRelease):
+    """The same with noise of `sigma_party` steps, at least √2, added by each hospital before it masks.
 
     At least `survivors` hospitals are in the sum, and at most `colluders` of them tell their noise. Further
     shares are independent of the records: post-processing.
-
-    Raises:
-        InputError: a parameter out of range, or a hospital's own noise below √2 steps.
     """
 
     name: ClassVar[str] = "class-sums-shares"
-    dimension: int
-    squared_norm: int
     sigma_party: float
     survivors: int
     colluders: int
 
     def __post_init__(self) -> None:
-        _check_shape(self.num_classes, self.dimension, self.squared_norm)
         hospital_noise(sigma_party=self.sigma_party, survivors=self.survivors, colluders=self.colluders)
-        self.cost_asked(RECORD)
+        SumsRelease.__post_init__(self)
 
     @property
     def sigma(self) -> float:
         """σ of the noise that nobody knows, in steps."""
         return self.sigma_party * math.sqrt(self.survivors - self.colluders)
-
-    def squared_sensitivity(self, protection: Protection) -> int:
-        """How far neighbours' sums are apart, squared, in steps."""
-        return squared_sensitivity(self.squared_norm, protection)
 
     def cost_asked(self, protection: Protection) -> Cost:
         """The whole release, once, by the noise that nobody knows.
@@ -220,37 +211,35 @@ class SharedClassSums(LabelRelease):
         Raises:
             InputError: a whole hospital that joins or leaves, whose noise would come and go with its sum.
         """
-        if protection.votes_vanish:
-            raise InputError(
-                "a hospital that is added or removed takes its noise along: with noise at the hospitals "
-                "there is no bound for adjacency add-or-remove-one of a hospital; replace-one has one"
-            )
-        honest = self.survivors - self.colluders
-        sums = sums_cost(
-            squared=self.squared_sensitivity(protection),
-            sigma=self.sigma * (1 - 2**-50),  # rounded down
-            entries=self.dimension * self.num_classes,
-            distance=sum_distance(self.sigma_party, honest),
-        )
-        return Cost(outcomes=((sums, 1),))
+        refuse_vanishing_noise(protection)
+        distance = sum_distance(self.sigma_party, self.survivors - self.colluders)
+        return self._once(protection, sigma=self.sigma * (1 - 2**-50), distance=distance)  # rounded down
 
 
-class InRounds(LabelRelease):
+class AboutInputs(LabelRelease):
+    """A question about `labels` public inputs, which it need not label: so many count as one question."""
+
+    __slots__ = ()
+    answers_all: ClassVar[bool] = False
+    labels: int
+
+    def __post_init__(self) -> None:
+        check_count("labels", self.labels, least=1)
+        super().__post_init__()
+
+
+class InRounds(AboutInputs):
     """Questions one after the other, each chosen by what was released before; all of them are charged alike.
 
-    A row asks about `labels` public inputs, whether it labels them or not: so many count as one question.
     `squared_norm` bounds a contribution of residuals, which has signs, `class_norm` one of a record's class,
     which has none, in the first question.
     """
 
     __slots__ = ()
-    answers_all: ClassVar[bool] = False
-    labels: int
     squared_norm: int
     class_norm: int
 
     def __post_init__(self) -> None:
-        check_count("labels", self.labels, least=1)
         check_count("class_norm", self.class_norm, least=1)
         super().__post_init__()
 
@@ -282,21 +271,15 @@ class SharedSumsInRounds(InRounds, SharedClassSums):
     labels: int
 
 
-class HeldOutCounts(LabelRelease):
+class HeldOutCounts(AboutInputs):
     """Counts of held-out records, once in a study: charged as one question, in parallel to all sums.
 
     What a unit adds at a hospital has no signs and is at most √`squared_norm` long: one count of so many
-    steps, or parts of one. A row asks about `labels` public inputs, as in rounds of sums.
+    steps, or parts of one.
     """
 
     __slots__ = ()
-    answers_all: ClassVar[bool] = False
     held_out: ClassVar[bool] = True
-    labels: int
-
-    def __post_init__(self) -> None:
-        check_count("labels", self.labels, least=1)
-        super().__post_init__()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,17 +298,8 @@ class SharedScoreCounts(HeldOutCounts, SharedClassSums):
     labels: int
 
 
-CLASS_SUM_MECHANISMS: dict[str, type[LabelRelease]] = {
-    kind.name: kind
-    for kind in (
-        ClassSums,
-        SharedClassSums,
-        SumsInRounds,
-        SharedSumsInRounds,
-        ScoreCounts,
-        SharedScoreCounts,
-    )
-}
+_KINDS = ClassSums, SharedClassSums, SumsInRounds, SharedSumsInRounds, ScoreCounts, SharedScoreCounts
+CLASS_SUM_MECHANISMS: dict[str, type[LabelRelease]] = {kind.name: kind for kind in _KINDS}
 
 
 @lru_cache(maxsize=256)  # asked again by each who reads the terms

@@ -130,11 +130,7 @@ def data_dependent_epsilon_do_not_publish(
 
 
 def check_answered(answered: ArrayLike, asked: int) -> NDArray[np.bool_]:
-    """The answered bits as bool (asked,).
-
-    Raises:
-        InputError: another type or shape.
-    """
+    """The answered bits as bool (asked,); InputError: another type or shape."""
     mask = np.asarray(answered)
     if mask.dtype != np.bool_ or mask.shape != (asked,):
         raise InputError(f"answered is {mask.dtype} {mask.shape}: one truth value for each query is meant")

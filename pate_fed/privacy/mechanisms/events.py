@@ -130,11 +130,7 @@ class CoordinatorView:
         variance = self.variance
         if variance is None or self.sigma_party is None or self.survivors is None:
             return None
-        if protection.votes_vanish:
-            raise InputError(
-                "a hospital that is added or removed takes its noise along: with noise at the hospitals "
-                "there is no bound for adjacency add-or-remove-one of a hospital; replace-one has one"
-            )
+        refuse_vanishing_noise(protection)
         totals = noisy_sums(
             squared=protection.l2_squared,
             variance=max(variance, Fraction(ROUNDED)),
@@ -178,6 +174,15 @@ def hospital_noise(*, sigma_party: float, survivors: int, colluders: int = 0) ->
     return CoordinatorView(
         kind="hospital-noise", sigma_party=sigma_party, survivors=survivors, colluders=colluders
     )
+
+
+def refuse_vanishing_noise(protection: Protection) -> None:
+    """Refuse a hospital that joins or leaves where its own noise would come and go with it: InputError."""
+    if protection.votes_vanish:
+        raise InputError(
+            "a hospital that is added or removed takes its noise along: with noise at the hospitals "
+            "there is no bound for adjacency add-or-remove-one of a hospital; replace-one has one"
+        )
 
 
 def sum_distance(sigma: float, parties: int) -> Fraction:
@@ -306,12 +311,9 @@ def to_dp_event(events: Iterable[PrivacyEvent | Any]) -> DpEvent:
 
 
 def cost_of_dp_event(event: Any) -> Cost:
-    """Cost of a DpEvent: Gaussian, Laplace, zero-concentrated, nothing, and compositions of these.
+    """Cost of a DpEvent under the accountant's own neighbours; InputError: one that is not known here.
 
-    Its neighbouring relation is taken to be the accountant's.
-
-    Raises:
-        InputError: another event, or one without privacy.
+    Known are Gaussian, Laplace, zero-concentrated, nothing, and compositions of these.
     """
     kind = type(event).__name__
     if kind == "NoOpDpEvent":

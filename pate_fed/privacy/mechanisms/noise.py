@@ -149,11 +149,7 @@ class SeededNoise(GeneratorNoise):
 
 
 def as_noise(source: NoiseSource | np.random.Generator) -> NoiseSource:
-    """The source itself; a NumPy generator as one that protects nobody.
-
-    Raises:
-        InputError: a seed, None or an old RandomState.
-    """
+    """The source itself, or a NumPy generator as one that protects nobody; InputError: a seed or None."""
     if isinstance(source, np.random.Generator):
         return GeneratorNoise(source)
     if source is None or isinstance(source, (int, np.integer, np.random.RandomState)):

@@ -19,7 +19,7 @@ something else later is refused, and changes no ε.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -123,11 +123,7 @@ class OwnMechanism(Mechanism):
 
     @classmethod
     def from_parameters(cls, name: str, parameters: Mapping[str, Any]) -> OwnMechanism:
-        """What `parameters` gave.
-
-        Raises:
-            InputError: it is not that, or another name's.
-        """
+        """What `parameters` gave; InputError: it is not that, or another name's."""
         if set(parameters) != {"num_teachers", "num_classes", "claim"}:
             raise InputError(f"mechanism={name!r} has the parameters claim, num_classes, num_teachers")
         claim = from_plain(Claim, parameters["claim"], where=f"mechanism {name!r}")
@@ -185,7 +181,7 @@ class OwnMechanism(Mechanism):
         same = own_parameters(found, what=what) == self.claim.parameters
         curve = dict(zip(CLAIMED_ORDERS, self.claim.rdp, strict=False))
         spots = [order for order in _SPOT if order in curve]
-        read = _read_curve(found, self._sensitivity, what=what, orders=spots)
+        read = _curve(found, self._sensitivity, spots, what=what)
         fixed = [curve[order] for order in spots]
         if not same or len(read) != len(fixed) or not np.allclose(read, fixed, rtol=_SLACK, atol=0):
             raise IntegrityError(f"{what}: claims another curve or other parameters than the terms say")
@@ -238,11 +234,11 @@ def own_mechanism(
     made = make_aggregator(part, parameters or {}, what=what)
     given = own_parameters(made, what=what)
     sensitivity = _sensitivity(protection, num_teachers, classes)
-    curve = _read_curve(made, sensitivity, what=what)
-    if _read_curve(made, sensitivity, what=what) != curve:
+    curve = _whole_curve(made, sensitivity, what=what)
+    if _whole_curve(made, sensitivity, what=what) != curve:
         raise InputError(f"{what}: claims another curve each time it is asked; one that is fixed is meant")
     again = make_aggregator(part, dict(given), what=what)
-    if own_parameters(again, what=what) != given or _read_curve(again, sensitivity, what=what) != curve:
+    if own_parameters(again, what=what) != given or _whole_curve(again, sensitivity, what=what) != curve:
         raise InputError(
             f"{what}: is another when it is made again from its own parameters(); these must say all of it"
         )
@@ -294,11 +290,7 @@ def check_claim(mechanism: OwnMechanism, part: Any = None) -> None:
 
 
 def make_aggregator(part: Any, parameters: Mapping[str, Plain], *, what: str) -> Any:
-    """The object that a part is or makes of these parameters; `what` names it in errors.
-
-    Raises:
-        InputError: it is none, or fails.
-    """
+    """The object that a part is or makes of these parameters; InputError says `what` is none, or fails."""
     made = part
     if isinstance(part, type) or not hasattr(part, "release"):
         if not callable(part):
@@ -317,11 +309,7 @@ def make_aggregator(part: Any, parameters: Mapping[str, Plain], *, what: str) ->
 
 
 def own_parameters(made: Any, *, what: str) -> Parameters:
-    """The parameters that an object says it has, by name.
-
-    Raises:
-        InputError: values that are not plain.
-    """
+    """The parameters that an object says it has, by name; InputError: values that are not plain."""
     with telling(f"{what}: parameters fails"):
         if callable(getattr(made, "parameters", None)):
             given = dict(made.parameters())
@@ -341,21 +329,14 @@ def own_parameters(made: Any, *, what: str) -> Parameters:
     return tuple(sorted(found.items()))
 
 
-def _read_curve(
-    made: Any,
-    sensitivity: Sensitivity,
-    *,
-    what: str,
-    orders: tuple[float, ...] | list[float] = CLAIMED_ORDERS,
-) -> tuple[float, ...]:
-    """RDP at the orders, up to the last at which it is finite."""
-    claimed = _claimed(made, sensitivity, orders, what=what)
-    if orders is CLAIMED_ORDERS:
-        check_curve(claimed, what)
+def _whole_curve(made: Any, sensitivity: Sensitivity, *, what: str) -> tuple[float, ...]:
+    """RDP at all orders up to the last at which it is finite, held to what a curve can be."""
+    claimed = _curve(made, sensitivity, CLAIMED_ORDERS, what=what)
+    check_curve(claimed, what)
     return claimed
 
 
-def _claimed(made: Any, sensitivity: Sensitivity, orders: Any, *, what: str) -> tuple[float, ...]:
+def _curve(made: Any, sensitivity: Sensitivity, orders: Sequence[float], *, what: str) -> tuple[float, ...]:
     if callable(getattr(made, "rdp", None)):
         with telling(f"{what}: its privacy curve fails"):
             given = [made.rdp(order, sensitivity) for order in orders]

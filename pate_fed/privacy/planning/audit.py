@@ -120,11 +120,7 @@ class AuditCase:
         return capped_cost_epsilon(self.mechanism.cost(self.queries, answered, self.protection), self.delta)
 
     def with_noise(self, factor: float) -> LNMax | GNMax | ConfidentGNMax:
-        """The mechanism with `factor` times its noise.
-
-        Raises:
-            InputError: it is none of ours, and its noise its own affair.
-        """
+        """The mechanism with `factor` times its noise; InputError: it is none of ours."""
         if isinstance(self.mechanism, OwnMechanism):
             raise InputError(f"{self.mechanism.name}: how its noise is made smaller is not known here")
         names = ("scale", "sigma", "sigma1", "sigma2")

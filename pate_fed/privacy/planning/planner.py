@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,17 +19,8 @@ from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.mechanisms.noise import SeededNoise
-from pate_fed.privacy.mechanisms.own import (
-    KIND,
-    OwnMechanism,
-    make_aggregator,
-    own_mechanism,
-)
-from pate_fed.privacy.planning.hospital_noise import (
-    SharesOffer,
-    SharesSearch,
-    refused_shares,
-)
+from pate_fed.privacy.mechanisms.own import KIND, OwnMechanism, make_aggregator, own_mechanism
+from pate_fed.privacy.planning.hospital_noise import SharesOffer, SharesSearch, refused_shares
 from pate_fed.privacy.planning.search import (
     OBJECTIVE,
     SPARE,
@@ -73,15 +64,15 @@ class Plan:
     max_queries: int
     votes: str
     plurality_right: float
-    objective: str
-    best: Offer | None
-    offers: tuple[Offer, ...]
-    command: str | None
-    hospital_noise: SharesOffer | None
-    hospital_noise_command: str | None
-    no_hospital_noise: str | None
-    curve: tuple[CurvePoint, ...]
-    advice: tuple[str, ...]
+    objective: str = OBJECTIVE
+    best: Offer | None = None
+    offers: tuple[Offer, ...] = ()
+    command: str | None = None
+    hospital_noise: SharesOffer | None = None
+    hospital_noise_command: str | None = None
+    no_hospital_noise: str | None = None
+    curve: tuple[CurvePoint, ...] = ()
+    advice: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, for JSON."""
@@ -188,17 +179,7 @@ def plan(
     check_epsilon(epsilon), check_delta(delta)
     _check_hospitals(num_hospitals, num_teachers, protection)
     model = pool.model(num_classes=num_classes, num_teachers=num_teachers)
-    size = model, num_teachers, pool.max_queries, protection, delta
-    hospitals = num_hospitals or num_teachers
-    parameters: Mapping[str, Any] = {}
-    if aggregator is None or (isinstance(aggregator, str) and not is_part(aggregator, "aggregator")):
-        found = _of_ours(OfferSearch(*size), _names(aggregator), epsilon, num_hospitals, pool.votes)
-    else:
-        search = ClaimedSearch(aggregator, *size)
-        found, parameters = _of_own(search, epsilon), search.parameters
-    command = _Command(hospitals, num_teachers, epsilon, delta, protection, parameters)
-    best, shared = found.best, found.shared
-    return Plan(
+    study = Plan(
         num_teachers=num_teachers,
         num_classes=num_classes,
         epsilon=epsilon,
@@ -210,63 +191,55 @@ def plan(
         max_queries=pool.max_queries,
         votes=model.origin,
         plurality_right=float((model.shares.argmax(axis=1) == model.right).mean()),
-        objective=OBJECTIVE,
-        best=best,
-        offers=found.offers,
-        command=None if best is None else command.text(best),
-        hospital_noise=shared,
-        hospital_noise_command=None if shared is None else command.text(shared.offer, at_hospitals=True),
-        no_hospital_noise=found.refused,
-        curve=found.curve,
-        advice=found.advice,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What a search gives to a plan; `refused` says why noise at the hospitals, `shared`, is not planned."""
-
-    offers: tuple[Offer, ...]
-    shared: SharesOffer | None
-    refused: str | None
-    curve: tuple[CurvePoint, ...]
-    advice: tuple[str, ...]
-
-    @property
-    def best(self) -> Offer | None:
-        return max(self.offers, key=lambda offer: offer.effective_labels, default=None)
+    size = model, num_teachers, pool.max_queries, protection, delta
+    if aggregator is None or (isinstance(aggregator, str) and not is_part(aggregator, "aggregator")):
+        return _of_ours(study, OfferSearch(*size), _names(aggregator), num_hospitals, pool.votes)
+    return _of_own(study, ClaimedSearch(aggregator, *size), num_hospitals or num_teachers)
 
 
 def _of_ours(
+    study: Plan,
     search: OfferSearch,
     names: tuple[str, ...],
-    epsilon: float,
     num_hospitals: int | None,
     votes: float | VoteModel,
-) -> _Found:
-    """The offers of our aggregators."""
+) -> Plan:
+    """The plan with the offers of our aggregators."""
+    epsilon, hospitals = study.epsilon, num_hospitals or search.n
     offers = tuple(offer for name in names if (offer := search.offer(name, epsilon)))
-    hospitals = num_hospitals or search.n
+    best = max(offers, key=lambda offer: offer.effective_labels, default=None)
     refused, shared = refused_shares(search, hospitals, names[0]), None
     if refused is None:
         shared = SharesSearch(search, Shares.usual(hospitals)).best(epsilon, names)
-    found = _Found(offers=offers, shared=shared, refused=refused, curve=(), advice=())
+    there = None if shared is None else _command(study, shared.offer, hospitals, at_hospitals=True)
     return replace(
-        found,
-        curve=tuple(_point(search, factor * epsilon, names, found.best, epsilon) for factor in _CURVE),
-        advice=tuple(_advice(found.best, search, num_hospitals, epsilon, votes)),
+        study,
+        best=best,
+        offers=offers,
+        command=None if best is None else _command(study, best, hospitals),
+        hospital_noise=shared,
+        hospital_noise_command=there,
+        no_hospital_noise=refused,
+        curve=tuple(
+            CurvePoint.of(best, epsilon) if factor == 1 and best else search.point(factor * epsilon, names)
+            for factor in _CURVE
+        ),
+        advice=tuple(_advice(best, search, num_hospitals, epsilon, votes)),
     )
 
 
-def _of_own(search: ClaimedSearch, epsilon: float) -> _Found:
-    """What a mechanism of the user's own gives with the noise that it has."""
-    offer, claim = search.offer(epsilon), search.mechanism.claim
+def _of_own(study: Plan, search: ClaimedSearch, hospitals: int) -> Plan:
+    """The plan with what a mechanism of the user's own gives with the noise that it has."""
+    offer, claim = search.offer(study.epsilon), search.mechanism.claim
     buys = counted(offer.answered if offer else 0, "label")
-    return _Found(
+    return replace(
+        study,
+        best=offer,
         offers=() if offer is None else (offer,),
-        shared=None,
-        refused="its code releases from exact totals",
-        curve=tuple(search.point(factor * epsilon) for factor in _CURVE),
+        command=None if offer is None else _command(study, offer, hospitals, parameters=search.parameters),
+        no_hospital_noise="its code releases from exact totals",
+        curve=tuple(search.point(factor * study.epsilon) for factor in _CURVE),
         advice=(
             f"its noise is not searched: this is what its own parameters give, {buys}. Plan it again with "
             "others (--config with [aggregation.parameters], or an object in Python)",
@@ -288,52 +261,39 @@ def _names(aggregator: str | None) -> tuple[str, ...]:
     return (aggregator,)
 
 
-def _point(
-    search: OfferSearch, at: float, aggregators: Sequence[str], best: Offer | None, epsilon: float
-) -> CurvePoint:
-    """What another budget buys about; at the plan's own what it does."""
-    if at != epsilon or best is None:
-        return search.point(at, aggregators)
-    return CurvePoint.of(best, at)
-
-
-@dataclass(frozen=True, slots=True)
-class _Command:
-    """The command that runs an offer, and what a study.toml must say beside it."""
-
-    hospitals: int
-    teachers: int
-    epsilon: float
-    delta: float
-    protection: Protection
-    parameters: Mapping[str, Any]
-
-    def text(self, offer: Offer, *, at_hospitals: bool = False) -> str:
-        """As it is typed."""
-        options: dict[str, Any] = {
-            "num-clients": self.hospitals,
-            "teachers-per-client": -(-self.teachers // self.hospitals),
-            "aggregator": offer.mechanism,
-            "threshold": offer.threshold,
-            "sigma1": offer.sigma1,
-            "sigma2": offer.sigma2,
-            "labels": offer.answered,
-            "max-queries": offer.asked,
-            "epsilon": self.epsilon,
-            "delta": delta_text(self.delta),
-        }
-        typed = " ".join(f"--{name} {_typed(value)}" for name, value in options.items() if value is not None)
-        if at_hospitals:
-            typed += " --secure-sum --noise-at hospitals"
-        unit = "" if self.protection.unit == "record" else f'unit = "{self.protection.unit}"'
-        at = self.protection.hospitals
-        unit += f" and hospitals_per_patient = {at}" if at > 1 else ""
-        adjacency = "" if self.protection.adjacency == "replace-one" else 'adjacency = "add-or-remove-one"'
-        keys = " and ".join(filter(None, (unit, adjacency)))
-        own = ", ".join(f"{name} = {json.dumps(value)}" for name, value in self.parameters.items())
-        places = (keys, "privacy"), (own, "aggregation.parameters")
-        there = ", ".join(f"{held} in [{place}]" for held, place in places if held)
-        return f"flower-simulation {typed}" + (f" --config study.toml (there {there})" if there else "")
+def _command(
+    study: Plan,
+    offer: Offer,
+    hospitals: int,
+    *,
+    at_hospitals: bool = False,
+    parameters: Mapping[str, Any] | None = None,
+) -> str:
+    """The command that runs an offer, as it is typed, and what a study.toml must say beside it."""
+    options: dict[str, Any] = {
+        "num-clients": hospitals,
+        "teachers-per-client": -(-study.num_teachers // hospitals),
+        "aggregator": offer.mechanism,
+        "threshold": offer.threshold,
+        "sigma1": offer.sigma1,
+        "sigma2": offer.sigma2,
+        "labels": offer.answered,
+        "max-queries": offer.asked,
+        "epsilon": study.epsilon,
+        "delta": delta_text(study.delta),
+    }
+    typed = " ".join(f"--{name} {_typed(value)}" for name, value in options.items() if value is not None)
+    if at_hospitals:
+        typed += " --secure-sum --noise-at hospitals"
+    unit = "" if study.unit == "record" else f'unit = "{study.unit}"'
+    at = study.hospitals_per_patient
+    unit += f" and hospitals_per_patient = {at}" if at > 1 else ""
+    adjacency = "" if study.adjacency == "replace-one" else 'adjacency = "add-or-remove-one"'
+    keys = " and ".join(filter(None, (unit, adjacency)))
+    own = ", ".join(f"{name} = {json.dumps(value)}" for name, value in (parameters or {}).items())
+    places = (keys, "privacy"), (own, "aggregation.parameters")
+    there = ", ".join(f"{held} in [{place}]" for held, place in places if held)
+    return f"flower-simulation {typed}" + (f" --config study.toml (there {there})" if there else "")
 
 
 def _typed(value: Any) -> str:
@@ -342,7 +302,7 @@ def _typed(value: Any) -> str:
 
 def _check_hospitals(num_hospitals: int | None, num_teachers: int, protection: Protection) -> None:
     if num_hospitals is not None:
-        _check_size(num_hospitals, num_teachers, protection)
+        _check_size(check_count("num_hospitals", num_hospitals, least=1), num_teachers, protection)
     if protection.votes_moved > num_teachers:
         raise InputError(
             f"votes_moved={protection.votes_moved}: must not be more than the {num_teachers} teachers"
@@ -350,7 +310,6 @@ def _check_hospitals(num_hospitals: int | None, num_teachers: int, protection: P
 
 
 def _check_size(num_hospitals: int, num_teachers: int, protection: Protection) -> None:
-    check_count("num_hospitals", num_hospitals, least=1)
     if num_hospitals > num_teachers:
         raise InputError(
             f"num_hospitals={num_hospitals}: must not be more than the {num_teachers} teachers, as every "
@@ -455,11 +414,8 @@ class ClaimedSearch:
         """As many queries as the budget buys, and about what they give; None where nothing useful."""
         asked = self._affordable(epsilon)
         labels = math.floor(asked * self._share)
-        worth = float(
-            effective_labels(
-                np.array(float(labels)), np.array(self._right), self._coverage, self.mechanism.num_classes
-            )
-        )
+        classes = self.mechanism.num_classes
+        worth = float(effective_labels(labels, self._right, self._coverage, classes))
         if not is_useful(labels, worth):
             return None
         return Offer(
@@ -474,7 +430,7 @@ class ClaimedSearch:
             coverage=self._coverage,
             effective_labels=worth,
             epsilon=self._epsilon(asked),
-            bytes_per_hospital=4 * asked * self.mechanism.num_classes,
+            bytes_per_hospital=4 * asked * classes,
         )
 
     def point(self, epsilon: float) -> CurvePoint:

@@ -8,9 +8,10 @@ study's guarantee, and its noise and caps are set so that the budget is spent an
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -91,16 +92,14 @@ class CurvePoint:
     mechanism: str
 
     @classmethod
-    def of(cls, offer: Offer | None, epsilon: float) -> CurvePoint:
-        """What an offer gives; nothing where there is none."""
-        if offer is None:
-            return cls(epsilon=epsilon, labels=0, right_share=None, effective_labels=0.0, mechanism="none")
+    def of(cls, found: Offer | Guess | None, epsilon: float) -> CurvePoint:
+        """What an offer or a guess gives; nothing where there is none."""
         return cls(
             epsilon=epsilon,
-            labels=offer.answered,
-            right_share=offer.right_share,
-            effective_labels=offer.effective_labels,
-            mechanism=offer.mechanism,
+            labels=found.answered if found else 0,
+            right_share=found.right_share if found else None,
+            effective_labels=found.effective_labels if found else 0.0,
+            mechanism=found.mechanism if found else "none",
         )
 
 
@@ -111,70 +110,95 @@ def queries_for(labels: int, *, share: float, low_share: float) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Chances:
-    """What the votes give under each candidate; it depends on no budget.
+class Way:
+    """An aggregator, and its T and σ1 in votes where it has them.
 
-    Shapes: `sigma2` and `right` (noises,); `checks` of threshold and σ1, `share` answered, `low_share` with
-    less consensus and `coverage` (checks,); `checked_right` (checks, noises).
-    """
-
-    sigma2: Floats
-    right: Floats
-    checks: list[tuple[float, float]]
-    share: Floats
-    low_share: Floats
-    checked_right: Floats
-    coverage: Floats
-
-
-@lru_cache(maxsize=16)
-def _chances(model: VoteModel, num_teachers: int) -> _Chances:
-    sigma2 = num_teachers * np.geomspace(0.01, 1.0, 33)
-    right = np.stack([model.right_chance(sigma, num_teachers) for sigma in sigma2], axis=1)
-    checks = [
-        (float(math.ceil(round(num_teachers * level, 6))), round_up(num_teachers * width))
-        for level in np.arange(3, 11) / 10
-        for width in np.geomspace(0.1, 2.0, 12)
-    ]
-    passed = np.stack([model.answered(*check, num_teachers) for check in checks])
-    low = np.stack([model.answered(*check, num_teachers, consensus=CONSENSUS) for check in checks])
-    share = passed.mean(axis=1)
-    return _Chances(
-        sigma2=sigma2,
-        right=right.mean(axis=0),
-        checks=checks,
-        share=share,
-        low_share=low.mean(axis=1),
-        checked_right=passed @ right / np.maximum(passed.sum(axis=1), 1e-300)[:, None],
-        coverage=share**2 / np.maximum((passed**2).mean(axis=1), 1e-300),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """An aggregator, and its T and σ1 in votes where it has a check.
-
-    Of all queries a part `share` passes it, and `low_share` with less consensus.
+    Of all queries a part `share` passes the check, and `low_share` with less consensus.
     """
 
     aggregator: str
-    check: tuple[float, float] | None = None
+    threshold: float | None = None
+    sigma1: float | None = None
     share: float = 1.0
     low_share: float = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chances:
+    """What the votes give under each candidate of one aggregator; it depends on no budget.
+
+    `ways` have no shares yet. Shapes: `sigma2` (noises,), all other arrays (ways, noises): `right` is the
+    share that is right of what is answered.
+    """
+
+    ways: Sequence[Way]
+    sigma2: Floats
+    share: Floats
+    low_share: Floats
+    right: Floats
+    coverage: Floats
+
+    def way(self, row: int, column: int) -> Way:
+        """One with its shares."""
+        share, low = float(self.share[row, column]), float(self.low_share[row, column])
+        return replace(self.ways[row], share=share, low_share=low)
+
+
+@lru_cache(maxsize=16)
+def _noises(model: VoteModel, num_teachers: int) -> tuple[Floats, Floats]:
+    """Noises (noises,), and each query's chance that the right class wins under them (queries, noises)."""
+    sigma2 = num_teachers * np.geomspace(0.01, 1.0, 33)
+    return sigma2, np.stack([model.right_chance(sigma, num_teachers) for sigma in sigma2], axis=1)
+
+
+@lru_cache(maxsize=16)
+def _chances(model: VoteModel, num_teachers: int, aggregator: str) -> Chances:
+    sigma2, right = _noises(model, num_teachers)
+    if aggregator != "confident-gnmax":
+        ways, passed = [Way(aggregator=aggregator)], np.ones((1, len(right)))
+        low, right_share = passed, right.mean(axis=0, keepdims=True)
+    else:
+        checks = [
+            (float(math.ceil(round(num_teachers * level, 6))), round_up(num_teachers * width))
+            for level in np.arange(3, 11) / 10
+            for width in np.geomspace(0.1, 2.0, 12)
+        ]
+        ways = [Way(aggregator=aggregator, threshold=level, sigma1=width) for level, width in checks]
+        passed = np.stack([model.answered(*check, num_teachers) for check in checks])
+        low = np.stack([model.answered(*check, num_teachers, consensus=CONSENSUS) for check in checks])
+        right_share = passed @ right / np.maximum(passed.sum(axis=1), 1e-300)[:, None]
+    share = passed.mean(axis=1)
+    coverage = share**2 / np.maximum((passed**2).mean(axis=1), 1e-300)
+    each = np.ones(len(sigma2))
+    return Chances(
+        ways=ways,
+        sigma2=sigma2,
+        share=np.outer(share, each),
+        low_share=np.outer(np.maximum(low.mean(axis=1), 1e-9), each),
+        right=right_share,
+        coverage=np.outer(coverage, each),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Guess:
+class Guess:
     """The best candidate by the estimate; the part `right_share` of its labels is right."""
 
-    way: _Way
-    labels: int
+    way: Way
+    answered: int
     right_share: float
-    worth: float
+    effective_labels: float
+
+    @property
+    def mechanism(self) -> str:
+        """Its aggregator."""
+        return self.way.aggregator
 
 
-class OfferSearch:
+class Search(ABC):
     """Candidates for one study, priced for any ε."""
+
+    least_sigma = 0.0
 
     def __init__(
         self, model: VoteModel, num_teachers: int, pool: int, protection: Protection, delta: float
@@ -182,33 +206,100 @@ class OfferSearch:
         self.model, self.n, self.pool = model, num_teachers, pool
         self.protection, self.delta = protection, delta
         self.num_classes = model.shares.shape[1]
-        self._priced: dict[_Way, Floats] = {}
+        self._priced: dict[str, Floats] = {}
 
-    @cached_property
-    def chances(self) -> _Chances:
+    def guess(self, aggregator: str, epsilon: float) -> Guess | None:
+        """The best candidate by the estimate; None where not one label is worth anything."""
+        chances, answered = self._chances(aggregator), self._answered(aggregator, epsilon)
+        worth = effective_labels(answered, chances.right, chances.coverage, self.num_classes)
+        worth[:, chances.sigma2 < self.least_sigma] = 0.0
+        row, column = np.unravel_index(int(np.argmax(worth)), worth.shape)
+        if not is_useful(answered[row, column], worth[row, column]):
+            return None
+        return Guess(
+            way=chances.way(int(row), int(column)),
+            answered=int(answered[row, column]),
+            right_share=float(chances.right[row, column]),
+            effective_labels=float(worth[row, column]),
+        )
+
+    def offer(self, aggregator: str, epsilon: float) -> Offer | None:
+        """The best offer of one of our aggregators, by the accountant that fixes a study's guarantee.
+
+        None where the budget does not buy a useful label.
+        """
+        guess = self.guess(aggregator, epsilon)
+        if guess is None:
+            return None
+        way = guess.way
+        study = OpenStudy(
+            price=lambda sigma, labels: self._stated(way, sigma, self._asked(way, labels), labels),
+            about=lambda sigma, labels: self._about(way, sigma, self._asked(way, labels), labels),
+            room=self.room,
+            most_labels=max(1, math.floor(self.pool * way.low_share)),
+            least_sigma=self.least_sigma,
+        )
+        found = spend(study, epsilon=epsilon, labels=guess.answered)
+        if found is None:
+            return None
+        share, right, coverage = self._given(way, found.sigma)
+        worth = float(effective_labels(found.labels, right, coverage, self.num_classes))
+        if not is_useful(found.labels, worth):
+            return None
+        asked = self._asked(way, found.labels)
+        return Offer(
+            mechanism=way.aggregator,
+            threshold=way.threshold,
+            sigma1=way.sigma1,
+            sigma2=found.sigma,
+            asked=asked,
+            answered=found.labels,
+            answered_share=share,
+            right_share=right,
+            coverage=coverage,
+            effective_labels=worth,
+            epsilon=found.epsilon,
+            bytes_per_hospital=4 * asked * self.num_classes,
+        )
+
+    def _asked(self, way: Way, labels: int) -> int:
+        """The cap on queries that so many labels take."""
+        if way.threshold is None:
+            return labels
+        return min(self.pool, queries_for(labels, share=way.share, low_share=way.low_share))
+
+    @abstractmethod
+    def room(self, epsilon: float) -> float:
+        """About the ρ that a budget buys, of what is seen."""
+
+    @abstractmethod
+    def _chances(self, aggregator: str) -> Chances:
         """What the votes give under each candidate."""
-        return _chances(self.model, self.n)
 
-    @cached_property
-    def _checked(self) -> tuple[list[_Way], Floats]:
-        """Ways with a check, and about what a label costs: (checks, noises)."""
-        chances, plain = self.chances, _Way(aggregator="gnmax")
-        ways = [
-            _Way(
-                aggregator="confident-gnmax", check=check, share=float(share), low_share=float(max(low, 1e-9))
-            )
-            for check, share, low in zip(chances.checks, chances.share, chances.low_share, strict=True)
-        ]
-        # A query for each label and those that do not pass.
-        checks = np.array([self._about(way, 1.0, 1, 0) / way.low_share for way in ways])
-        return ways, checks[:, None] + self._prices(plain)
+    @abstractmethod
+    def _answered(self, aggregator: str, epsilon: float) -> Floats:
+        """About how many labels a budget buys of each candidate, (ways, noises)."""
 
-    def _prices(self, way: _Way) -> Floats:
-        """About what a label costs without a check, (noises,)."""
-        if way not in self._priced:
-            each = [self._about(way, _as_scale(way, sigma), 1, 1) for sigma in self.chances.sigma2]
-            self._priced[way] = np.array(each)
-        return self._priced[way]
+    @abstractmethod
+    def _stated(self, way: Way, sigma: float, asked: int, answered: int) -> float:
+        """ε that a study with these caps guarantees."""
+
+    @abstractmethod
+    def _about(self, way: Way, sigma: float, asked: int, answered: int) -> float:
+        """About what so many queries and labels reveal, as a ρ."""
+
+    @abstractmethod
+    def _given(self, way: Way, sigma: float) -> tuple[float, float, float]:
+        """The share answered with this noise, the share right of these, and coverage."""
+
+
+class OfferSearch(Search):
+    """Candidates whose noise is the coordinator's, priced by what all who see labels learn."""
+
+    def point(self, epsilon: float, aggregators: Sequence[str] = _USUAL) -> CurvePoint:
+        """About what the best offer of some aggregators gives for another ε."""
+        guesses = [found for name in aggregators if (found := self.guess(name, epsilon))]
+        return CurvePoint.of(max(guesses, key=lambda each: each.effective_labels, default=None), epsilon)
 
     def at_record_level(self, num_teachers: int) -> OfferSearch:
         """The same study for one record, with more teachers that agree as much: several at each hospital.
@@ -219,138 +310,62 @@ class OfferSearch:
         protection = Protection(adjacency=self.protection.adjacency, votes_moved=moved)
         return OfferSearch(self.model, num_teachers, self.pool, protection, self.delta)
 
-    def point(self, epsilon: float, aggregators: Sequence[str] = _USUAL) -> CurvePoint:
-        """About what the best offer of some aggregators gives for another ε."""
-        guesses = [self.guess(name, epsilon) for name in aggregators]
-        best = max((each for each in guesses if each), key=lambda each: each.worth, default=None)
-        return CurvePoint(
-            epsilon=epsilon,
-            labels=best.labels if best else 0,
-            right_share=best.right_share if best else None,
-            effective_labels=best.worth if best else 0.0,
-            mechanism=best.way.aggregator if best else "none",
-        )
-
-    def guess(self, aggregator: str, epsilon: float) -> _Guess | None:
-        """The best candidate by the estimate; None where not one label is worth anything."""
-        if aggregator == "confident-gnmax":
-            return self._guess_checked(epsilon)
-        return self._guess_plain(aggregator, epsilon)
-
-    def offer(self, aggregator: str, epsilon: float) -> Offer | None:
-        """The best offer of one aggregator, by the accountant that fixes a study's guarantee.
-
-        `aggregator` is confident-gnmax, gnmax or lnmax. None where the budget does not buy a useful label.
-        """
-        guess = self.guess(aggregator, epsilon)
-        if guess is None:
-            return None
-        way = guess.way
-        study = OpenStudy(
-            price=lambda sigma, labels: self._stated(way, sigma, labels),
-            about=lambda sigma, labels: self._about(way, sigma, self._asked(way, labels), labels),
-            room=self.room,
-            most_labels=max(1, math.floor(self.pool * way.low_share)),
-        )
-        found = spend(study, epsilon=epsilon, labels=guess.labels)
-        return None if found is None else self._offer(way, found)
-
     def affordable(self, sigma: float, epsilon: float) -> int:
         """About how many labels the budget buys without a threshold, at a given noise of GNMax."""
-        return min(
-            self.pool, math.floor(self.room(epsilon) / self._about(_Way(aggregator="gnmax"), sigma, 1, 1))
-        )
+        price = self._about(Way(aggregator="gnmax"), sigma, 1, 1)
+        return min(self.pool, math.floor(self.room(epsilon) / price))
 
     def room(self, epsilon: float) -> float:
         """About the ρ that a budget buys, of what outcomes reveal."""
         return gaussian_room(epsilon, self.delta)
 
-    def _asked(self, way: _Way, labels: int) -> int:
-        """The cap on queries that so many labels take."""
-        if way.check is None:
-            return labels
-        return min(self.pool, queries_for(labels, share=way.share, low_share=way.low_share))
+    def _chances(self, aggregator: str) -> Chances:
+        return _chances(self.model, self.n, aggregator)
 
-    def _mechanism(self, way: _Way, sigma: float) -> Mechanism:
+    def _answered(self, aggregator: str, epsilon: float) -> Floats:
+        most = self.pool * self._chances(aggregator).low_share
+        labels = self.room(epsilon) / self._prices(aggregator) * (1 + 1e-12) + _ROUND
+        return np.asarray(np.floor(np.minimum(labels, most)))
+
+    def _prices(self, aggregator: str) -> Floats:
+        """About what a label costs, (ways, noises): the vote, and a check of each query that it takes."""
+        chances = self._chances(aggregator)
+        if aggregator not in self._priced:
+            if aggregator == "confident-gnmax":
+                low = chances.low_share[:, 0]
+                checks = [self._about(way, 1.0, 1, 0) for way in chances.ways] / low
+                found = checks[:, None] + self._prices("gnmax")
+            else:
+                [way] = chances.ways
+                each = [self._about(way, float(sigma) / _deviation(way), 1, 1) for sigma in chances.sigma2]
+                found = np.array([each])
+            self._priced[aggregator] = found
+        return self._priced[aggregator]
+
+    def _mechanism(self, way: Way, sigma: float) -> Mechanism:
         size: dict[str, Any] = {"num_teachers": self.n, "num_classes": self.num_classes}
-        if way.check is not None:
-            return ConfidentGNMax(**size, threshold=way.check[0], sigma1=way.check[1], sigma2=sigma)
+        if way.threshold is not None and way.sigma1 is not None:
+            return ConfidentGNMax(**size, threshold=way.threshold, sigma1=way.sigma1, sigma2=sigma)
         return LNMax(**size, scale=sigma) if way.aggregator == "lnmax" else GNMax(**size, sigma=sigma)
 
-    def _stated(self, way: _Way, sigma: float, labels: int) -> float:
+    def _stated(self, way: Way, sigma: float, asked: int, answered: int) -> float:
         """ε that a study with these caps guarantees; less where each vector of votes is checked."""
-        cost = self._mechanism(way, sigma).cost(self._asked(way, labels), labels, self.protection)
+        cost = self._mechanism(way, sigma).cost(asked, answered, self.protection)
         return capped_cost_epsilon(cost, self.delta)
 
-    def _about(self, way: _Way, sigma: float, asked: int, answered: int) -> float:
-        """About what so many queries and labels reveal, as a ρ."""
+    def _about(self, way: Way, sigma: float, asked: int, answered: int) -> float:
         return about_rho(self._mechanism(way, sigma).cost(asked, answered, self.protection))
 
-    def _guess_plain(self, aggregator: str, epsilon: float) -> _Guess | None:
-        chances, way = self.chances, _Way(aggregator=aggregator)
-        answered = self._answered(epsilon, self._prices(way), self.pool)
-        worth = effective_labels(answered, chances.right, 1.0, self.num_classes)
-        best = int(np.argmax(worth))
-        if not is_useful(answered[best], worth[best]):
-            return None
-        return _Guess(
-            way=way,
-            labels=int(answered[best]),
-            right_share=float(chances.right[best]),
-            worth=float(worth[best]),
-        )
-
-    def _guess_checked(self, epsilon: float) -> _Guess | None:
-        chances, (ways, price) = self.chances, self._checked
-        most = np.array([self.pool * way.low_share for way in ways])
-        answered = self._answered(epsilon, price, most[:, None])
-        worth = effective_labels(answered, chances.checked_right, chances.coverage[:, None], self.num_classes)
-        row, column = np.unravel_index(int(np.argmax(worth)), worth.shape)
-        if not is_useful(answered[row, column], worth[row, column]):
-            return None
-        return _Guess(
-            way=ways[row],
-            labels=int(answered[row, column]),
-            right_share=float(chances.checked_right[row, column]),
-            worth=float(worth[row, column]),
-        )
-
-    def _answered(self, epsilon: float, price: Floats, most: Any) -> Floats:
-        """About how many labels there are for a price each. Shapes: any to the same."""
-        labels: Floats = np.floor(np.minimum(self.room(epsilon) / price * (1 + 1e-12) + _ROUND, most))
-        return labels
-
-    def _offer(self, way: _Way, found: Spent) -> Offer | None:
-        """The offer with the noise that is really taken; None where it serves nobody."""
+    def _given(self, way: Way, sigma: float) -> tuple[float, float, float]:
         passed = np.ones(len(self.model.right))
-        if way.check is not None:
-            passed = self.model.answered(*way.check, self.n)
-        chance = self.model.right_chance(_deviation(way, found.sigma), self.n)
+        if way.threshold is not None and way.sigma1 is not None:
+            passed = self.model.answered(way.threshold, way.sigma1, self.n)
+        chance = self.model.right_chance(sigma * _deviation(way), self.n)
         right = float((passed * chance).sum() / passed.sum())
-        coverage = float(passed.mean() ** 2 / (passed**2).mean())
-        worth = float(
-            effective_labels(np.array(float(found.labels)), np.array(right), coverage, self.num_classes)
-        )
-        if not is_useful(found.labels, worth):
-            return None
-        asked = self._asked(way, found.labels)
-        return Offer(
-            mechanism=way.aggregator,
-            threshold=None if way.check is None else way.check[0],
-            sigma1=None if way.check is None else way.check[1],
-            sigma2=found.sigma,
-            asked=asked,
-            answered=found.labels,
-            answered_share=float(passed.mean()),
-            right_share=right,
-            coverage=coverage,
-            effective_labels=worth,
-            epsilon=found.epsilon,
-            bytes_per_hospital=4 * asked * self.num_classes,
-        )
+        return float(passed.mean()), right, float(passed.mean() ** 2 / (passed**2).mean())
 
 
-def effective_labels(answered: Floats, right: Floats, coverage: Any, num_classes: int) -> Floats:
+def effective_labels(answered: Any, right: Any, coverage: Any, num_classes: int) -> Floats:
     """Effective labels of an offer, as `OBJECTIVE` states it."""
     # above chance, as wrong labels spread over the other classes
     above = np.maximum(right - (1 - right) / (num_classes - 1), 0.0)
@@ -378,13 +393,9 @@ def is_useful(labels: float, worth: float) -> bool:
     return labels >= 1 and worth >= _LEAST_WORTH
 
 
-def _as_scale(way: _Way, deviation: float) -> float:
-    """A study's sigma2 for noise of a standard deviation: Laplace noise is known by its scale."""
-    return float(deviation) / math.sqrt(2) if way.aggregator == "lnmax" else float(deviation)
-
-
-def _deviation(way: _Way, sigma2: float) -> float:
-    return sigma2 * math.sqrt(2) if way.aggregator == "lnmax" else sigma2
+def _deviation(way: Way) -> float:
+    """Standard deviation by a study's sigma2: Laplace noise is known by its scale."""
+    return math.sqrt(2) if way.aggregator == "lnmax" else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def test_a_seed_repeats_what_an_estimator_draws_from_numpy() -> None:
         student = fit_own_student(
             Drawn(), ROWS, np.arange(30), LABELS[:30], what=WHAT, num_classes=3, seed=seed
         )
-        return float(student._estimator.drawn)
+        return float(student.estimator.drawn)
 
     before = np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
     assert drawn(1) == drawn(1) != drawn(2)

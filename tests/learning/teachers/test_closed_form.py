@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.learning import TeacherSettings
+from pate_fed.learning import TeacherSettings, tensors
 from pate_fed.learning.networks.encoder import (
     fit_encoder,
 )
@@ -84,13 +84,13 @@ def test_teachers_share_what_is_measured_of_a_pool(
         for part in (slice(30), slice(30, 36))  # the second one knows little
     ]
     expected = [teacher.predict(images[60:]) for teacher in teachers]
-    true, calls = network.tensor_batches, []
+    true, calls = tensors.tensor_batches, []
 
     def counted(*args: object) -> object:
         calls.append(args)
         return true(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(network, "tensor_batches", counted)
+    monkeypatch.setattr(tensors, "tensor_batches", counted)
     monkeypatch.setattr(network, "MOST_CACHED", most)
     found = [teacher.predict(images[50:]) for teacher in teachers]
     assert len(calls) == times  # of one pool once, but for those that are too large to keep

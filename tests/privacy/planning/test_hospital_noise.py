@@ -56,7 +56,7 @@ def test_the_budget_is_spent_against_who_sees_the_totals(
     aggregator: str, teachers: int, epsilon: float
 ) -> None:
     search = OfferSearch(assumed_votes(0.85, 10, teachers), teachers, 9000, Protection(), 1e-5)
-    made = SharesSearch(search, Shares.usual(teachers)).offer(aggregator, epsilon)
+    made = SharesSearch(search, Shares.usual(teachers)).best(epsilon, (aggregator,))
     assert made is not None
     terms = ledger_terms(made, teachers)
     assert made.epsilon_coordinator_most == guaranteed_coordinator_epsilon(terms)
