@@ -39,7 +39,6 @@ from pate_fed.secure_sum.messages import (
     UnmaskRequest,
     UnmaskShares,
     consent_digest,
-    head_of,
     sharing_view,
 )
 from pate_fed.secure_sum.roster import Members
@@ -303,7 +302,7 @@ class SumBatch:
             raise IntegrityError(f"{reply.party} is not in the roster")
         if reply.roster != self.opening.roster:
             raise IntegrityError(f"{reply.party} answered under another roster")
-        if _batch_of(head_of(reply)) != _batch_of(self.opening.head):
+        if _batch_of(reply.head) != _batch_of(self.opening.head):
             raise IntegrityError(f"{reply.party} answered another batch")
         step = _STEPS[type(reply)]
         if self._step != step:

@@ -172,11 +172,7 @@ class CoordinatorSum:
 
     @property
     def members(self) -> Members:
-        """The closed roster.
-
-        Raises:
-            IntegrityError: it is not closed yet.
-        """
+        """The closed roster; IntegrityError where it is not closed yet."""
         if self._members is None:
             raise IntegrityError("the roster is not closed yet")
         return self._members

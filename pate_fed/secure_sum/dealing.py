@@ -34,7 +34,6 @@ from pate_fed.secure_sum.messages import (
     MaskRequest,
     PinRequest,
     Positions,
-    head_of,
 )
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Members
@@ -155,11 +154,7 @@ def agree(members: Members, position: int, other: int, exchange: ExchangeKey) ->
 
 
 def agree_seal(members: Members, position: int, other: int, key: ExchangeKey, public: bytes) -> bytes:
-    """The secret under which two members seal for each other, alike.
-
-    Raises:
-        IntegrityError: `public` is no usable key.
-    """
+    """The secret under which two members seal for each other; IntegrityError where `public` is no key."""
     return _agreed(members, _SEAL, (position, other), key, public)
 
 
@@ -238,7 +233,7 @@ class ShareOpener:
             UnusableShareError: not sealed under it, not in the field, or not what was committed to.
         """
         shares = self.unseal(secret, sender, sealed)
-        self.check(sender, shares, commitments)
+        self.check_all([sender], [shares], commitments)
         return shares
 
     def unseal(self, secret: bytes, sender: int, sealed: bytes) -> bytes:
@@ -252,19 +247,11 @@ class ShareOpener:
         except IntegrityError:
             raise UnusableShareError(sender) from None
 
-    def check(self, sender: int, shares: bytes, commitments: bytes) -> None:
-        """Hold shares against their commitments.
-
-        Raises:
-            UnusableShareError: not in the field, or not what was committed to.
-        """
-        self.check_all([sender], [shares], commitments)
-
     def check_all(self, senders: Sequence[int], shares: Sequence[bytes], commitments: bytes) -> None:
-        """The same for the shares of many, in one go.
+        """Hold the shares of many against their commitments, in one go.
 
         Raises:
-            UnusableShareError: of the first that does not fit.
+            UnusableShareError: of the first that is not in the field, or not what was committed to.
         """
         plain = b"".join(shares)
         if {*map(len, shares)} <= {_BOTH} and shamir.in_field(plain):
@@ -273,7 +260,7 @@ class ShareOpener:
         if len(senders) == 1:
             raise UnusableShareError(senders[0])
         for row, sender in enumerate(senders):
-            self.check(sender, shares[row], commitments[PAIR_BYTES * row : PAIR_BYTES * (row + 1)])
+            self.check_all([sender], [shares[row]], commitments[PAIR_BYTES * row : PAIR_BYTES * (row + 1)])
         raise UnusableShareError(senders[0])  # too few commitments, or too many
 
 
@@ -289,7 +276,7 @@ def open_shares(seat: Seat, request: MaskRequest, own: Limbs) -> Limbs:
     Raises:
         UnusableShareError: the first that is of no use.
     """
-    opener = ShareOpener(seat.members, head_of(request), seat.position)
+    opener = ShareOpener(seat.members, request.head, seat.position)
     sharers, shares, commitments, shut = request.sharers.tolist(), dict[int, bytes](), b"", None
     for row, sender in enumerate(sharers):
         if sender == seat.position:

@@ -129,11 +129,7 @@ class HospitalSum:
     def restore(
         cls, identity: Identity, *, study_state: bytes, progress_state: bytes, demands: Demands | None = None
     ) -> HospitalSum:
-        """The machine as it was saved.
-
-        Raises:
-            IntegrityError: a state that is damaged, or of another identity.
-        """
+        """The machine as it was saved; IntegrityError where its state is damaged, or of another identity."""
         state = load_study(study_state, identity.public)
         machine = cls(identity, demands or Demands(), state, load_batches(progress_state))
         machine._saved = state, study_state
@@ -468,10 +464,10 @@ class HospitalSum:
         return progress
 
     @staticmethod
-    def _void(progress: BatchProgress, reason: SumRefusal, detail: str = "") -> RefusedError:
+    def _void(progress: BatchProgress, reason: SumRefusal) -> RefusedError:
         if progress.stage != Stage.UNMASKED:
             progress.finish(Stage.VOID)
-        return RefusedError(reason, detail)
+        return RefusedError(reason)
 
     @staticmethod
     def _fits(request: MaskRequest) -> bool:
