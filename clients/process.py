@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -127,10 +127,9 @@ class HospitalProcess:
     def _over_since(self) -> float | None:
         """When this very study ended with success, by the hospital's log; None where it did not."""
         terms = None if self._terms is None else self._terms.digest
-        ends = [event for _, event in read_events(self._state) if event and event["event"] == "ended"]
-        over = [
-            end["time"] for end in ends if terms and (end["status"], end.get("terms")) == ("success", terms)
-        ]
+        ends = [event for event in self._events() if event["event"] == "ended"]
+        this = ("success", terms)
+        over = [end["time"] for end in ends if terms and (end["status"], end.get("terms")) == this]
         return over[-1] if over else None
 
     def _say_over(self, when: float) -> int:
@@ -199,7 +198,7 @@ class HospitalProcess:
     def _student_text(self) -> str:
         """What became of the student that came, by this hospital's own log."""
         told = ("student", "student refused")
-        events = [event for _, event in read_events(self._state) if event and event["event"] in told]
+        events = [event for event in self._events() if event["event"] in told]
         if events and "why" in events[-1]:
             return f"the student that came is refused: {printable(str(events[-1]['why']))}"
         came = f"the study's student came: pate-fed hospital predict {self._state} RECORDS"
@@ -217,19 +216,18 @@ class HospitalProcess:
     def _fault(self) -> str | None:
         """What went wrong here with the request that was answered last, by this hospital's own log."""
         found = now = None
-        for _, event in read_events(self._state):
-            if event is not None and event["event"] == "sent":
+        for event in self._events():
+            if event["event"] == "sent":
                 found, now = now, None
-            elif event is not None and "place" in event:
+            elif "place" in event:
                 now = str(event["sentence"])
         return found
 
     def _given(self) -> str:
         """What it answered in this study, by its log."""
         given = Answered()
-        for _, event in read_events(self._state):
-            if event is not None:
-                given.take(event)
+        for event in self._events():
+            given.take(event)
         return f"answered={given.total}"
 
     def _gave_before(self, done: Exchange) -> bool:
@@ -242,18 +240,24 @@ class HospitalProcess:
 
     def _logged_reason(self, otherwise: str) -> str:
         """The sentence that the hospital's side left in its log; it was sent to nobody."""
-        said = [event["sentence"] for _, event in read_events(self._state) if event and "sentence" in event]
+        said = [event["sentence"] for event in self._events() if "sentence" in event]
         return printable(str(said[-1])) if said else otherwise  # it may name what a coordinator named
 
-    def _start_node(self) -> Node:
-        from pate_fed.flower.supernode import NodeTls, SuperNode
+    def _events(self) -> Iterator[dict[str, Any]]:
+        """Its own log, without lines that were cut."""
+        return (event for _, event in read_events(self._state) if event)
 
-        tls = None
-        if (found := self._identity) is not None:
-            sizes, certificate = largest_messages(found.admission.study_terms), found.admission.certificate
-            most = max(sizes.to_hospital, sizes.end)
-            tls = NodeTls(ca=found.ca_path, key=found.key_path, certificate=certificate, most_bytes=most)
-        return SuperNode(self._state / "flower", self._address, tls=tls)
+    def _start_node(self) -> Node:
+        from pate_fed.flower.supernode import SuperNode
+        from pate_fed.flower.transport import NodeGuard
+
+        folder, found = self._state / "flower", self._identity
+        if found is None:
+            return SuperNode(folder, self._address)
+        sizes, key = largest_messages(found.admission.study_terms), str(found.key_path.absolute())
+        most, certificate = max(sizes.to_hospital, sizes.end), found.admission.certificate
+        guard = NodeGuard(most_bytes=most, certificate=certificate, key=key)
+        return SuperNode(folder, self._address, ca=found.ca_path, guard=guard)
 
     def _write_site(self) -> None:
         config, pool, data = self._arguments.config, self._arguments.pool, self._arguments.data

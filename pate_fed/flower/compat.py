@@ -43,14 +43,14 @@ def stamp(message: Message) -> str:
 
 
 @contextmanager
-def quiet_flower(level: int = logging.ERROR) -> Iterator[None]:
+def quiet_flower() -> Iterator[None]:
     """Keep Flower's and Ray's informative lines from burying the progress bars; errors show, uncoloured."""
     loggers = [logging.getLogger(name) for name in ("flwr", "ray")]
     before = [logger.level for logger in loggers]
     os.environ["RAY_LOG_TO_STDERR"] = "0"
     update_console_handler(colored=False)
     for logger in loggers:
-        logger.setLevel(level)
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
@@ -113,11 +113,7 @@ def token_header() -> dict[str, str]:
 
 
 def find_cluster(address: str) -> str:
-    """The HOST:PORT of a cluster; auto is the one that was started on this machine.
-
-    Raises:
-        InputError: none is.
-    """
+    """The HOST:PORT of a cluster; auto is the one that was started here; InputError where none is."""
     from ray._private import services
 
     try:
@@ -161,13 +157,8 @@ def unheard_errors() -> Iterator[None]:
     """Join a cluster without having its nodes' errors written on this process's standard output."""
     from ray._private import worker
 
-    room: Any = worker
-    before = room.listen_error_messages
-    room.listen_error_messages = lambda *given: None
-    try:
+    with _replaced(worker, "listen_error_messages", lambda *given: None):
         yield
-    finally:
-        room.listen_error_messages = before
 
 
 @contextmanager
@@ -179,12 +170,8 @@ def apart_from_signals() -> Iterator[None]:
     from ray._private import services
 
     room: Any = services
-    before = room.ConsolePopen
-    room.ConsolePopen = partial(before, start_new_session=True)
-    try:
+    with _replaced(room, "ConsolePopen", partial(room.ConsolePopen, start_new_session=True)):
         yield
-    finally:
-        room.ConsolePopen = before
 
 
 @contextmanager
@@ -211,11 +198,18 @@ def known_pools() -> Iterator[Callable[[], None]]:
         for actor in busy:
             ray.kill(actor)
 
-    pool.add_actors_to_pool = noted
-    try:
+    with _replaced(pool, "add_actors_to_pool", noted):
         yield end
+
+
+@contextmanager
+def _replaced(room: Any, name: str, by: Callable[..., Any]) -> Iterator[None]:
+    before = getattr(room, name)
+    setattr(room, name, by)
+    try:
+        yield
     finally:
-        pool.add_actors_to_pool = add
+        setattr(room, name, before)
 
 
 def isolated_job() -> JobConfig:

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -50,25 +49,6 @@ from pate_fed.flower.processes import PROTECTED, Child
 from pate_fed.flower.records import MOST_BYTES, from_flower, inflate_message, is_the_shim, to_flower
 from pate_fed.flower.transport import Exchange, NodeGuard
 from pate_fed.protocol.messages import Record
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTls:
-    """The hospital's identity: the authority that the coordinator must show, the hospital's key, certificate.
-
-    `ca` and `key` are files, `certificate` is PEM; `most_bytes` has the largest message of the study.
-    """
-
-    ca: Path
-    key: Path
-    certificate: str
-    most_bytes: int
-
-    @property
-    def guard(self) -> NodeGuard:
-        """What the SuperNode's guard needs."""
-        key = str(self.key.absolute())
-        return NodeGuard(most_bytes=self.most_bytes, certificate=self.certificate, key=key)
 
 
 class Caller:
@@ -111,17 +91,22 @@ class Caller:
 
 
 class SuperNode(Child):
-    """A SuperNode of one hospital; `folder` holds all its state, `address` is the coordinator's."""
+    """A SuperNode of one hospital; `folder` holds all its state, `address` is the coordinator's.
 
-    def __init__(self, folder: Path, address: str, *, tls: NodeTls | None) -> None:
+    `ca` is the file of the authority that the coordinator must show, `guard` has the hospital's identity.
+    """
+
+    def __init__(
+        self, folder: Path, address: str, *, ca: Path | None = None, guard: NodeGuard | None = None
+    ) -> None:
         arguments = ["--superlink", address]
-        if tls is None:
+        if guard is None:
             arguments += ["--insecure"]
         else:
-            arguments += ["--root-certificates", str(tls.ca), "--auth-supernode-private-key", str(tls.key)]
-        guard = "" if tls is None else tls.guard.to_json()
-        self._most_bytes = MOST_BYTES if tls is None else tls.most_bytes
-        super().__init__("flower-supernode", arguments, folder=folder, guard=guard)
+            arguments += ["--root-certificates", str(ca), "--auth-supernode-private-key", guard.key]
+        self._most_bytes = MOST_BYTES if guard is None else guard.most_bytes
+        told = "" if guard is None else guard.to_json()
+        super().__init__("flower-supernode", arguments, folder=folder, guard=told)
         self._client = self._connect(Caller.executor(self.secret))
 
     def answer_next(self, client_app: ClientApp, *, refuse_bundle: Callable[[], Record]) -> Exchange | None:

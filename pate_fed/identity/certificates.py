@@ -69,11 +69,7 @@ def issue(
 
 
 def read_certificate(content: bytes, where: str) -> Certificate:
-    """A certificate from PEM.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A certificate from PEM; InputError where it is none."""
     try:
         return x509.load_pem_x509_certificate(content)
     except ValueError as error:
@@ -81,11 +77,7 @@ def read_certificate(content: bytes, where: str) -> Certificate:
 
 
 def load_certificate(path: Path) -> Certificate:
-    """A certificate from a PEM file.
-
-    Raises:
-        InputError: the file cannot be read or is none.
-    """
+    """A certificate from a PEM file; InputError where the file cannot be read or is none."""
     try:
         return read_certificate(read_file(path), str(path))
     except OSError as error:
@@ -116,11 +108,7 @@ def sum_identity_of(certificate: Certificate) -> bytes:
 
 
 def require_issued(certificate: Certificate, authority: Certificate, whose: str) -> None:
-    """Make sure that the authority signed it.
-
-    Raises:
-        IntegrityError: it did not.
-    """
+    """Make sure that the authority signed it; IntegrityError where it did not."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError) as error:
@@ -128,11 +116,7 @@ def require_issued(certificate: Certificate, authority: Certificate, whose: str)
 
 
 def require_valid(certificate: Certificate, whose: str) -> None:
-    """Make sure that it is valid now.
-
-    Raises:
-        InputError: it has expired, or is not valid yet.
-    """
+    """Make sure that it is valid now; InputError where it has expired, or is not valid yet."""
     now = datetime.now(UTC)
     if now >= certificate.not_valid_after_utc:
         ended = certificate.not_valid_after_utc.date()

@@ -64,11 +64,7 @@ def check_name(name: str) -> str:
 
 
 def check_private(path: Path) -> None:
-    """Refuse a secret that others can read.
-
-    Raises:
-        InputError: the file is not there, or its mode lets others in.
-    """
+    """Refuse a secret that others can read, or that is not there, by an InputError."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:
@@ -137,11 +133,7 @@ def sum_fingerprint(folder: Path) -> str:
 
 
 def write_new_private(path: Path, content: bytes) -> None:
-    """Write a new file with mode 0600.
-
-    Raises:
-        InputError: it is there already, or cannot be written.
-    """
+    """Write a new file with mode 0600; InputError where it is there already, or cannot be written."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
