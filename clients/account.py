@@ -70,11 +70,7 @@ class StudyCost:
 
     @classmethod
     def of(cls, agreed: Terms) -> StudyCost:
-        """From the terms that a hospital agrees to.
-
-        Raises:
-            InputError: terms that no mechanism has.
-        """
+        """From the terms that a hospital agrees to; InputError where no mechanism has such."""
         private = agreed.seed is None
         stated = agreed.ledger_terms(noise="as agreed", private=private)
         found = {target_of(stated.protection): stated}
@@ -235,11 +231,7 @@ _ALIKE = "SELECT terms_digest FROM studies WHERE state = ? AND stated = ? ORDER 
 
 
 def account_folder() -> Path:
-    """Where the accounts of this user's hospitals are.
-
-    Raises:
-        InputError: nothing says where this user's state lies.
-    """
+    """Where the accounts of this user's hospitals are; InputError where nothing says where state lies."""
     return state_home() / "account"
 
 
@@ -272,11 +264,7 @@ class Booking:
 
 
 class Account:
-    """The account of one hospital, by its name.
-
-    Raises:
-        InputError: nothing says where this user's state lies.
-    """
+    """The account of one hospital, by its name; InputError where nothing says where its state lies."""
 
     def __init__(self, hospital: str, *, folder: Path | None = None) -> None:
         self.path = (folder or account_folder()) / f"{hospital}.sqlite"

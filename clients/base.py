@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from clients.account import state_id
 from clients.journal import Journal
+from clients.kinds import HospitalSide, side_of
 from clients.leave import erase, has_left, turn_to_answer
 from clients.log import HospitalLog, keep_receipt, keep_student
-from clients.site import BaseSite, Objection
+from clients.site import BaseSite, Objection, Site
 from clients.state_dir import OLD_LABELS, TERMS_FILE
 from clients.trail import Trail
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.keys import KEY_FILE
 from pate_fed.kinds.terms import Terms
-from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.messages import Question, Refusal, RefusalReply, Reply, SumReply, SumRequest
 from pate_fed.secure_sum import (
     HospitalSum,
@@ -255,21 +255,24 @@ class _Declined(Exception):
 class SummingHospital(BaseHospital, ABC):
     """A hospital whose votes, counts or sums leave it under masks, where the terms say so."""
 
+    _site: Site
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+
     @abstractmethod
     def _step_refusal(self, terms: Terms | None, question: Question) -> Refusal | None:
         """Why nothing is answered on this question, which names no places in the last two steps; or None."""
 
-    @abstractmethod
+    def _side(self, terms: Terms) -> HospitalSide:
+        return side_of(self._site, terms, self.log)
+
     def _count(self, terms: Terms, question: Question) -> Ints:
-        """What this hospital says of the places that a question names: int64 (queries, classes)."""
-
-    @abstractmethod
-    def _with_share(self, terms: Terms, counts: Ints, source: NoiseSource) -> Ints:
-        """What is said with this hospital's share of the noise."""
-
-    @abstractmethod
-    def _noise(self, terms: Terms, batch: int) -> NoiseSource:
-        """The source of this hospital's share of a batch's noise, where the terms want one."""
+        """What this hospital says of the places in a question: int64 (rows, columns); its log tells of it."""
+        answer, asks = self._side(terms).answer(question), terms.asks.kind
+        size = {"rows": len(answer), "bytes": answer.nbytes}
+        self.log.record("answered", asks=asks, **size, question=question.digest)
+        return answer
 
     def sum_step(self, request: SumRequest) -> SumReply | RefusalReply:
         """One step of a batch's secure summation; nothing leaves this hospital but under all its masks.
@@ -393,4 +396,4 @@ class SummingHospital(BaseHospital, ABC):
         counts = self._count(terms, question)
         if not terms.adds_noise:
             return counts
-        return self._with_share(terms, counts, self._noise(terms, question.batch))
+        return self._side(terms).add_noise(counts, self._site.noise(question.batch))

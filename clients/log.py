@@ -64,11 +64,7 @@ def keep_receipt(state_dir: Path, text: str, identity: Path) -> None:
 
 
 def read_receipts(state_dir: Path, key: Ed25519PublicKey) -> list[Receipt]:
-    """All receipts that were kept.
-
-    Raises:
-        IntegrityError: one was changed, or is not the coordinator's.
-    """
+    """All receipts that were kept; IntegrityError where one was changed, or is not the coordinator's."""
     found = []
     for path in sorted(state_dir.glob(_PATTERN)):
         try:
