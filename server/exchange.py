@@ -13,7 +13,6 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from pate_fed.config.backend import PROCESSES, RAY, cores
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import (
@@ -164,8 +163,6 @@ R = TypeVar("R", bound=Reply)
 _UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 _LOST = ErrorCode.CLIENT_APP_CRASHED
-_WINDOW_PER_CORE = 12
-_CONNECT_S = 120.0  # until all simulated parties are there
 _POLL_S = 0.1
 _QUIET_POLL_S = 1.0
 _REVOKED = "is revoked"
@@ -190,11 +187,7 @@ class Answer:
     failure: str = ""
 
     def require(self, kind: type[R]) -> R:
-        """The reply of the kind that was asked for.
-
-        Raises:
-            IntegrityError: there is none, a refusal, or another kind.
-        """
+        """The reply of the kind that was asked for; IntegrityError where it is none, or a refusal."""
         if self.reply is None:
             raise IntegrityError(self.failure)
         if isinstance(self.reply, RefusalReply):
@@ -239,16 +232,6 @@ def wait_for_nodes(grid: Grid, *, count: int, timeout_s: float, stop: threading.
             raise QuorumError(f"none of {count} hospitals is connected; --wait says how long they have")
         raise QuorumError(f"no party connected within {timeout_s:.0f} s")
     return nodes
-
-
-def patience_for(backend: str) -> float:
-    """Seconds to wait for all parties; separate hospitals were waited for before, by --wait."""
-    return 0.0 if backend == PROCESSES else _CONNECT_S
-
-
-def window_for(backend: str) -> int | None:
-    """How many messages may be under way at once on a backend; see `exchange`."""
-    return _WINDOW_PER_CORE * cores() if backend == RAY else None
 
 
 def exchange(

@@ -65,11 +65,7 @@ class Receipts:
                 self._received.setdefault(party, []).append(digest)
 
     def took(self, party: str, reply: Reply) -> None:
-        """Note a reply of the hospital whose key it came with.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Note a reply of the hospital whose key it came with; OSError where it cannot be written."""
         digest = record_digest(reply.to_record())
         self._received.setdefault(party, []).append(digest)
         if self._path is None or not PARTY_NAME.fullmatch(party):
@@ -161,20 +157,12 @@ class Audience:
         self._receipts = receipts
 
     def joins(self, parties: Iterable[str]) -> None:
-        """Note who takes part.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Note who takes part; OSError where it cannot be written."""
         found = sorted({*self._kept.took_part, *parties})
         self._write(replace(self._kept, took_part=tuple(found)))
 
     def leaves(self, party: str) -> None:
-        """One that left the study does not come back.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """One that left the study does not come back; OSError where it cannot be written."""
         left = tuple(each for each in self._kept.took_part if each != party)
         self._write(replace(self._kept, took_part=left))
 

@@ -87,7 +87,7 @@ def run_apart(
     from pate_fed.flower.compat import quiet_flower
     from server.base import LINK_FOLDER
 
-    host.require_terms(coordinator.terms_digest)
+    host.require_terms(coordinator.terms.digest)
     terms = coordinator.terms
     with quiet_flower(), host.opened(coordinator, folder=run_dir / LINK_FOLDER, stop=stop) as address:
 

@@ -145,11 +145,7 @@ class CoordinatorState:
 
     @property
     def last_batch(self) -> OpenBatch | None:
-        """The batch that was begun last.
-
-        Raises:
-            IntegrityError: the note is damaged.
-        """
+        """The batch that was begun last; IntegrityError where the note is damaged."""
         path = self._existing(_BATCH)
         if path is None:
             return None
@@ -264,11 +260,7 @@ class CoordinatorState:
         self._write_arrays(f"totals-{digest}.npz", **arrays)
 
     def totals(self, digest: str) -> Totals | None:
-        """The totals of a batch; None where they are not here.
-
-        Raises:
-            IntegrityError: the file is damaged.
-        """
+        """The totals of a batch; None where they are not here; IntegrityError where the file is damaged."""
         path = self._existing(f"totals-{digest}.npz")
         if path is None:
             return None
@@ -277,11 +269,7 @@ class CoordinatorState:
 
     @property
     def sanitised(self) -> SanitisedDraw | None:
-        """The sanitised ε that was drawn for this study.
-
-        Raises:
-            IntegrityError: the note is damaged.
-        """
+        """The sanitised ε that was drawn for this study; IntegrityError where the note is damaged."""
         path = self._existing(_SANITISED)
         if path is None:
             return None
@@ -310,11 +298,7 @@ class CoordinatorState:
         write_arrays(self.predictions_path(number), **arrays)
 
     def predictions(self, number: int) -> StudentPredictions:
-        """What round `number` rests on.
-
-        Raises:
-            IntegrityError: the file is gone or damaged.
-        """
+        """What round `number` rests on; IntegrityError where the file is gone or damaged."""
         gone = "the predictions that a round rests on are gone or damaged, so it cannot go on"
         held = _read_arrays(self.predictions_path(number), gone, ("probabilities", "scores"))
         return StudentPredictions(held["probabilities"], held["scores"])
@@ -336,11 +320,7 @@ class CoordinatorState:
         return _read_arrays(path, damaged, ("weights",))["weights"].tobytes()
 
     def remove_private(self) -> None:
-        """Remove all that is private, at the study's end.
-
-        Raises:
-            OSError: it cannot be removed.
-        """
+        """Remove all that is private, at the study's end; OSError where it cannot be removed."""
         if self._private is not None and self._private.exists():
             shutil.rmtree(self._private)
 
