@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.kinds.label_dp.learners import LABELS_ALONE, LearnSettings, train
+from pate_fed.kinds.label_dp.learners import LearnSettings, train
 from pate_fed.kinds.label_dp.public import PublicInputs
 from pate_fed.kinds.label_dp.release import NO_LABEL
 from pate_fed.learning.networks.classifiers import Classifier
@@ -69,7 +69,7 @@ def aug_descent(
         sgd=learn.sgd,
     )
     pair = [
-        train(public, there, label[there], warm, seed=2 * seed + number, supervision=LABELS_ALONE)
+        train(public, there, label[there], warm, seed=2 * seed + number, unlabelled_weight=0.0)
         for number in (0, 1)
     ]
     with seeded(seed, public.device):

@@ -103,11 +103,7 @@ class LabelOptions:
 
 
 def check_method(name: str, *, at_hospitals: bool) -> None:
-    """Refuse a method that there is not, or that does not go with labels at hospitals.
-
-    Raises:
-        InputError: so it is.
-    """
+    """Refuse, by an InputError, no method, or one that does not go with labels at hospitals."""
     if name not in METHODS:
         raise InputError(f"--method {name}: one of {', '.join(METHODS)} is meant{nearest(name, METHODS)}")
     if at_hospitals and not name.startswith(("randres", "lp-1st", "noise-cluster")):

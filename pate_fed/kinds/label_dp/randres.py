@@ -59,11 +59,7 @@ class PureMechanism:
 
 
 def check_pure_epsilon(epsilon: float) -> float:
-    """An ε for a mechanism with δ = 0.
-
-    Raises:
-        InputError: not a finite number of at least 1e-9.
-    """
+    """An ε for a mechanism with δ = 0; InputError where it is not finite and at least 1e-9."""
     if check_epsilon(epsilon) < LEAST_EPSILON:
         raise InputError(f"epsilon={epsilon!r}: must be at least {LEAST_EPSILON:g}, or nothing is learnt")
     return float(epsilon)
