@@ -28,13 +28,7 @@ from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import BudgetFilter, LedgerTerms, capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.ledger.terms import caps_epsilon, guaranteed_coordinator_cost, guaranteed_cost
-from pate_fed.privacy.protection import (
-    ADJACENCIES,
-    HOSPITAL_UNIT,
-    PATIENT_UNIT,
-    RECORD_UNIT,
-    Protection,
-)
+from pate_fed.privacy.protection import ADJACENCIES, HOSPITAL_UNIT, PATIENT_UNIT, RECORD_UNIT, Protection
 from pate_fed.protocol.messages import Refusal
 from pate_fed.runtime.run_dir import state_home
 

@@ -224,12 +224,7 @@ def play_parties(folder: Path, sent: SentStudy, dataset: Dataset) -> ClientApp:
     study, site = folder / "study.toml", folder / _SITE
     write_private(study, sent.study.encode(), durable=False)
     SimulatedSites(
-        study=study,
-        state_dir=folder,
-        parts=own,
-        records=sent.records,
-        goes_on=True,
-        together=sent.together,
+        study=study, state_dir=folder, parts=own, records=sent.records, goes_on=True, together=sent.together
     ).write(site)
     os.environ[SITE_VARIABLE] = str(site)
     take_data(site, dataset)

@@ -140,9 +140,7 @@ class Hospital(SummingHospital):
             self._over_account(side.terms, asked=True)
             raise
         return JoinReply(
-            party=self._party,
-            terms_digest=side.terms.digest,
-            enrolment=self._enrol(side.terms, enrol),
+            party=self._party, terms_digest=side.terms.digest, enrolment=self._enrol(side.terms, enrol)
         )
 
     def _objection(self, terms: Terms) -> Refusal | None:

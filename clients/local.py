@@ -248,11 +248,7 @@ def study_of(terms: Terms) -> Study:
             seed=terms.seed,
             parties=parties,
             data=Data(
-                dataset=dataset,
-                pool=POOL_FILE,
-                classes=kind.classes,
-                table=kind.schema,
-                window=kind.window,
+                dataset=dataset, pool=POOL_FILE, classes=kind.classes, table=kind.schema, window=kind.window
             ),
             teacher=own.get("teacher", _usual_teacher(dataset)),
             student=student,

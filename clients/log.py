@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pate_fed.disk import read_file, sync_folder, write_private
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, naming_refusal
 from pate_fed.format import counted
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.bundle import BUNDLE_FILE, Bundle
@@ -94,10 +94,8 @@ def read_student(state_dir: Path, identity: Path) -> Bundle:
         IntegrityError: as `keep_student`.
     """
     path = state_dir / BUNDLE_FILE
-    try:
+    with naming_refusal(f"{path}: cannot be read"):
         content = read_file(path, most=MOST_STUDENT)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     return _checked_student(content, identity, where=str(path))
 
 

@@ -99,8 +99,7 @@ class Policy:
         help="the same, for features of class sums; ε takes its word that they follow from one input alone",
     )
     kinds: tuple[str, ...] = setting(
-        (),
-        help="kinds of question of others, by name or SHA-256, that may read records; ε takes their word",
+        (), help="kinds of question of others, by name or SHA-256, that may read records; ε takes their word"
     )
     aggregators: tuple[str, ...] = setting((), help="mechanisms of others whose word for ε is taken")
     most_queries: int | None = setting(None, low=0, help="public inputs answered in one study")

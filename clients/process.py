@@ -35,7 +35,8 @@ from pate_fed.secure_sum.messages import Reply as SumMessage
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 
 if TYPE_CHECKING:
-    from pate_fed.flower.transport import Exchange, Node
+    from pate_fed.flower.supernode import SuperNode
+    from pate_fed.flower.transport import Exchange
     from pate_fed.identity import HospitalIdentity
 
 _POLL_S = 0.5
@@ -172,7 +173,7 @@ class HospitalProcess:
                     time.sleep(_HEARD_S)
                 return self._print_outcome(done)
 
-    def _answer(self, node: Node | None) -> Exchange | None:
+    def _answer(self, node: SuperNode | None) -> Exchange | None:
         from clients.app import app, note_sent, refuse_bundle
 
         if node is None:
@@ -247,7 +248,7 @@ class HospitalProcess:
         """Its own log, without lines that were cut."""
         return (event for _, event in read_events(self._state) if event)
 
-    def _start_node(self) -> Node:
+    def _start_node(self) -> SuperNode:
         from pate_fed.flower.supernode import SuperNode
         from pate_fed.flower.transport import NodeGuard
 

@@ -72,12 +72,7 @@ class Charges:
             self._tell(entry, number)
 
     def charge(
-        self,
-        release: Release,
-        *,
-        batch: int,
-        batch_digest: str,
-        charged: Callable[[], None] = lambda: None,
+        self, release: Release, *, batch: int, batch_digest: str, charged: Callable[[], None] = lambda: None
     ) -> None:
         """Charge a release, as `charge` does, do what follows once it is `charged`, and only then tell it."""
         entry = charge(self._ledger, release, batch_digest=batch_digest)
@@ -183,9 +178,7 @@ class BaseStudy:
         """What was spent; no other figure and no full disk may hide it."""
         self._head = ledger.head
         self._privacy = PrivacyFigures(
-            student=ledger.guaranteed(),
-            spent=ledger.epsilon(),
-            coordinator=ledger.guaranteed_coordinator(),
+            student=ledger.guaranteed(), spent=ledger.epsilon(), coordinator=ledger.guaranteed_coordinator()
         )
 
     def _end(self) -> None:

@@ -15,15 +15,7 @@ from flwr.serverapp import Grid
 
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import (
-    JOIN,
-    JoinReply,
-    Record,
-    Refusal,
-    RefusalReply,
-    Reply,
-    parse_reply,
-)
+from pate_fed.protocol.messages import JOIN, JoinReply, Record, Refusal, RefusalReply, Reply, parse_reply
 from pate_fed.structure import PARTY_NAME
 
 # Which of a study's nodes are connected and admitted, over all its exchanges; who comes back as which node.

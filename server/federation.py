@@ -36,15 +36,7 @@ from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
 from pate_fed.secure_sum import fingerprint
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
-from server.exchange import (
-    AGAIN_S,
-    Answer,
-    Presence,
-    Returning,
-    exchange,
-    printable_name,
-    wait_for_nodes,
-)
+from server.exchange import AGAIN_S, Answer, Presence, Returning, exchange, printable_name, wait_for_nodes
 from server.masked import ROUNDS, Ask, MaskedRounds
 from server.outcome import Receipts
 from server.state import CoordinatorState, Totals

@@ -104,11 +104,7 @@ class _Kept:
 _AGAIN_S = 10.0  # until one that cannot hear it now, as with a full disk, is told again
 _AT_ONCE = 16  # hospitals that are told at a time
 _KEPT_S = 3600.0  # for which a message waits for its hospital
-_AWAY = (
-    ErrorCode.NODE_UNAVAILABLE,
-    ErrorCode.MESSAGE_UNAVAILABLE,
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
-)
+_AWAY = (ErrorCode.NODE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 
 
 class Audience:
@@ -174,11 +170,7 @@ class Audience:
         """
         self._write(
             replace(
-                self._kept,
-                told=(),
-                status=notice.status,
-                exit_code=notice.exit_code,
-                summary=notice.summary,
+                self._kept, told=(), status=notice.status, exit_code=notice.exit_code, summary=notice.summary
             )
         )
 

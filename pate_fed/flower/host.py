@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from pate_fed.flower.superlink import ServerTls
-    from pate_fed.flower.transport import Ended, Link
+    from pate_fed.flower.superlink import ServerTls, SuperLink
+    from pate_fed.flower.transport import Ended
     from pate_fed.identity import Authority
 
 
@@ -44,7 +44,7 @@ class AdmittedHospitals:
     said once with its name, tried again at every look, and keeps no other out.
     """
 
-    def __init__(self, authority: Authority, link: Link, *, report: Callable[[str], None]) -> None:
+    def __init__(self, authority: Authority, link: SuperLink, *, report: Callable[[str], None]) -> None:
         self._authority, self._link, self._report = authority, link, report
         self.names: dict[int, str] = {}
         self.sum_identities: dict[str, bytes] = {}
@@ -228,7 +228,7 @@ class Host:
 class _Open:
     """A SuperLink that serves, its run's Grid, and names by node of admitted hospitals, None without keys."""
 
-    link: Link
+    link: SuperLink
     grid: Any
     context: Any
     names: Mapping[int, str] | None
@@ -387,7 +387,7 @@ class Address:
         )
 
 
-def _require_running(link: Link) -> None:
+def _require_running(link: SuperLink) -> None:
     if not link.running:
         raise LinkLostError("Flower's SuperLink ended unexpectedly; see its log in the run directory")
 

@@ -25,11 +25,7 @@ from flwr.app import Context, Error, Message, Metadata
 from flwr.app.message import make_message
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto
-from flwr.proto.control_pb2 import (
-    RegisterNodeRequest,
-    StartRunRequest,
-    UnregisterNodeRequest,
-)
+from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest, UnregisterNodeRequest
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.node_pb2 import NodeInfo
@@ -246,13 +242,7 @@ class StudyGrid(HttpGrid):
     """
 
     def __init__(
-        self,
-        address: str,
-        insecure: bool,
-        root: bytes | None,
-        *,
-        token: str,
-        most_bytes: int = MOST_BYTES,
+        self, address: str, insecure: bool, root: bytes | None, *, token: str, most_bytes: int = MOST_BYTES
     ) -> None:
         super().__init__(address, insecure, root, token=token)
         self._retry_invoker.max_time, self._retry_invoker.should_giveup = _RETRY_S, _is_final

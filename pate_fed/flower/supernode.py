@@ -34,9 +34,7 @@ from flwr.supercore.constant import (
     TaskType,
 )
 from flwr.supercore.heartbeat import HeartbeatSender
-from flwr.supercore.inflatable.inflatable_object import (
-    iterate_object_tree,
-)
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext

@@ -13,7 +13,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pate_fed.disk import read_file, read_json, sync_folder, write_result
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, naming_refusal
 from pate_fed.identity.certificates import (
     expiry_warnings,
     fingerprint,
@@ -270,15 +270,13 @@ class Consent:
 def record_consent(folder: Path, made: Consent) -> None:
     """Add a consent to the record in a folder, on the disk then; InputError where it cannot be written."""
     path = folder / CONSENT_FILE
-    try:
+    with naming_refusal(f"{path}: cannot be written"):
         handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         with os.fdopen(handle, "ab") as file:
             file.write(json.dumps(asdict(made)).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         sync_folder(folder)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def consent_to(folder: Path, *, terms: str, authority: str) -> Consent | None:

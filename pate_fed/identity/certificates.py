@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pate_fed.disk import read_file
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, naming_refusal
 
 WARN_DAYS = 30  # a certificate that expires sooner is warned of
 _EARLY = timedelta(days=1)  # clocks that are a little slow accept a new certificate
@@ -78,10 +78,8 @@ def read_certificate(content: bytes, where: str) -> Certificate:
 
 def load_certificate(path: Path) -> Certificate:
     """A certificate from a PEM file; InputError where the file cannot be read or is none."""
-    try:
+    with naming_refusal(f"{path}: cannot be read"):
         return read_certificate(read_file(path), str(path))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def to_pem(certificate: Certificate) -> bytes:

@@ -73,10 +73,7 @@ def judge(members: Members, proof: Proof) -> Verdict:
     )
     if not signed or shares.roster != members.digest:
         raise _no_proof("not signed by accuser and accused in this roster")
-    for owner, place, held in (
-        (accuser, accused, proof.accuser_key),
-        (accused, accuser, proof.accused_key),
-    ):
+    for owner, place, held in ((accuser, accused, proof.accuser_key), (accused, accuser, proof.accused_key)):
         if not HashTree.shows(members.sealings[owner], place, held.key, held.path):
             raise _no_proof("a sealing key that its owner did not sign")
     key = ExchangeKey(complaint.key)

@@ -38,12 +38,7 @@ class CoordinatorSum:
     """
 
     def __init__(
-        self,
-        identity: Identity,
-        *,
-        study: str,
-        expected: Mapping[str, bytes] | None = None,
-        places: int = 64,
+        self, identity: Identity, *, study: str, expected: Mapping[str, bytes] | None = None, places: int = 64
     ) -> None:
         _check("study", study)
         self._identity, self._study, self._expected, self._places = identity, study, expected, places

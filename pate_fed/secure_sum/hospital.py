@@ -45,6 +45,7 @@ from pate_fed.secure_sum.messages import (
     PinRequest,
     Positions,
     Reply,
+    ReplyHead,
     Request,
     Roster,
     RosterPinned,
@@ -344,16 +345,13 @@ class HospitalSum:
         vector = dealing.mask(seat, opening, sharers, secrets[0], values)
         progress.stage, progress.held, progress.sharers, progress.view = Stage.MASKED, held, sharers, view
         progress.handled.append(request.digest)
-        own_name = self.enrolment.party
-        return MaskedVector(**opening.head, party=own_name, view=view, vector=vector).signed(self._identity)
+        return MaskedVector(**self._told(progress), vector=vector).signed(self._identity)
 
     def _doubt(self, progress: BatchProgress, request: MaskRequest, view: bytes, sender: int) -> ShareDoubt:
         progress.finish(Stage.DOUBTED)  # it never masks in this attempt
         progress.doubted, progress.doubt, progress.view = sender, _digest_of(request, sender), view
         progress.handled.append(request.digest)
-        head = progress.opening.head
-        doubt = ShareDoubt(**head, party=self.enrolment.party, view=view, doubted=sender)
-        return doubt.signed(self._identity)
+        return ShareDoubt(**self._told(progress), doubted=sender).signed(self._identity)
 
     def complain(self, evidence: ShareEvidence) -> Complaint:
         """Hold what the doubted hospital signed against what came of it, and show to all that it is wrong.
@@ -376,14 +374,9 @@ class HospitalSum:
         except dealing.UnusableShareError:
             progress.stage = Stage.COMPLAINED
             progress.handled.append(evidence.digest)
-            return Complaint(
-                **progress.opening.head,
-                party=self.enrolment.party,
-                view=progress.view,
-                accused=name,
-                about=progress.doubt,
-                key=self._state.sealing.key(accused).to_bytes(),
-            ).signed(self._identity)
+            key = self._state.sealing.key(accused).to_bytes()
+            complaint = Complaint(**self._told(progress), accused=name, about=progress.doubt, key=key)
+            return complaint.signed(self._identity)
         raise self._void(progress, SumRefusal.DEALT)
 
     def consent(self, notice: SurvivorNotice) -> SurvivorConsent:
@@ -395,8 +388,7 @@ class HospitalSum:
         progress.stage, progress.survivors = Stage.CONSENTED, notice.survivors
         progress.handled.append(notice.digest)
         text = progress.view = consent_digest(progress.view, notice.survivors)
-        head, party = progress.opening.head, self.enrolment.party
-        return SurvivorConsent(**head, party=party, view=text, signature=self._identity.sign(text))
+        return SurvivorConsent(**self._told(progress), signature=self._identity.sign(text))
 
     def unmask(self, request: UnmaskRequest) -> UnmaskShares:
         """Reveal one share a sharer, once a batch, and forget the batch's secrets.
@@ -411,8 +403,7 @@ class HospitalSum:
         shares = dealing.reveal(progress.sharers, progress.survivors, progress.held)
         progress.finish(Stage.UNMASKED)  # what was not sent is forgotten: this batch is never opened again
         progress.handled.append(request.digest)
-        head, party = progress.opening.head, self.enrolment.party
-        return UnmaskShares(**head, party=party, view=progress.view, shares=shares).signed(self._identity)
+        return UnmaskShares(**self._told(progress), shares=shares).signed(self._identity)
 
     def _enrol_again(self, request: EnrolRequest) -> Enrolment:
         if request.coordinator != self._state.coordinator or not request.signed_by(request.coordinator):
@@ -462,6 +453,9 @@ class HospitalSum:
         if progress.stage > stage:
             raise self._void(progress, SumRefusal.EQUIVOCATION)
         return progress
+
+    def _told(self, progress: BatchProgress) -> ReplyHead:
+        return ReplyHead(**progress.opening.head, party=self.enrolment.party, view=progress.view)
 
     @staticmethod
     def _void(progress: BatchProgress, reason: SumRefusal) -> RefusedError:

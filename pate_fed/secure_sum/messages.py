@@ -166,6 +166,13 @@ class Head(TypedDict):
     attempt: int
 
 
+class ReplyHead(Head):
+    """The fields of every reply about a batch."""
+
+    party: str
+    view: bytes
+
+
 class _Digested:
     """A place for a message's digest, which takes a hash of all that it carries."""
 

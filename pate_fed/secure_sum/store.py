@@ -115,10 +115,7 @@ class SumStore:
 
     def _restore(self, state: Mapping[str, bytes]) -> HospitalSum:
         return HospitalSum.restore(
-            self._identity(),
-            study_state=state[_STUDY],
-            progress_state=state[_BATCHES],
-            demands=self._demands,
+            self._identity(), study_state=state[_STUDY], progress_state=state[_BATCHES], demands=self._demands
         )
 
     def _save(self, machine: HospitalSum, before: Mapping[str, bytes]) -> None:

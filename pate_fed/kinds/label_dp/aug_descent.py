@@ -63,10 +63,7 @@ def aug_descent(
     """
     learn, there = settings.learn, np.flatnonzero(label != NO_LABEL)
     warm = LearnSettings(
-        epochs=settings.warm_up,
-        batch_size=learn.batch_size,
-        learning_rate=learn.learning_rate,
-        sgd=learn.sgd,
+        epochs=settings.warm_up, batch_size=learn.batch_size, learning_rate=learn.learning_rate, sgd=learn.sgd
     )
     pair = [
         train(public, there, label[there], warm, seed=2 * seed + number, unlabelled_weight=0.0)

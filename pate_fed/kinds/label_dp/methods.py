@@ -48,10 +48,7 @@ from pate_fed.learning.networks.classifiers import Classifier, Shape
 Ints = NDArray[np.int64]
 Facts = dict[str, float | int | None]
 
-CLUSTERERS: dict[str, Clusterer] = {
-    "light": encoder_clusters,
-    "scan": Scan(),
-}
+CLUSTERERS: dict[str, Clusterer] = {"light": encoder_clusters, "scan": Scan()}
 ROWS = "noisy rows"  # ALIBI's, of which the labels are made
 MIXUP = 1.0
 LIGHT_WEIGHT = 1.0  # λ_u of the light network in AugDescent; held-out records: 80.7 % against 79.1 % with 25
