@@ -55,37 +55,23 @@ def _fingerprints(value: Any) -> Any:
 class Policy:
     """What a hospital allows; None and empty lists, but of code, allow everything, other defaults protect.
 
-    `studies` are names or digests of terms, `pools` digests, `classes` names. `teachers` names code that is
-    none of ours and may run beside the records, as module:attribute, `feature_maps` such maps of records,
-    `kinds` such kinds of question, and `aggregators` mechanisms whose word for ε this hospital takes, as it
-    does of kinds; without a line here, none may. ε rests on the word of maps, too, and of teachers where a
-    hospital has several (`Terms.assumptions`). ε are at the study's own δ, and the most that the
-    study can cost; where one is limited, so is δ, by `delta`: the coordinator names it, and at a large one
-    any ε is small. The totals limit what all of this hospital's studies can cost together, at `delta`.
+    Code is named as module:attribute; without a line here, none of others runs beside the records, and of no
+    kind or mechanism is its word for ε taken. ε rests on the word of feature maps, too, and of teachers where
+    a hospital has several (`Terms.assumptions`). ε are the most that a study can cost, at its own δ; where
+    one is limited, so is δ, by `delta`: the coordinator names it, and at a large one any ε is small.
 
     What an ε means is the coordinator's choice, too: with the same noise it is another for other neighbours.
-    `units` and `adjacencies` are those that a study may state it for. Where hospitals add the noise, ε must
-    reckon with `least_colluders` of them, or more, that tell the coordinator their own; without that line,
-    with all that are not confirmed. No hospital sees
-    where else its patients were: ε must hold for one at `least_hospitals_per_patient` hospitals.
+    Where hospitals add the noise, ε must reckon with `least_colluders` of them, or more, that tell the
+    coordinator their own; without that line, with all that are not confirmed. No hospital sees where else its
+    patients were: ε must hold for one at `least_hospitals_per_patient` hospitals.
 
     Queries are counted in a state directory, which is one study's: only the totals of ε bind all together.
 
-    `plain_votes` allows votes that the coordinator sees one by one, `uncapped` a study that may ask about its
-    whole pool, `least_hospitals` below 3 a batch of fewer, and `seeded_noise` a rehearsal that protects
-    nobody.
+    "noisy" `class_sums` have this hospital's own noise, so that nobody ever reads an exact sum; of "exact"
+    ones the coordinator reads the sum of all hospitals (how many of all records have a class and a feature).
 
-    `class_sums` says which sums of features by class leave, under masks all of them: "noisy", with this
-    hospital's own noise, so that nobody ever reads an exact sum; "exact", also sums of all hospitals that the
-    coordinator reads before it adds noise (how many of all records have a class and a feature); or "no". They
-    leave `most_sums` times in a study at most: in rounds ε is of all of them. `counts` allows besides what
-    some studies ask once after the sums: how many held-out records have which class. `pate-fed hospital
-    accept` writes it after a yes to a page that says so, unless the file has it.
-
-    In a secure summation `least_hospitals` is also the smallest roster and sum. `every_signature` wants
-    all hospitals of a sum to sign who is in it. `trusted` are the others' fingerprints, heard by telephone:
-    whoever is not among them may be the coordinator's invention. `least_confirmed` of them must be in a
-    roster, and no name among them with another key.
+    In a secure summation `least_hospitals` is also the smallest roster and sum. Whoever is not `trusted` may
+    be the coordinator's invention; no name among them may have another key.
     """
 
     studies: tuple[str, ...] = setting((), help="names of studies, or digests of terms; none: any study")

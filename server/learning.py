@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +22,16 @@ from pate_fed.learning import STUDENTS, TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.learning.teachers.own import is_network, make_own
 from pate_fed.report.accuracy import Accuracy, HowTested
-from pate_fed.report.log import RunLog
 from pate_fed.report.result import Epoch, Samples
 from pate_fed.report.targets import TargetFigures
-from pate_fed.report.terminal import Progress
 from server.exchange import Stopped
-from server.state import CoordinatorState, StudentPredictions
+from server.state import StudentPredictions
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.own import FittedStudent
     from pate_fed.learning.students.student import Student
     from pate_fed.learning.teachers.forests import Forest
+    from server.kinds.base import RunContext
 
 
 # Which public inputs test a student, and how: the one rule of it (docs/explanation/student.md).
@@ -171,19 +169,9 @@ def measure_target(
 class Learner:
     """Trains the study's kind of student on public inputs and released labels, int64 (m,) each."""
 
-    def __init__(
-        self,
-        study: Study,
-        dataset: Dataset,
-        *,
-        log: RunLog,
-        progress: Progress,
-        stop: threading.Event,
-        path: Path,
-        state: CoordinatorState,
-    ) -> None:
-        self._study, self._dataset, self._path, self._state = study, dataset, path, state
-        self._log, self._progress, self._stop = log, progress, stop
+    def __init__(self, study: Study, dataset: Dataset, context: RunContext, *, path: Path) -> None:
+        self._study, self._dataset, self._path, self._state = study, dataset, path, context.state
+        self._log, self._progress, self._stop = context.log, context.progress, context.stop
 
     def learn(
         self, index: Ints, label: Ints, probabilities: NDArray[np.float32] | None = None

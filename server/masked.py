@@ -11,7 +11,7 @@ that one is left out of the study, and the batch begins again before anything is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 
 import numpy as np
@@ -201,7 +201,6 @@ class MaskedRounds:
         )
         if attempt:  # also where a process died between the note of this attempt and the list of names
             self._state.keep_wrong(self._sum.wrong)
-        nodes = {party: node for node, party in participants.items()}
         # The rounds fix who is in the sum, and have each of them sign it, before anything is unmasked.
         for step, requests in enumerate(batch.rounds()):
             asked.clear()
@@ -217,11 +216,7 @@ class MaskedRounds:
             if closed:
                 self._vectors.clear()
                 continue  # closed before, and stays so: whoever is not among those that came is out
-            sent = {
-                nodes[party]: self._record(question, party, request)
-                for party, request in requests.items()
-                if party in nodes and party not in came  # after a restart some of the roster may be gone
-            }
+            sent = self._records(question, participants, requests, but=came)
             ask(SUM, sent, partial(self._take, batch, step, participants))
             if step == _MASKING:
                 self._hear_doubts(batch, participants, question, ask)
@@ -240,13 +235,7 @@ class MaskedRounds:
         self, batch: SumBatch, participants: Mapping[int, str], question: Question, ask: Ask
     ) -> None:
         """Show who cannot use what another one sealed what that one signed, and take their complaints."""
-        nodes = {party: node for node, party in participants.items()}
-        evidence = {
-            nodes[party]: self._record(question, party, request)
-            for party, request in batch.evidence().items()
-            if party in nodes
-        }
-        if evidence:
+        if evidence := self._records(question, participants, batch.evidence()):
             ask(SUM, evidence, partial(self._take, batch, None, participants))
 
     def _next_attempt(self, batch: SumBatch, question: Question) -> OpenBatch:
@@ -302,6 +291,22 @@ class MaskedRounds:
                 # Before the step is closed without it.
                 self._state.forget_sum_reply(step, party, attempt=attempt)
         self._vectors.clear()
+
+    def _records(
+        self,
+        question: Question,
+        participants: Mapping[int, str],
+        requests: Mapping[str, BatchRequest],
+        *,
+        but: Set[str] = frozenset(),
+    ) -> dict[int, Record]:
+        """What goes to each node; after a restart some of the roster may be gone."""
+        nodes = {party: node for node, party in participants.items()}
+        return {
+            nodes[party]: self._record(question, party, request)
+            for party, request in requests.items()
+            if party in nodes and party not in but
+        }
 
     def _record(self, question: Question, party: str, step: BatchRequest) -> Record:
         asks = isinstance(step, BatchOpening | MaskRequest)
