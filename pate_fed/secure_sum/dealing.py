@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,16 +69,9 @@ class Seat:
         return [position for position in range(len(self.members)) if position != self.position]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Deal:
-    """A batch's two fresh secrets of a hospital, and what it sends of them.
+class Dealt(TypedDict):
+    """What a hospital sends of a batch's two fresh secrets, as `BatchShares` has it."""
 
-    Shapes: `secrets` int64 (2, 17), the self-mask's and the one that its pair seeds are sealed under; `own`
-    int64 (2, 17), its own share of both.
-    """
-
-    secrets: Limbs
-    own: Limbs
     commitment: bytes
     seeds: bytes
     commitments: bytes
@@ -187,8 +181,12 @@ def batch_label(members: Members, head: Head) -> BatchLabel:
     return BatchLabel(members.study, members.digest, head["batch"], head["batch_digest"], head["attempt"])
 
 
-def deal(seat: Seat, opening: BatchOpening) -> Deal:
-    """Draw the batch's two secrets and seal everyone's shares of them."""
+def deal(seat: Seat, opening: BatchOpening) -> tuple[Limbs, Dealt]:
+    """Draw the batch's two secrets and seal everyone's shares of them.
+
+    Shapes: what stays here is int64 (2, 2, 17), both secrets, then its own share of both; the self-mask's is
+    the first, then the one that its pair seeds are sealed under.
+    """
     members, label = seat.members, batch_label(seat.members, opening.head)
     secrets = shamir.fresh_secrets(2)  # fresh in each batch: opening one opens no other
     shares = shamir.split(secrets, shares=len(members), threshold=members.threshold)
@@ -199,9 +197,7 @@ def deal(seat: Seat, opening: BatchOpening) -> Deal:
     for other in seat.others:
         sealed[other] = seal(share_key(seat.seals[other], seat.position, other), parts[other])
     self_mask, under = (shamir.to_bytes(secret) for secret in secrets)
-    return Deal(
-        secrets=secrets,
-        own=shares[seat.position],
+    return np.stack([secrets, shares[seat.position]]), Dealt(
         commitment=label.commit(self_mask, seat.position),
         seeds=seal(label.key(under, SEEDS, seat.position, seat.position), b"".join(_seeds(seat, label))),
         commitments=commit(_places([seat.position], range(len(members))), plain),

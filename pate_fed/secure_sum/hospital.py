@@ -271,20 +271,13 @@ class HospitalSum:
         if seat.position in out:
             raise RefusedError(SumRefusal.PROOF, "it is about this hospital")
         self.forget_replies()  # a coordinator that opens the next batch has the sum of the one before
-        dealt = dealing.deal(seat, opening)
-        reply = BatchShares(
-            **opening.head,
-            party=self.enrolment.party,
-            view=opening.digest,
-            commitment=dealt.commitment,
-            seeds=dealt.seeds,
-            commitments=dealt.commitments,
-            sealed=dealt.sealed,
-        ).signed(self._identity)
+        held, dealt = dealing.deal(seat, opening)
+        told = ReplyHead(**opening.head, party=self.enrolment.party, view=opening.digest)
+        reply = BatchShares(**told, **dealt).signed(self._identity)
         # Kept before the reply exists: a number that was opened is never opened again, whatever dies here.
         self._batches[opening.batch] = BatchProgress(
             opening=opening,
-            held=np.stack([dealt.secrets, dealt.own]),
+            held=held,
             own=reply.digest,
             view=opening.digest,
             out=np.array(sorted(out), dtype=np.int64),
