@@ -40,7 +40,6 @@ from pate_fed.runtime.run_dir import state_home
 # A patient's records are a hospital's, and a record is a patient's: where a study has no cost for the one,
 # that of the other bounds it.
 
-
 PUBLIC, COORDINATOR = "public", "coordinator"
 _LABELS = "label, replace-one"
 _RECORDS = f"{RECORD_UNIT}, replace-one"

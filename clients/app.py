@@ -169,9 +169,7 @@ def _make_app() -> ClientApp:
 
 app = _make_app()
 
-
 # Simulated parties on a node of a cluster: what is sent there, and the ClientApp that plays them with it.
-
 
 _SITE = "site.json"
 

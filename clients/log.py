@@ -37,7 +37,6 @@ from pate_fed.structure.faults import Fault
 # What came at a study's end, in a hospital's state directory: the coordinator's receipts, of the messages
 # that it confirms to have received, and the student.
 
-
 _PATTERN = "receipt-*.json"
 _MOST_KEPT = 100
 

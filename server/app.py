@@ -85,19 +85,12 @@ def watch_memory(*, every_s: float = 5.0) -> Iterator[PeakMemory]:
 def _family_bytes() -> int:
     import psutil
 
-    me = psutil.Process()
-    return sum(_process_bytes(process) for process in (me, *me.children(recursive=True)))
-
-
-def _process_bytes(process: object) -> int:
-    import psutil
-
-    assert isinstance(process, psutil.Process)
-    try:
-        full = process.memory_full_info()
-    except psutil.Error:
-        return 0  # it ended between listing and asking
-    return int(getattr(full, "pss", full.rss))
+    me, total = psutil.Process(), 0
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.Error):  # it ended between listing and asking
+            full = process.memory_full_info()
+            total += int(getattr(full, "pss", full.rss))
+    return total
 
 
 class BaseCoordinator(BaseStudy):
@@ -156,7 +149,7 @@ class BaseCoordinator(BaseStudy):
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
         # They wait for whoever goes on with it, as with one that was interrupted.
-        code = INTERRUPTED if self.left_open or isinstance(self._error, RunDirError) else self.exit_code
+        code = INTERRUPTED if self.left_open or isinstance(self.error, RunDirError) else self.exit_code
         return EndRequest(status=self.status, exit_code=code, summary=self._summary())
 
     def note_waiting(self, event: Waiting) -> None:
@@ -203,8 +196,8 @@ class BaseCoordinator(BaseStudy):
             self._require_served()
             if not self._setup.apart:
                 self._tell_own_fault()
-            if self._run is not None and self._run.unlearnt and self._error is not None:
-                self._tell_unlearnt(self._run, self._error)
+            if self._run is not None and self._run.unlearnt and self.error is not None:
+                self._tell_unlearnt(self._run, self.error)
             self._peak_mb = peak.megabytes
             self._end()
 
@@ -246,22 +239,22 @@ class BaseCoordinator(BaseStudy):
         others = f", and {counted(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
         told = f"{faults[0].text(self.terms.num_clients)}{others}{_traceback_in(logs[0])}"
         if any(fault.kind == KeyboardInterrupt.__name__ for fault in faults):
-            self._error = None
+            self.error = None
             self._fail(KeyboardInterrupt())
-        if not isinstance(self._error, PateFedError):
+        if not isinstance(self.error, PateFedError):
             print(f"warning: {told}", file=sys.stderr)
             return
-        self._parties_fault = self._error
-        self._error.args = (f"{told}; {self._error}",)
-        self._error.__cause__ = cause or self._error.__cause__
+        self._parties_fault = self.error
+        self.error.args = (f"{told}; {self.error}",)
+        self.error.__cause__ = cause or self.error.__cause__
 
     def _tell_own_fault(self) -> None:
         """In a simulation: all that a fault of the user's code here quotes, as all data are the user's."""
-        if not isinstance(self._error, PateFedError) or self._error is self._parties_fault:
+        if not isinstance(self.error, PateFedError) or self.error is self._parties_fault:
             return
-        if place_of(cause_of(self._error)):
-            fault = Fault.of(self._error)
-            self._error.args = (f"{fault.sentence}{_traceback_in(self._note_fault(fault))}",)
+        if place_of(cause_of(self.error)):
+            fault = Fault.of(self.error)
+            self.error.args = (f"{fault.sentence}{_traceback_in(self._note_fault(fault))}",)
 
     def _note_fault(self, fault: Fault) -> Path:
         self._log.write(fault)
@@ -337,7 +330,7 @@ class BaseCoordinator(BaseStudy):
     def _add_data_dependent(self, ledger: Ledger) -> None:
         """Figures that follow from exact totals, where there are any."""
         if self._run is not None:
-            complete = self._error is None or (self._run.unlearnt and self._run.all_asked)
+            complete = self.error is None or (self._run.unlearnt and self._run.all_asked)
             self._privacy = self._run.course.private_figures(self._privacy, complete=complete)
 
     def _log_spending(self, ledger: Ledger) -> None:
@@ -357,7 +350,7 @@ class BaseCoordinator(BaseStudy):
         """`student.bundle`, for the hospitals, where there is a student and a key to sign it."""
         (self._run_dir / BUNDLE_FILE).unlink(missing_ok=True)
         figures = self._figures
-        if self._error is not None or self._key is None or figures.student is None:
+        if self.error is not None or self._key is None or figures.student is None:
             return
         try:
             content = self._setup.bundle(
@@ -423,5 +416,5 @@ class Coordinator(BaseCoordinator):
         return self._figures.student
 
 
-def _traceback_in(log: Path | None) -> str:
-    return "" if log is None else f" (traceback in {log})"
+def _traceback_in(log: Path) -> str:
+    return f" (traceback in {log})"

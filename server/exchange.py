@@ -25,7 +25,6 @@ from pate_fed.structure import PARTY_NAME
 # once more; if it answers under the member's name, it is the member from then on. A name whose old node is
 # still connected is not given away.
 
-
 PATIENCE_S = 90.0
 """How long a node that is away may take to come back before the others go on without it.
 

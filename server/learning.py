@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 # that were, each told by a student that had not learnt from its label. True labels of public inputs and
 # released labels are all that is looked at, so nothing here costs privacy.
 
-
 Ints = NDArray[np.int64]
 
 ENOUGH = 1000  # test inputs, whose interval is within three points: no others are needed

@@ -68,14 +68,11 @@ def own_token() -> Iterator[None]:
     Raises:
         PateFedError: Ray was loaded before `prepare_environment` could have it ask for tokens.
     """
-    from ray import _raylet
-
-    raylet: Any = _raylet  # its types leave these out
     if not token_mode():
         raise PateFedError("Ray was imported before pate_fed, and takes anyone in: import pate_fed first")
     before = os.environ.get(_TOKEN)
     os.environ[_TOKEN] = secrets.token_hex(32)
-    raylet.AuthenticationTokenLoader.instance().reset_cache()
+    _raylet().AuthenticationTokenLoader.instance().reset_cache()
     try:
         yield
     finally:
@@ -86,10 +83,15 @@ def own_token() -> Iterator[None]:
 
 def token_mode() -> bool:
     """Whether this process's Ray asks for tokens and shows its own; fixed when Ray is imported."""
-    from ray import _raylet
-
-    raylet: Any = _raylet
+    raylet = _raylet()
     return bool(raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN)
+
+
+def _raylet() -> Any:
+    """Ray's own part, whose types leave out what is used here."""
+    from ray import _raylet as found
+
+    return found
 
 
 def token_header() -> dict[str, str]:
@@ -98,11 +100,9 @@ def token_header() -> dict[str, str]:
     Raises:
         InputError: the file that RAY_AUTH_TOKEN_PATH names cannot be read.
     """
-    from ray import _raylet
     from ray.exceptions import AuthenticationError
 
-    raylet: Any = _raylet
-    loader = raylet.AuthenticationTokenLoader.instance()
+    loader = _raylet().AuthenticationTokenLoader.instance()
     loader.reset_cache()
     try:
         if not loader.has_token(ignore_auth_mode=True):

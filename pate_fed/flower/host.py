@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from pate_fed.flower.superlink import ServerTls, SuperLink
-    from pate_fed.flower.transport import Ended
+    from pate_fed.flower.superlink import SuperLink
+    from pate_fed.flower.transport import Ended, LinkGuard
     from pate_fed.identity import Authority
 
 
@@ -330,7 +330,7 @@ class Address:
         from pate_fed.flower.superlink import SuperLink
 
         host, names = self._host, None
-        tls = None if host.authority is None else _server_tls(host.authority)
+        tls = None if host.authority is None else (host.authority.folder, _link_guard(host.authority))
         link = SuperLink(self._folder, host.address, tls=tls)
         self._held.callback(link.stop)
         self._held.callback(link.close_run, completed=False)
@@ -427,14 +427,10 @@ def _authority(folder: Path) -> Authority:
     return found
 
 
-def _server_tls(authority: Authority) -> ServerTls:
-    """The authority's keys for the SuperLink, with bounds by the terms that hospitals were admitted to."""
-    from pate_fed.flower.superlink import ServerTls
+def _link_guard(authority: Authority) -> LinkGuard:
+    """What the SuperLink's guard needs, by the terms that hospitals were admitted to."""
     from pate_fed.flower.transport import LinkGuard
     from pate_fed.kinds.terms import Terms, largest_messages
 
-    keys, terms = authority.folder, Terms.from_json(authority.study.terms)
-    guard = LinkGuard(most_bytes=largest_messages(terms).to_coordinator, hospitals=terms.num_clients)
-    return ServerTls(
-        ca=keys / "ca.crt", certificate=keys / "server.crt", key=keys / "server.key", guard=guard
-    )
+    terms = Terms.from_json(authority.study.terms)
+    return LinkGuard(most_bytes=largest_messages(terms).to_coordinator, hospitals=terms.num_clients)

@@ -91,20 +91,18 @@ class Caller:
 class SuperNode(Child):
     """A SuperNode of one hospital; `folder` holds all its state, `address` is the coordinator's.
 
-    `ca` is the file of the authority that the coordinator must show, `guard` has the hospital's identity.
+    `tls` is the file of the authority that the coordinator must show, and the hospital's own identity.
     """
 
-    def __init__(
-        self, folder: Path, address: str, *, ca: Path | None = None, guard: NodeGuard | None = None
-    ) -> None:
-        arguments = ["--superlink", address]
-        if guard is None:
+    def __init__(self, folder: Path, address: str, *, tls: tuple[Path, NodeGuard] | None) -> None:
+        arguments, self._most_bytes, guard = ["--superlink", address], MOST_BYTES, ""
+        if tls is None:
             arguments += ["--insecure"]
         else:
-            arguments += ["--root-certificates", str(ca), "--auth-supernode-private-key", guard.key]
-        self._most_bytes = MOST_BYTES if guard is None else guard.most_bytes
-        told = "" if guard is None else guard.to_json()
-        super().__init__("flower-supernode", arguments, folder=folder, guard=told)
+            ca, own = tls
+            self._most_bytes, guard = own.most_bytes, own.to_json()
+            arguments += ["--root-certificates", str(ca), "--auth-supernode-private-key", own.key]
+        super().__init__("flower-supernode", arguments, folder=folder, guard=guard)
         self._client = self._connect(Caller.executor(self.secret))
 
     def answer_next(self, client_app: ClientApp, *, refuse_bundle: Callable[[], Record]) -> Exchange | None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 LINE = "1.39"
 """The releases of Flower whose SuperNodes speak gRPC, and that the guard is made for."""
 
-
 CONTROL_HEADER = "x-pate-fed-control"
 """The header of every call over which runs are submitted and nodes are registered: `control_word`."""
 

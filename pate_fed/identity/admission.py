@@ -129,22 +129,10 @@ class HospitalIdentity:
     admission: Admission
 
     @classmethod
-    def accept(cls, folder: Path, admission: Path, *, expected: str | None = None) -> HospitalIdentity:
-        """Take an admission into the folder of the key that it is for.
-
-        `expected` is the authority's fingerprint, in words, as the coordinator told it another way.
-
-        Raises:
-            InputError: another hospital's admission, or no fingerprint.
-            IntegrityError: the admission's parts do not belong together, or another authority's.
-        """
-        identity = cls.offered(folder, admission, expected=expected)
-        identity.take()
-        return identity
-
-    @classmethod
     def offered(cls, folder: Path, admission: Path, *, expected: str | None = None) -> HospitalIdentity:
         """The identity that an admission would make of the key in the folder, checked; nothing is written.
+
+        `expected` is the authority's fingerprint, in words, as the coordinator told it another way.
 
         Raises:
             InputError: another hospital's admission, or no key in the folder.
@@ -164,10 +152,11 @@ class HospitalIdentity:
         identity.check(given.hospital)
         return identity
 
-    def take(self) -> None:
+    def take(self) -> HospitalIdentity:
         """Write the admission into the folder; InputError where it cannot be written."""
         self.admission.write(self.folder / ADMISSION_FILE)
         write_result(self.ca_path, self.admission.authority.encode(), public=True)
+        return self
 
     @classmethod
     def open(cls, folder: Path) -> HospitalIdentity:
@@ -235,7 +224,6 @@ class HospitalIdentity:
 
 
 # A hospital's own record of who accepted which terms when; it is only ever added to.
-
 
 CONSENT_FILE = "consent.jsonl"  # beside the hospital's keys
 

@@ -200,7 +200,6 @@ def _signed(name: str, public: bytes, sums: bytes) -> bytes:
 
 # The coordinator's receipt for one hospital: digests of all that came from it, signed by its ledger key.
 
-
 _RECEIPT_PURPOSE = b"pate_fed/v1 receipt of a coordinator\n"
 
 

@@ -233,7 +233,6 @@ class LabelTerms(KindTerms):
 
 # What a study of private labels says in words.
 
-
 _IN_ONE_PLACE, _SUMMED = "labels", "noisy-counts"  # what the coordinator sees, by `CoordinatorView.kind`
 
 

@@ -33,7 +33,6 @@ from pate_fed.structure import (
 
 # The fixed list of reasons for which a hospital does not answer.
 
-
 _BY_POLICY = "refused by the hospital's policy: "
 
 
@@ -111,7 +110,6 @@ class Refusal(Enum):
 
 
 # Terms of any kind: frozen values with one text and one digest, by which both sides name them.
-
 
 A = TypeVar("A", bound="Agreed")
 
@@ -202,7 +200,6 @@ END = "query.end"
 _MOST_SAID = 300  # characters in which a coordinator says how a study ended
 MOST_STUDENT = 64 * 2**20
 """Bytes in which a student comes to a hospital; a larger one is not sent."""
-
 
 # What is counted along one axis; answers are held to their shape by their kind.
 _LISTS = {"index": Setting(holds=lambda array: array.ndim == 1, allowed="a list of whole numbers")}

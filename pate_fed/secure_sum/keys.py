@@ -34,7 +34,6 @@ from pate_fed.errors import InputError, IntegrityError
 # A record maps names to integers, text, bytes or one-dimensional arrays. Names are sorted and every value
 # carries its type and length, so two different records never have the same bytes.
 
-
 Value = int | str | bytes | NDArray[Any]
 Record = dict[str, Value]
 
@@ -136,7 +135,6 @@ _NONCE = bytes(12)  # of keys that seal once
 _SHA256 = hashes.SHA256()
 _POSITIONS = struct.Struct(">II")
 _SHARE_ROW = KEY_BYTES + 4 + 4 + 1 + SHARE_BYTES  # hashed for a commitment: what for, its places, itself
-
 
 _system = secrets.token_bytes
 

@@ -52,7 +52,6 @@ T = TypeVar("T")
 
 Positions = NDArray[np.int64]
 
-
 VERSION = 2
 
 PAIR_BYTES = 2 * COMMITMENT_BYTES

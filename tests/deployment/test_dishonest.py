@@ -62,7 +62,7 @@ def make(name):
     return app, over
 
 names = sys.argv[2:]
-nodes = [(SuperNode(Path(f"dishonest-{number}"), sys.argv[1]), *make(name))
+nodes = [(SuperNode(Path(f"dishonest-{number}"), sys.argv[1], tls=None), *make(name))
          for number, name in enumerate(names)]
 try:
     while not all(over for _, _, over in nodes):

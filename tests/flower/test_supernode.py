@@ -51,7 +51,7 @@ class _Node:
         monkeypatch.setattr(
             supernode, "push_task_output", lambda client, context, status, _: self.ends.append(status)
         )
-        self.node = SuperNode(folder, "127.0.0.1:9092")
+        self.node = SuperNode(folder, "127.0.0.1:9092", tls=None)
 
     def _request(self) -> tuple[Message, Context, bytes]:
         set_identity(run_id=1, node_id=1)
@@ -187,7 +187,7 @@ def test_with_keys_both_sides_must_show_the_studys_authority(made: _Node, tmp_pa
     assert made.arguments == ["flower-supernode", "--superlink", "127.0.0.1:9092", "--insecure"]
     assert not made.guard
     guard = NodeGuard(key=str(tmp_path / "north.key"), certificate="PEM", most_bytes=1000)
-    SuperNode(tmp_path, "h:1", ca=tmp_path / "ca.crt", guard=guard)
+    SuperNode(tmp_path, "h:1", tls=(tmp_path / "ca.crt", guard))
     assert json.loads(made.guard) == {
         "most_bytes": 1000,
         "certificate": "PEM",

@@ -87,7 +87,7 @@ class Houses:
             name = admission.hospital
             identity, state = self._folder / f"id-{name}", self.state(name)
             admission.write(self._folder / "admission")
-            HospitalIdentity.accept(identity, self._folder / "admission")
+            HospitalIdentity.offered(identity, self._folder / "admission").take()
             confirm_in(identity / "policy.toml", admission.hospitals)
             site = {"hospital": name, "data": str(self._folder / f"{name}.csv"), "state_dir": str(state)}
             keys = {"sum_key": str(identity / "sum.key"), "policy": str(identity / "policy.toml")}

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 # LDP, section 5.1: ResNet-18 (He et al. 2016), torchvision's with a stem for small images, and WRN-28-4
 # (Zagoruyko and Komodakis 2016), which it lacks.
 
-
 NETWORKS = ("light", "small-cnn", "deep-cnn", "resnet-18", "wrn-28-4")
 _SURE = 40.0  # logit of the one class of a centre: its probability is 1 in float32
 
@@ -205,7 +204,6 @@ def _kmeans(features: Floats, num_clusters: int, seed: int) -> Ints:
 # Van Gansbeke, Vandenhende, Georgoulis, Proesmans and Van Gool, "SCAN: Learning to classify images without
 # labels" (ECCV 2020), on SimCLR (Chen, Kornblith, Norouzi and Hinton, ICML 2020), with torchvision's
 # ResNet-18. No label is used, so it costs no privacy. The defaults are the papers' and want a GPU.
-
 
 PROJECTED = 128
 _ROWS = 1000

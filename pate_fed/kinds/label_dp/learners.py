@@ -34,7 +34,6 @@ from pate_fed.learning.tensors import seeded
 # clusters nearby: counts spread over the graph of the clusters' mean features, as far as the released
 # labels themselves say it helps (pseudo labels from one half of them, agreement with the other half).
 
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -164,7 +164,6 @@ def _idle(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 # Which method suits an ε, a number of classes and of records: LDP's section 6, from public numbers alone.
 
-
 SURE = 5.0  # deviations between a cluster's class and another, from which its private labels name it
 CLEAN, GOOD = 0.99, 0.8  # private labels right that often need no denoising, or none by clusters
 MANY_CLASSES, LOW_EPSILON = 50, 4.0
