@@ -38,7 +38,7 @@ from server.base import BaseStudy, RunDirError
 from server.exchange import Stopped
 from server.federation import AdmittedKeys
 from server.kinds import Figures, RunContext, Setup, StudySetup
-from server.outcome import Audience, Receipts
+from server.outcome import Audience
 from server.release import open_ledger, releases_told
 from server.run import Run
 from server.state import CoordinatorState
@@ -141,10 +141,8 @@ class BaseCoordinator(BaseStudy):
 
         With `key` hospitals' receipts are signed.
         """
-        folder = self._run_dir if self._setup.apart else None
-        receipts = Receipts(key, terms_digest=self.terms.digest, folder=folder)
-        self.audience.take_receipts(receipts)
-        self._keys = AdmittedKeys(names, sum_identities, receipts)
+        self.audience.set_admitted(names, sum_identities, key=key)
+        self._keys = AdmittedKeys(names, sum_identities, self.audience.receipts)
 
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""

@@ -119,7 +119,7 @@ class Audience:
     def __init__(self, run_dir: Path | None, *, terms_digest: str = "") -> None:
         self._path = None if run_dir is None else run_dir / HOSPITALS
         self._kept = _Kept(terms_digest=terms_digest)
-        self._receipts: Receipts | None = None
+        self.receipts: Receipts | None = None
         if self._path is not None and self._path.exists():
             what = "the list of a run's hospitals: remove it, and the run goes on without"
             kept = read_json(_Kept, self._path, what=what, error=IntegrityError)
@@ -145,12 +145,8 @@ class Audience:
         self, names: Mapping[int, str], sum_identities: Mapping[str, bytes], *, key: Ed25519PrivateKey
     ) -> None:
         """Sign receipts with `key` from now on."""
-        if self._path is not None:
-            self.take_receipts(Receipts(key, terms_digest=self.terms_digest, folder=self._path.parent))
-
-    def take_receipts(self, receipts: Receipts) -> None:
-        """Have these for the hospitals."""
-        self._receipts = receipts
+        folder = None if self._path is None else self._path.parent
+        self.receipts = Receipts(key, terms_digest=self.terms_digest, folder=folder)
 
     def joins(self, parties: Iterable[str]) -> None:
         """Note who takes part; OSError where it cannot be written."""
@@ -179,7 +175,7 @@ class Audience:
 
         After a success the student goes to those that took part.
         """
-        kept, receipts = self._kept, self._receipts
+        kept, receipts = self._kept, self.receipts
         gets_student = receipts is not None and kept.exit_code == 0 and party in kept.took_part
         return EndRequest(
             status=kept.status,
