@@ -175,7 +175,7 @@ class Federation:
         """
         channel, count, reasons = self._channel, self._terms.num_clients, Counter[str]()
         with channel.progress.phase(invitation.task, count) as bar:
-            wait_s = 0.0 if channel.backend == PROCESSES else _CONNECT_S  # of those --wait was for
+            wait_s = 0.0 if channel.backend == PROCESSES else _CONNECT_S  # --wait was for separate hospitals
             nodes = wait_for_nodes(channel.grid, count=count, timeout_s=wait_s, stop=channel.stop)
             requests = dict.fromkeys(nodes, invitation.request)
             while requests:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -70,7 +70,7 @@ class Receipts:
         self._received.setdefault(party, []).append(digest)
         if self._path is None or not PARTY_NAME.fullmatch(party):
             return
-        with open(self._path, "a", encoding="utf-8", opener=_private) as file:
+        with open(self._path, "a", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
             file.write(f"\n{party} {digest}")  # after a line that was cut, too
 
     def of(self, party: str) -> str:
@@ -80,10 +80,6 @@ class Receipts:
             return ""
         found = Receipt(hospital=party, terms_digest=self._terms_digest, received=received)
         return found.signed(self._key)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 # Who took part, and who was told.

@@ -211,14 +211,11 @@ def _train_neighbours(site: Site, anew: Callable[[int], None]) -> list[int]:
     before = lacks()
     if before and not _train_group(own, site, anew, wait=False):
         for group in groups:
-            if _lacks(group) and _train_group(group, site, anew, wait=False):
+            there = all(path.exists() for each in group for path in teacher_paths(each))
+            if not there and _train_group(group, site, anew, wait=False):
                 break
         _train_group(own, site, anew, wait=True)
     return sorted({*before} - {*lacks()})
-
-
-def _lacks(group: list[Site]) -> bool:
-    return not all(path.exists() for each in group for path in teacher_paths(each))
 
 
 def _train_group(group: list[Site], asked: Site, anew: Callable[[int], None], *, wait: bool) -> bool:

@@ -227,7 +227,8 @@ class CoordinatorSum:
         self.leave_out(members.names[position] for position in judged(members, opening))
         invited = frozenset(members.names if roster_rides else self._pinned) - self.wrong
         if len(invited) < members.threshold:
-            what = f"are left without {_listed(self.wrong)}" if self.wrong else "have pinned the roster"
+            wrong = ", ".join(sorted(self.wrong))
+            what = f"are left without {wrong}" if wrong else "have pinned the roster"
             raise QuorumError(
                 f"{len(invited)} of {len(members)} hospitals {what}; the threshold is {members.threshold}"
             )
@@ -258,10 +259,6 @@ def _check_usable(party: str, key: bytes) -> None:
         ExchangeKey.generate().agree(key, salt=b"", label=b"")
     except IntegrityError as error:
         raise IntegrityError(f"{party} enrols with an exchange key that is not usable") from error
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
 
 
 def _check(name: str, value: int | str) -> None:

@@ -54,7 +54,8 @@ def pack(record: Mapping[str, Value]) -> bytes:
 
 def digest(label: str, record: Mapping[str, Value]) -> bytes:
     """SHA-256 over a label and the record's bytes; large arrays are not copied."""
-    state = hashlib.sha256(_sized(label.encode()))
+    told = label.encode()
+    state = hashlib.sha256(len(told).to_bytes(8, "big") + told)
     for part in _parts(record):
         state.update(part)
     return state.digest()
@@ -118,10 +119,6 @@ def _text(body: memoryview) -> str:
         return bytes(body).decode()
     except UnicodeDecodeError as error:
         raise IntegrityError(_DAMAGED) from error
-
-
-def _sized(part: bytes) -> bytes:
-    return len(part).to_bytes(8, "big") + part
 
 
 KEY_BYTES = 32
