@@ -214,11 +214,13 @@ class MaskedRounds:
             if closed:
                 self._vectors.clear()
                 continue  # closed before, and stays so: whoever is not among those that came is out
-            self._ask(SUM, self._records(requests, but=came), partial(self._take, batch, step))
+            self._ask(
+                SUM, self._records(requests, but=came), partial(self._take, batch, step, self._participants)
+            )
             if step == _MASKING:
                 # Show who cannot use what another one sealed what that one signed, and take their complaints.
                 if evidence := self._records(batch.evidence()):
-                    self._ask(SUM, evidence, partial(self._take, batch, None))
+                    self._ask(SUM, evidence, partial(self._take, batch, None, self._participants))
                 if batch.verdicts:
                     return self._next_attempt(batch)
             self._withdraw_revoked(batch, step)
@@ -308,9 +310,11 @@ class MaskedRounds:
             step=step.to_bytes(),
         ).to_record()
 
-    def _take(self, batch: SumBatch, step: int | None, answer: Answer) -> None:
+    def _take(
+        self, batch: SumBatch, step: int | None, participants: Mapping[int, str], answer: Answer
+    ) -> None:
         """Take one answer; without a `step` it is not kept, as it is asked for again after a crash."""
-        sender, said = self._participants[answer.node], answer.reply
+        sender, said = participants[answer.node], answer.reply
         if isinstance(said, RefusalReply) and said.refusal is Refusal.REPEATED:
             self._never.add(sender)
         packed = answer.require(SumReply).step

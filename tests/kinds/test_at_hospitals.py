@@ -161,7 +161,7 @@ def test_seeded_noise_needs_a_line_in_the_policy_and_a_real_hospital_draws_its_o
     assert _code(kind.agree()) == "POLICY_SEED"
     kind.set_policy(0, "seeded_noise = true")
     assert kind.agree().enrolment
-    assert kind.hospital(0)._noise(kind.terms, 0).private
+    assert kind.hospital(0)._site.noise(0).private
 
 
 # Masks and noise.
