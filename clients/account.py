@@ -28,13 +28,7 @@ from pate_fed.kinds.terms import Terms
 from pate_fed.privacy import BudgetFilter, LedgerTerms, capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.ledger.terms import caps_epsilon, guaranteed_coordinator_cost, guaranteed_cost
-from pate_fed.privacy.protection import (
-    ADJACENCIES,
-    HOSPITAL_UNIT,
-    PATIENT_UNIT,
-    RECORD_UNIT,
-    Protection,
-)
+from pate_fed.privacy.protection import ADJACENCIES, HOSPITAL_UNIT, PATIENT_UNIT, RECORD_UNIT, Protection
 from pate_fed.protocol.messages import Refusal
 from pate_fed.runtime.run_dir import state_home
 
@@ -45,7 +39,6 @@ from pate_fed.runtime.run_dir import state_home
 # too; where labels alone are private, features count as known, so such a study bounds nothing for records.
 # A patient's records are a hospital's, and a record is a patient's: where a study has no cost for the one,
 # that of the other bounds it.
-
 
 PUBLIC, COORDINATOR = "public", "coordinator"
 _LABELS = "label, replace-one"
@@ -70,11 +63,7 @@ class StudyCost:
 
     @classmethod
     def of(cls, agreed: Terms) -> StudyCost:
-        """From the terms that a hospital agrees to.
-
-        Raises:
-            InputError: terms that no mechanism has.
-        """
+        """From the terms that a hospital agrees to; InputError where no mechanism has such."""
         private = agreed.seed is None
         stated = agreed.ledger_terms(noise="as agreed", private=private)
         found = {target_of(stated.protection): stated}
@@ -235,11 +224,7 @@ _ALIKE = "SELECT terms_digest FROM studies WHERE state = ? AND stated = ? ORDER 
 
 
 def account_folder() -> Path:
-    """Where the accounts of this user's hospitals are.
-
-    Raises:
-        InputError: nothing says where this user's state lies.
-    """
+    """Where the accounts of this user's hospitals are; InputError where nothing says where state lies."""
     return state_home() / "account"
 
 
@@ -272,11 +257,7 @@ class Booking:
 
 
 class Account:
-    """The account of one hospital, by its name.
-
-    Raises:
-        InputError: nothing says where this user's state lies.
-    """
+    """The account of one hospital, by its name; InputError where nothing says where its state lies."""
 
     def __init__(self, hospital: str, *, folder: Path | None = None) -> None:
         self.path = (folder or account_folder()) / f"{hospital}.sqlite"

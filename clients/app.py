@@ -169,9 +169,7 @@ def _make_app() -> ClientApp:
 
 app = _make_app()
 
-
 # Simulated parties on a node of a cluster: what is sent there, and the ClientApp that plays them with it.
-
 
 _SITE = "site.json"
 
@@ -224,12 +222,7 @@ def play_parties(folder: Path, sent: SentStudy, dataset: Dataset) -> ClientApp:
     study, site = folder / "study.toml", folder / _SITE
     write_private(study, sent.study.encode(), durable=False)
     SimulatedSites(
-        study=study,
-        state_dir=folder,
-        parts=own,
-        records=sent.records,
-        goes_on=True,
-        together=sent.together,
+        study=study, state_dir=folder, parts=own, records=sent.records, goes_on=True, together=sent.together
     ).write(site)
     os.environ[SITE_VARIABLE] = str(site)
     take_data(site, dataset)

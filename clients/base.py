@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from clients.account import state_id
 from clients.journal import Journal
+from clients.kinds import HospitalSide, side_of
 from clients.leave import erase, has_left, turn_to_answer
 from clients.log import HospitalLog, keep_receipt, keep_student
-from clients.site import BaseSite, Objection
+from clients.site import Objection, Site
 from clients.state_dir import OLD_LABELS, TERMS_FILE
 from clients.trail import Trail
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.keys import KEY_FILE
 from pate_fed.kinds.terms import Terms
-from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.messages import Question, Refusal, RefusalReply, Reply, SumReply, SumRequest
 from pate_fed.secure_sum import (
     HospitalSum,
@@ -54,14 +54,58 @@ from pate_fed.structure.faults import keep
 R = TypeVar("R", bound=Reply)
 
 
-class BaseHospital:
+def _refusal_for(error: IntegrityError) -> Refusal:
+    """What the coordinator is told where a hospital does not enrol."""
+    if not isinstance(error, RefusedError):
+        return Refusal.FAULT
+    known = {SumRefusal.VERSION: Refusal.VERSION, SumRefusal.COORDINATOR: Refusal.COORDINATOR}
+    return known.get(error.reason, Refusal.MALFORMED)
+
+
+SUM_FOLDER = "secure_sum"  # in the hospital's folder: its machine
+
+_PLAYED = PlayedSeats()  # of simulated hospitals; a real one is alone in its process
+_MACHINES = dict[Path, HospitalSum]()  # of a simulation that is this process alone
+_MOST_IN_MEMORY = 512  # hospitals of such a simulation: their shares take some 130 MB
+
+Ints = NDArray[np.int64]
+
+
+def is_sound(terms: Terms) -> bool:
+    """Whether the terms hide what they say: enough hospitals in a sum, and enough noise of each."""
+    if not terms.secure_sum:
+        return not terms.adds_noise
+    if terms.least_clients < threshold_for(terms.num_clients):
+        return False
+    return not terms.adds_noise or terms.asks.hides_enough(terms)
+
+
+def forget_replies(site: Site, folder: Path) -> None:
+    """Forget the replies that a hospital's secure summation in a folder keeps to send again.
+
+    Raises:
+        IntegrityError: the saved state is damaged.
+    """
+    _MACHINES.pop(folder / SUM_FOLDER, None)  # a simulation's, which nobody asks any more
+    SumStore(folder / SUM_FOLDER, durable=site.durable, key=site.sum_key).forget_replies()
+
+
+class _Declined(Exception):
+    """A vector that is not made, for a reason of the hospital's own."""
+
+    def __init__(self, reason: Refusal) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+class SummingHospital(ABC):
     """One hospital's side of a study; whatever goes out is made in a class that extends it.
 
     A new process may serve every message, so nothing is kept in memory between them: agreed terms, answered
     questions and the state of sums lie in the site's state directory.
     """
 
-    def __init__(self, site: BaseSite) -> None:
+    def __init__(self, site: Site) -> None:
         self._site, self._party, self._folder = site, site.party, site.state_dir
         durable = site.durable
         self.journal = Journal(site.state_dir, durable=durable)
@@ -200,76 +244,25 @@ class BaseHospital:
             self.fault(error)
             return self.refuse(_refusal_for(error))
 
-
-def _refusal_for(error: IntegrityError) -> Refusal:
-    """What the coordinator is told where a hospital does not enrol."""
-    if not isinstance(error, RefusedError):
-        return Refusal.FAULT
-    known = {SumRefusal.VERSION: Refusal.VERSION, SumRefusal.COORDINATOR: Refusal.COORDINATOR}
-    return known.get(error.reason, Refusal.MALFORMED)
-
-
-# A hospital's steps in a secure summation: what it checks about a batch, its noise, its masks.
-#
-# The protocol itself is `pate_fed.secure_sum`; here its batches are tied to the questions that this
-# hospital agreed to answer: a masked vector is the answer to one question, named by its digest, and to no
-# other.
-
-
-SUM_FOLDER = "secure_sum"  # in the hospital's folder: its machine
-
-_PLAYED = PlayedSeats()  # of simulated hospitals; a real one is alone in its process
-_MACHINES = dict[Path, HospitalSum]()  # of a simulation that is this process alone
-_MOST_IN_MEMORY = 512  # hospitals of such a simulation: their shares take some 130 MB
-
-Ints = NDArray[np.int64]
-
-
-def is_sound(terms: Terms) -> bool:
-    """Whether the terms hide what they say: enough hospitals in a sum, and enough noise of each."""
-    if not terms.secure_sum:
-        return not terms.adds_noise
-    if terms.least_clients < threshold_for(terms.num_clients):
-        return False
-    return not terms.adds_noise or terms.asks.hides_enough(terms)
-
-
-def forget_replies(site: BaseSite, folder: Path) -> None:
-    """Forget the replies that a hospital's secure summation in a folder keeps to send again.
-
-    Raises:
-        IntegrityError: the saved state is damaged.
-    """
-    _MACHINES.pop(folder / SUM_FOLDER, None)  # a simulation's, which nobody asks any more
-    SumStore(folder / SUM_FOLDER, durable=site.durable, key=site.sum_key).forget_replies()
-
-
-class _Declined(Exception):
-    """A vector that is not made, for a reason of the hospital's own."""
-
-    def __init__(self, reason: Refusal) -> None:
-        super().__init__(reason.value)
-        self.reason = reason
-
-
-class SummingHospital(BaseHospital, ABC):
-    """A hospital whose votes, counts or sums leave it under masks, where the terms say so."""
+    # Its steps in a secure summation: what it checks about a batch, its noise, its masks.
+    #
+    # The protocol itself is `pate_fed.secure_sum`; here its batches are tied to the questions that this
+    # hospital agreed to answer: a masked vector is the answer to one question, named by its digest, and to no
+    # other.
 
     @abstractmethod
     def _step_refusal(self, terms: Terms | None, question: Question) -> Refusal | None:
         """Why nothing is answered on this question, which names no places in the last two steps; or None."""
 
-    @abstractmethod
+    def _side(self, terms: Terms) -> HospitalSide:
+        return side_of(self._site, terms, self.log)
+
     def _count(self, terms: Terms, question: Question) -> Ints:
-        """What this hospital says of the places that a question names: int64 (queries, classes)."""
-
-    @abstractmethod
-    def _with_share(self, terms: Terms, counts: Ints, source: NoiseSource) -> Ints:
-        """What is said with this hospital's share of the noise."""
-
-    @abstractmethod
-    def _noise(self, terms: Terms, batch: int) -> NoiseSource:
-        """The source of this hospital's share of a batch's noise, where the terms want one."""
+        """What this hospital says of the places in a question: int64 (rows, columns); its log tells of it."""
+        answer, asks = self._side(terms).answer(question), terms.asks.kind
+        size = {"rows": len(answer), "bytes": answer.nbytes}
+        self.log.record("answered", asks=asks, **size, question=question.digest)
+        return answer
 
     def sum_step(self, request: SumRequest) -> SumReply | RefusalReply:
         """One step of a batch's secure summation; nothing leaves this hospital but under all its masks.
@@ -393,4 +386,4 @@ class SummingHospital(BaseHospital, ABC):
         counts = self._count(terms, question)
         if not terms.adds_noise:
             return counts
-        return self._with_share(terms, counts, self._noise(terms, question.batch))
+        return self._side(terms).add_noise(counts, self._site.noise(question.batch))

@@ -10,17 +10,13 @@ from __future__ import annotations
 import sys
 import time
 
-import numpy as np
-from numpy.typing import NDArray
-
 from clients.base import SummingHospital, forget_replies, is_sound
-from clients.kinds import HospitalSide, side_of
-from clients.site import Objection, Site
+from clients.kinds import HospitalSide
+from clients.site import Objection
 from pate_fed.errors import InputError, IntegrityError, require_libraries
 from pate_fed.format import printable
 from pate_fed.identity import HospitalIdentity
 from pate_fed.kinds.terms import Terms
-from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.messages import (
     AnswerReply,
     EndReply,
@@ -42,11 +38,6 @@ _SHOWN = 20  # changes of who takes part that are told
 
 class Hospital(SummingHospital):
     """A hospital: its answered questions, and what it answers with, lie in the site's state directory."""
-
-    _site: Site
-
-    def __init__(self, site: Site) -> None:
-        super().__init__(site)
 
     # Agree and get ready.
 
@@ -149,9 +140,7 @@ class Hospital(SummingHospital):
             self._over_account(side.terms, asked=True)
             raise
         return JoinReply(
-            party=self._party,
-            terms_digest=side.terms.digest,
-            enrolment=self._enrol(side.terms, enrol),
+            party=self._party, terms_digest=side.terms.digest, enrolment=self._enrol(side.terms, enrol)
         )
 
     def _objection(self, terms: Terms) -> Refusal | None:
@@ -173,9 +162,6 @@ class Hospital(SummingHospital):
         if not is_sound(terms):
             return Refusal.TERMS
         return self._objects(self._side(terms).objection())
-
-    def _side(self, terms: Terms) -> HospitalSide:
-        return side_of(self._site, terms, self.log)
 
     def _has_parts(self, side: HospitalSide) -> bool:
         """Whether code that is none of ours is here the one in the terms; each process looks anew."""
@@ -270,23 +256,6 @@ class Hospital(SummingHospital):
             today = self.journal.answered(since=time.time() - DAY_S)
             found = found or self._site.refuses_more(answered=answered, today=today, asked=rows)
         return self._objects(found) or self._over_account(terms, asked=asked)
-
-    def _noise(self, terms: Terms, batch: int) -> NoiseSource:
-        return self._site.noise(batch)
-
-    def _with_share(self, terms: Terms, counts: NDArray[np.int64], source: NoiseSource) -> NDArray[np.int64]:
-        return self._side(terms).add_noise(counts, source)
-
-    def _count(self, terms: Terms, question: Question) -> NDArray[np.int64]:
-        answer = self._side(terms).answer(question)
-        self.log.record(
-            "answered",
-            asks=terms.asks.kind,
-            rows=len(answer),
-            bytes=answer.nbytes,
-            question=question.digest,
-        )
-        return answer
 
     # The end.
 

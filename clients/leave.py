@@ -159,11 +159,7 @@ class Given:
 
 
 def given_by(state_dir: Path) -> Given:
-    """What left, by the log and the claims of a state directory.
-
-    Raises:
-        OSError: the log or a claim cannot be read.
-    """
+    """What left, by the log and claims of a state directory; OSError where one cannot be read."""
     logged, messages = Answered(), []
     events, kinds = set[str](), set[str]()
     for _, event in read_events(state_dir):

@@ -226,17 +226,13 @@ def kind_of(terms: Terms) -> InputSpec:
     return InputSpec(classes=terms.classes, schema=terms.table, shape=terms.image_shape, window=terms.window)
 
 
-def _usual_teacher(dataset: str) -> TeacherSettings:
-    """Of a study in which nothing is trained."""
-    return TeacherSettings(name=TABLE_TEACHERS[0]) if dataset == "table" else TeacherSettings()
-
-
 def study_of(terms: Terms) -> Study:
     """As much of the study as a hospital's side needs, from the terms."""
     try:
         kind = kind_of(terms)
         dataset = "images" if kind.schema is None else "table"
         student = StudentSettings() if kind.schema is None else StudentSettings(name="forest")
+        usual = TeacherSettings() if kind.schema is None else TeacherSettings(name=TABLE_TEACHERS[0])
         own = terms.asks.study_settings
         parties = Parties(num_clients=terms.num_clients, **own.get("parties", {}))
         if not terms.asks.reads_inputs:
@@ -248,13 +244,9 @@ def study_of(terms: Terms) -> Study:
             seed=terms.seed,
             parties=parties,
             data=Data(
-                dataset=dataset,
-                pool=POOL_FILE,
-                classes=kind.classes,
-                table=kind.schema,
-                window=kind.window,
+                dataset=dataset, pool=POOL_FILE, classes=kind.classes, table=kind.schema, window=kind.window
             ),
-            teacher=own.get("teacher", _usual_teacher(dataset)),
+            teacher=own.get("teacher", usual),
             student=student,
             privacy=Privacy(unit=terms.privacy.unit),
         )

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pate_fed.disk import read_file, sync_folder, write_private
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, naming_refusal
 from pate_fed.format import counted
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.bundle import BUNDLE_FILE, Bundle
@@ -36,7 +36,6 @@ from pate_fed.structure.faults import Fault
 
 # What came at a study's end, in a hospital's state directory: the coordinator's receipts, of the messages
 # that it confirms to have received, and the student.
-
 
 _PATTERN = "receipt-*.json"
 _MOST_KEPT = 100
@@ -64,11 +63,7 @@ def keep_receipt(state_dir: Path, text: str, identity: Path) -> None:
 
 
 def read_receipts(state_dir: Path, key: Ed25519PublicKey) -> list[Receipt]:
-    """All receipts that were kept.
-
-    Raises:
-        IntegrityError: one was changed, or is not the coordinator's.
-    """
+    """All receipts that were kept; IntegrityError where one was changed, or is not the coordinator's."""
     found = []
     for path in sorted(state_dir.glob(_PATTERN)):
         try:
@@ -98,10 +93,8 @@ def read_student(state_dir: Path, identity: Path) -> Bundle:
         IntegrityError: as `keep_student`.
     """
     path = state_dir / BUNDLE_FILE
-    try:
+    with naming_refusal(f"{path}: cannot be read"):
         content = read_file(path, most=MOST_STUDENT)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     return _checked_student(content, identity, where=str(path))
 
 

@@ -73,7 +73,7 @@ def check_log(state_dir: Path, identity: Path | None) -> LogCheck:
     public = None
     if admission is not None:
         public = read_certificate(admission.certificate.encode(), f"{identity}: the admission").public_key()
-    _Reader(found, public).read(content)
+    _read(found, public, content)
     if not found.broken:
         _say_signatures(found, public)
     _check_head(found, state_dir / HEAD_FILE, content, public)
@@ -81,63 +81,55 @@ def check_log(state_dir: Path, identity: Path | None) -> LogCheck:
     return found
 
 
-class _Reader:
-    """Reads a log from its first line to its last; stops at the first that does not follow."""
-
-    def __init__(self, found: LogCheck, public: object) -> None:
-        self._found, self._public, self._before = found, public, NO_LINE
-
-    def read(self, content: bytes) -> None:
-        *lines, torn = content.split(b"\n")
-        found = self._found
-        for number, line in enumerate(lines, start=1):
-            following = lines[number] if number < len(lines) else b""
-            if self._is_torn(line, following):
-                found.cut += 1
-                continue
-            problem = self._take(line)
-            if problem is not None:
-                found.broken.append(f"line {number} {problem}")
-                return
-        if torn:
+def _read(found: LogCheck, public: object, content: bytes) -> None:
+    """Read a log from its first line to its last; stop at the first that does not follow."""
+    *lines, torn = content.split(b"\n")
+    before = NO_LINE
+    for number, (line, following) in enumerate(zip(lines, [*lines[1:], b""], strict=False), start=1):
+        if _is_torn(line, following):
             found.cut += 1
-        if found.lines:
-            found.holds.append(f"chain: {counted(found.lines, 'line')}, whole and in order")
-        if found.cut:
-            end = "; the last one is the log's end" if torn else ""
-            found.holds.append(f"{counted(found.cut, 'line')} cut short by a crash or a full disk{end}")
-
-    def _is_torn(self, line: bytes, following: bytes) -> bool:
-        """Whether the next line says that this one was cut short, and follows the last whole line."""
-        cut = _fields(following)
-        return cut is not None and cut.get("event") == "cut" and cut.get("torn") == digest_of_line(line)
-
-    def _take(self, line: bytes) -> str | None:
-        """Take a line in; why it does not follow, or None."""
-        found, values = self._found, _fields(line)
-        if values is None or "before" not in values:
-            return "is none that this log's hospital wrote with this release: it was changed, or is older"
-        if values["before"] != self._before:
-            return "does not follow the line before it: something was changed, removed or reordered there"
-        problem = self._check_signature(line)
+            continue
+        values = _fields(line)
+        problem = _link_problem(values, before) or _signature_problem(found, public, line)
         if problem is not None:
-            return problem
+            found.broken.append(f"line {number} {problem}")
+            return
         found.lines += 1
-        self._before = digest_of_line(line)
+        before = digest_of_line(line)
         found.left += _left(values)
-        return None
+    if torn:
+        found.cut += 1
+    if found.lines:
+        found.holds.append(f"chain: {counted(found.lines, 'line')}, whole and in order")
+    if found.cut:
+        end = "; the last one is the log's end" if torn else ""
+        found.holds.append(f"{counted(found.cut, 'line')} cut short by a crash or a full disk{end}")
 
-    def _check_signature(self, line: bytes) -> str | None:
-        found, signature = self._found, _SIGNED.search(line)
-        if signature is None:
-            return "is not signed, and lines before it are: it was changed" if found.signed else None
-        found.signed += 1
-        if self._public is None:
-            return None
-        message = LINE_PURPOSE + line[: signature.start()] + b"}"
-        if is_signed(self._public, signature[1].decode(), message):
-            return None
-        return f"is not signed by {found.hospital}: it was changed"
+
+def _is_torn(line: bytes, following: bytes) -> bool:
+    """Whether the next line says that this one was cut short, and follows the last whole line."""
+    cut = _fields(following)
+    return cut is not None and cut.get("event") == "cut" and cut.get("torn") == digest_of_line(line)
+
+
+def _link_problem(values: dict[str, Any] | None, before: str) -> str | None:
+    """Why a line does not follow the one before it, or None."""
+    if values is None or "before" not in values:
+        return "is none that this log's hospital wrote with this release: it was changed, or is older"
+    if values["before"] != before:
+        return "does not follow the line before it: something was changed, removed or reordered there"
+    return None
+
+
+def _signature_problem(found: LogCheck, public: object, line: bytes) -> str | None:
+    signature = _SIGNED.search(line)
+    if signature is None:
+        return "is not signed, and lines before it are: it was changed" if found.signed else None
+    found.signed += 1
+    message = LINE_PURPOSE + line[: signature.start()] + b"}"
+    if public is None or is_signed(public, signature[1].decode(), message):
+        return None
+    return f"is not signed by {found.hospital}: it was changed"
 
 
 def _fields(line: bytes) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ hospital's own log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ POLICY_FILE = "policy.toml"  # beside a hospital's keys it holds without being n
 # Which class sums leave: none, those with this hospital's noise in them, or also those without.
 NO_SUMS, NOISY_SUMS, EXACT_SUMS = "no", "noisy", "exact"
 
+Demand = tuple[Refusal, bool, str]
+"""Why a study would be refused, whether the demand holds, and a sentence with what would help."""
+
 _LIMIT = "a finite number of at least 0"
 _REPLACED = (
     "no longer a key of a policy: votes leave masked only, unless plain_votes = true; take the line out"
@@ -52,37 +55,23 @@ def _fingerprints(value: Any) -> Any:
 class Policy:
     """What a hospital allows; None and empty lists, but of code, allow everything, other defaults protect.
 
-    `studies` are names or digests of terms, `pools` digests, `classes` names. `teachers` names code that is
-    none of ours and may run beside the records, as module:attribute, `feature_maps` such maps of records,
-    `kinds` such kinds of question, and `aggregators` mechanisms whose word for ε this hospital takes, as it
-    does of kinds; without a line here, none may. ε rests on the word of maps, too, and of teachers where a
-    hospital has several (`Terms.assumptions`). ε are at the study's own δ, and the most that the
-    study can cost; where one is limited, so is δ, by `delta`: the coordinator names it, and at a large one
-    any ε is small. The totals limit what all of this hospital's studies can cost together, at `delta`.
+    Code is named as module:attribute; without a line here, none of others runs beside the records, and of no
+    kind or mechanism is its word for ε taken. ε rests on the word of feature maps, too, and of teachers where
+    a hospital has several (`Terms.assumptions`). ε are the most that a study can cost, at its own δ; where
+    one is limited, so is δ, by `delta`: the coordinator names it, and at a large one any ε is small.
 
     What an ε means is the coordinator's choice, too: with the same noise it is another for other neighbours.
-    `units` and `adjacencies` are those that a study may state it for. Where hospitals add the noise, ε must
-    reckon with `least_colluders` of them, or more, that tell the coordinator their own; without that line,
-    with all that are not confirmed. No hospital sees
-    where else its patients were: ε must hold for one at `least_hospitals_per_patient` hospitals.
+    Where hospitals add the noise, ε must reckon with `least_colluders` of them, or more, that tell the
+    coordinator their own; without that line, with all that are not confirmed. No hospital sees where else its
+    patients were: ε must hold for one at `least_hospitals_per_patient` hospitals.
 
     Queries are counted in a state directory, which is one study's: only the totals of ε bind all together.
 
-    `plain_votes` allows votes that the coordinator sees one by one, `uncapped` a study that may ask about its
-    whole pool, `least_hospitals` below 3 a batch of fewer, and `seeded_noise` a rehearsal that protects
-    nobody.
+    "noisy" `class_sums` have this hospital's own noise, so that nobody ever reads an exact sum; of "exact"
+    ones the coordinator reads the sum of all hospitals (how many of all records have a class and a feature).
 
-    `class_sums` says which sums of features by class leave, under masks all of them: "noisy", with this
-    hospital's own noise, so that nobody ever reads an exact sum; "exact", also sums of all hospitals that the
-    coordinator reads before it adds noise (how many of all records have a class and a feature); or "no". They
-    leave `most_sums` times in a study at most: in rounds ε is of all of them. `counts` allows besides what
-    some studies ask once after the sums: how many held-out records have which class. `pate-fed hospital
-    accept` writes it after a yes to a page that says so, unless the file has it.
-
-    In a secure summation `least_hospitals` is also the smallest roster and sum. `every_signature` wants
-    all hospitals of a sum to sign who is in it. `trusted` are the others' fingerprints, heard by telephone:
-    whoever is not among them may be the coordinator's invention. `least_confirmed` of them must be in a
-    roster, and no name among them with another key.
+    In a secure summation `least_hospitals` is also the smallest roster and sum. Whoever is not `trusted` may
+    be the coordinator's invention; no name among them may have another key.
     """
 
     studies: tuple[str, ...] = setting((), help="names of studies, or digests of terms; none: any study")
@@ -96,8 +85,7 @@ class Policy:
         help="the same, for features of class sums; ε takes its word that they follow from one input alone",
     )
     kinds: tuple[str, ...] = setting(
-        (),
-        help="kinds of question of others, by name or SHA-256, that may read records; ε takes their word",
+        (), help="kinds of question of others, by name or SHA-256, that may read records; ε takes their word"
     )
     aggregators: tuple[str, ...] = setting((), help="mechanisms of others whose word for ε is taken")
     most_queries: int | None = setting(None, low=0, help="public inputs answered in one study")
@@ -205,16 +193,12 @@ class Policy:
 
     def objection(self, terms: Terms) -> tuple[Refusal, str] | None:
         """Why this hospital does not take part in a study, with a sentence for its own log; or None."""
-        for reason, allowed, sentence in self._demands(terms):
-            if not allowed:
-                return reason, sentence
-        return self._cost(terms) or self._unconfirmed(terms)
+        return _refused(self._demands(terms)) or self._cost(terms) or self._unconfirmed(terms)
 
     def refuses_code(self, terms: Terms) -> tuple[Refusal, str] | None:
         """Why code that would run beside the records is not listed, with a sentence; None where all is."""
-        reasons = (Refusal.POLICY_TEACHER, Refusal.POLICY_FEATURE_MAP, Refusal.POLICY_KIND)
-        refused = (each for each in self._demands(terms) if each[0] in reasons and not each[1])
-        return next(((reason, sentence) for reason, _, sentence in refused), None)
+        at_home = (each for each in self._demands_on_code(terms) if each[0] != Refusal.POLICY_AGGREGATOR)
+        return _refused(at_home)
 
     def refuses_more(self, *, answered: int, today: int, asked: int) -> tuple[Refusal, str] | None:
         """Why `asked` more are too many, where the study got so many answers in all and in the last day."""
@@ -248,123 +232,65 @@ class Policy:
         least = max(threshold_for(terms.num_clients), terms.least_clients)
         return self.demands(terms).confirmed_of(terms.num_clients, least) if terms.secure_sum else 0
 
-    def _demands(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
-        """What is asked of a study, its method and its ε, each with whether it holds and what would help."""
-        return [
-            *self._demands_on_study(terms),
-            *self._demands_on_method(terms),
-            *self._demands_on_meaning(terms),
-        ]
+    def _demands(self, terms: Terms) -> Iterator[Demand]:
+        """What is asked of a study, its method and its ε."""
+        yield from self._demands_on_study(terms)
+        yield from self._demands_on_method(terms)
+        yield from self._demands_on_meaning(terms)
 
-    def _demands_on_study(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
+    def _demands_on_study(self, terms: Terms) -> Iterator[Demand]:
         named = not self.studies or terms.study in self.studies or terms.digest in self.studies
+        told = f"the study {terms.study!r}, terms {terms.digest}, is not in {_list('studies')}"
+        yield Refusal.POLICY_STUDY, named, told
+        pool = not self.pools or terms.pool_digest in self.pools
+        yield Refusal.POLICY_POOL, pool, f"the pool {terms.pool_digest} is not in {_list('pools')}"
+        yield from self._demands_on_code(terms)
         names = terms.classes or ("without names",)
         foreign = sorted(set(names) - set(self.classes)) if self.classes else []
-        few = terms.least_clients < self.least_hospitals
-        part, claim, features, own = (
-            _code_of(terms, kind) for kind in ("teacher", "aggregator", "feature map", "kind")
-        )
-        listed = all(
-            {code.name, code.digest} & set(self.kinds) for kind, code in terms.asks.parts if kind == "kind"
-        )
-        return [
-            (
-                Refusal.POLICY_STUDY,
-                named,
-                f"the study {terms.study!r}, terms {terms.digest}, is not in {_list('studies')}",
-            ),
-            (
-                Refusal.POLICY_POOL,
-                not self.pools or terms.pool_digest in self.pools,
-                f"the pool {terms.pool_digest} is not in {_list('pools')}",
-            ),
-            (
-                Refusal.POLICY_TEACHER,
-                part is None or part in self.teachers,
-                f"{_word(terms, TEACHER)}the line teachers = {[part] if part else []} in {POLICY_FILE} "
-                "would allow it",
-            ),
-            (
-                Refusal.POLICY_AGGREGATOR,
-                claim is None or claim in self.aggregators,
-                f"{_word(terms, MECHANISM)}the line aggregators = {[claim] if claim else []} in "
-                f"{POLICY_FILE} would allow it",
-            ),
-            (
-                Refusal.POLICY_FEATURE_MAP,
-                features is None or features in self.feature_maps,
-                f"{_word(terms, FEATURE_MAP)}the line feature_maps = {[features] if features else []} in "
-                f"{POLICY_FILE} would allow it",
-            ),
-            (
-                Refusal.POLICY_KIND,
-                own is None or listed,
-                f"{_word(terms, MECHANISM)}the line kinds = {[own] if own else []} in {POLICY_FILE} would "
-                "allow it",
-            ),
-            (
-                Refusal.POLICY_CLASSES,
-                not foreign,
-                f"the classes {', '.join(foreign)} are not in {_list('classes')}",
-            ),
-            (
-                Refusal.POLICY_HOSPITALS,
-                not few,
-                f"a batch may count {terms.least_clients}, the policy wants {self.least_hospitals}; "
-                f"the line least_hospitals = {terms.least_clients} in {POLICY_FILE} would allow it",
-            ),
-        ]
+        told = f"the classes {', '.join(foreign)} are not in {_list('classes')}"
+        yield Refusal.POLICY_CLASSES, not foreign, told
+        least, wanted = terms.least_clients, self.least_hospitals
+        told = f"a batch may count {least}, the policy wants {wanted}; {_line(f'least_hospitals = {least}')}"
+        yield Refusal.POLICY_HOSPITALS, least >= wanted, told
 
-    def _demands_on_method(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
+    def _demands_on_code(self, terms: Terms) -> Iterator[Demand]:
+        """Code that is none of ours is listed: by its name, a kind's also by its SHA-256."""
+        for reason, kind, key, whose in (
+            (Refusal.POLICY_TEACHER, "teacher", "teachers", TEACHER),
+            (Refusal.POLICY_AGGREGATOR, "aggregator", "aggregators", MECHANISM),
+            (Refusal.POLICY_FEATURE_MAP, "feature map", "feature_maps", FEATURE_MAP),
+            (Refusal.POLICY_KIND, "kind", "kinds", MECHANISM),
+        ):
+            codes, listed = [code for known, code in terms.asks.parts if known == kind], getattr(self, key)
+            allowed = all(code.name in listed or (kind == "kind" and code.digest in listed) for code in codes)
+            names = [code.name for code in codes]
+            yield reason, allowed, f"{_word(terms, whose)}{_line(f'{key} = {names}')}"
+
+    def _demands_on_method(self, terms: Terms) -> Iterator[Demand]:
         asks, sums = terms.asks, isinstance(terms.asks, SumTerms)
         counts = isinstance(asks, ScoredTerms)
+        masked = terms.secure_sum or asks.noisy_alone or self.plain_votes
+        yield Refusal.POLICY_SECURE_SUM, masked, _line("plain_votes = true")
+        some = not sums or self.class_sums != NO_SUMS
+        told = _line(f'class_sums = "{NOISY_SUMS}"', allows="would allow them under masks")
+        yield Refusal.POLICY_SUMS, some, told
         often = asks.questions - counts if isinstance(asks, SumTerms) else None
-        exact = asks.totals_tell and not terms.adds_noise
-        return [
-            (
-                Refusal.POLICY_SECURE_SUM,
-                terms.secure_sum or asks.noisy_alone or self.plain_votes,
-                f"the line plain_votes = true in {POLICY_FILE} would allow it",
-            ),
-            (
-                Refusal.POLICY_SUMS,
-                not sums or self.class_sums != NO_SUMS,
-                f'the line class_sums = "{NOISY_SUMS}" in {POLICY_FILE} would allow them under masks',
-            ),
-            (
-                Refusal.POLICY_ROUNDS,
-                often is None or self.most_sums is None or often <= self.most_sums,
-                f"sums may be asked for {counted(often or 0, 'time')}, "
-                f"{_limit(f'most_sums = {self.most_sums}')}",
-            ),
-            (
-                Refusal.POLICY_COUNTS,
-                not counts or self.counts,
-                f"the line counts = true in {POLICY_FILE} would allow counts of held-out records",
-            ),
-            (
-                Refusal.POLICY_EXACT_SUMS,
-                not exact or self.class_sums == EXACT_SUMS,
-                f'the line class_sums = "{EXACT_SUMS}" in {POLICY_FILE} would allow it',
-            ),
-            (
-                Refusal.POLICY_SEED,
-                terms.seed is None or self.seeded_noise,
-                f"the line seeded_noise = true in {POLICY_FILE} would allow it",
-            ),
-            (
-                Refusal.POLICY_CAPS,
-                not asks.counts_inputs or terms.max_queries < terms.pool_size or self.uncapped,
-                f"up to {terms.max_queries} queries of a pool of {terms.pool_size}; "
-                f"the line uncapped = true in {POLICY_FILE} would allow it",
-            ),
-            (
-                Refusal.POLICY_QUERIES,
-                sums or self.most_queries is None or terms.max_queries <= self.most_queries,
-                f"up to {terms.max_queries} queries would be asked, "
-                f"{_limit(f'most_queries = {self.most_queries}')}",
-            ),
-        ]
+        few = often is None or self.most_sums is None or often <= self.most_sums
+        limit = _limit(f"most_sums = {self.most_sums}")
+        yield Refusal.POLICY_ROUNDS, few, f"sums may be asked for {counted(often or 0, 'time')}, {limit}"
+        told = _line("counts = true", allows="would allow counts of held-out records")
+        yield Refusal.POLICY_COUNTS, not counts or self.counts, told
+        exact = asks.totals_tell and not terms.adds_noise and self.class_sums != EXACT_SUMS
+        yield Refusal.POLICY_EXACT_SUMS, not exact, _line(f'class_sums = "{EXACT_SUMS}"')
+        seeded = terms.seed is not None and not self.seeded_noise
+        yield Refusal.POLICY_SEED, not seeded, _line("seeded_noise = true")
+        most, pool = terms.max_queries, terms.pool_size
+        capped = not asks.counts_inputs or most < pool or self.uncapped
+        told = f"up to {most} queries of a pool of {pool}; {_line('uncapped = true')}"
+        yield Refusal.POLICY_CAPS, capped, told
+        few = sums or self.most_queries is None or most <= self.most_queries
+        limit = _limit(f"most_queries = {self.most_queries}")
+        yield Refusal.POLICY_QUERIES, few, f"up to {most} queries would be asked, {limit}"
 
     def _unconfirmed(self, terms: Terms) -> tuple[Refusal, str] | None:
         """What to do where too few of the other hospitals are confirmed; last, as it takes telephones."""
@@ -381,32 +307,29 @@ class Policy:
         )
         return Refusal.POLICY_CONFIRMED, sentence
 
-    def _demands_on_meaning(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
+    def _demands_on_meaning(self, terms: Terms) -> Iterator[Demand]:
         """What is asked of the ε that a study states: for whom, between which neighbours, despite whom."""
-        stated, found = terms.privacy, []
+        stated = terms.privacy
         for reason, key, value, name, allowed in (
             (Refusal.POLICY_UNIT, "unit", stated.unit, "units", self.units),
             (Refusal.POLICY_ADJACENCY, "adjacency", stated.adjacency, "adjacencies", self.adjacencies),
         ):
-            sentence = (
-                f"privacy.{key} is {value!r}, the policy allows {', '.join(allowed)}; the line {name} = "
-                f"{[*allowed, value]} in {POLICY_FILE} would allow it"
-            )
-            found.append((reason, not allowed or value in allowed, sentence))
+            told = f"privacy.{key} is {value!r}, the policy allows {', '.join(allowed)}"
+            line = _line(f"{name} = {[*allowed, value]}")
+            yield reason, not allowed or value in allowed, f"{told}; {line}"
         most, least = stated.hospitals_moved, self.least_hospitals_per_patient
-        sentence = (
+        told = (
             f"ε is stated for one {stated.unit} at {counted(most, 'hospital')}, the policy wants a "
-            f"patient at {least}; the line least_hospitals_per_patient = {most} in {POLICY_FILE} allows it"
+            f"patient at {least}; {_line(f'least_hospitals_per_patient = {most}', allows='allows it')}"
         )
-        found.append((Refusal.POLICY_PATIENT, most >= least, sentence))
+        yield Refusal.POLICY_PATIENT, most >= least, told
         some = terms.secrecy.colluders  # None: the coordinator adds all noise
         wanted = self.least_colluders or 0  # None: who is confirmed is counted
-        sentence = (
-            f"secrecy.colluders is {some}, the policy wants {wanted} at least; the line "
-            f"least_colluders = {some} in {POLICY_FILE} would allow it"
+        told = (
+            f"secrecy.colluders is {some}, the policy wants {wanted} at least; "
+            f"{_line(f'least_colluders = {some}')}"
         )
-        enough = some is None or some >= wanted
-        return [*found, (Refusal.POLICY_COLLUDERS, enough, sentence)]
+        yield Refusal.POLICY_COLLUDERS, some is None or some >= wanted, told
 
     def _cost(self, terms: Terms) -> tuple[Refusal, str] | None:
         if self.epsilon_public is None and self.epsilon_coordinator is None:
@@ -429,14 +352,19 @@ class Policy:
         return None
 
 
-def _code_of(terms: Terms, kind: str) -> str | None:
-    """The name of the code of a kind of part that is none of ours, and that a study rests on; None: none."""
-    return next((part.name for known, part in terms.asks.parts if known == kind), None)
+def _refused(demands: Iterable[Demand]) -> tuple[Refusal, str] | None:
+    """The first of these that does not hold, with what would help."""
+    return next(((reason, sentence) for reason, holds, sentence in demands if not holds), None)
 
 
 def _list(name: str) -> str:
     """A list of the policy, as a refusal names it."""
     return f"the list {name} of {POLICY_FILE}"
+
+
+def _line(line: str, *, allows: str = "would allow it") -> str:
+    """The line of the policy with which a study would not be refused."""
+    return f"the line {line} in {POLICY_FILE} {allows}"
 
 
 def _limit(line: str) -> str:

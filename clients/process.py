@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,7 +35,8 @@ from pate_fed.secure_sum.messages import Reply as SumMessage
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 
 if TYPE_CHECKING:
-    from pate_fed.flower.transport import Exchange, Node
+    from pate_fed.flower.supernode import SuperNode
+    from pate_fed.flower.transport import Exchange
     from pate_fed.identity import HospitalIdentity
 
 _POLL_S = 0.5
@@ -80,20 +81,15 @@ class HospitalProcess:
         self._found_here = state == old_state_dir(self._name) and state.exists()
         for folder in (state.parent.parent, state.parent):
             private_folder(folder)  # names of studies are nobody else's business either
-        self._state = private_folder(state)
-        check_writable_files(self._state)
-        os.environ["FLWR_HOME"] = str(self._state / "flower")  # also without a home
-        if has_left(self._state):
-            statement = self._state / STATEMENT_FILE
+        self.state = private_folder(state)
+        check_writable_files(self.state)
+        os.environ["FLWR_HOME"] = str(self.state / "flower")  # also without a home
+        if has_left(self.state):
+            statement = self.state / STATEMENT_FILE
             raise PolicyError(f"this hospital has left the study and answers nothing any more: {statement}")
         if not arguments.data.startswith(PART):
             Account(self._name).check()
         self._sent = 0
-
-    @property
-    def state(self) -> Path:
-        """Its state directory."""
-        return self._state
 
     def run(self) -> int:
         """Serve until the study is over; the exit code.
@@ -105,16 +101,16 @@ class HospitalProcess:
         """
         from pate_fed.flower.compat import quiet_flower
 
-        with hold(self._state, what="--state-dir"), _temporary_files_in(self._state):
+        with hold(self.state, what="--state-dir"), _temporary_files_in(self.state):
             digest = None if self._terms is None else self._terms.digest
-            if (when := over_since(self._state, digest)) is not None:
+            if (when := over_since(self.state, digest)) is not None:
                 return self._say_over(when)
             self._write_site()
             self._check_records()
             import clients.app  # noqa: F401  # torch takes its time: loaded before the coordinator waits for us
 
             old = " (found here)" if self._found_here else ""
-            self._print(f"{self._name}: what it answered is kept in {self._state}{old}")
+            self._print(f"{self._name}: what it answered is kept in {self.state}{old}")
             if self._arguments.data.startswith(PART):
                 self._print(f"{self._name}: a rehearsal: all hospitals are played, and none is confirmed")
             self._print(f"{self._name}: connecting to {self._address}")
@@ -133,7 +129,7 @@ class HospitalProcess:
             "repeat it, have the coordinator make it anew and admit this hospital again",
             file=sys.stderr,
         )
-        print(f"SUCCESS  hospital={self._name} over {self._given()} log={self._state / LOG_FILE}", flush=True)
+        print(f"SUCCESS  hospital={self._name} over {self._given()} log={self.state / LOG_FILE}", flush=True)
         return 0
 
     def _serve(self, connection: Connection) -> int:
@@ -165,7 +161,7 @@ class HospitalProcess:
                     time.sleep(_HEARD_S)
                 return self._print_outcome(done)
 
-    def _answer(self, node: Node | None) -> Exchange | None:
+    def _answer(self, node: SuperNode | None) -> Exchange | None:
         from clients.app import app, note_sent, refuse_bundle
 
         if node is None:
@@ -183,7 +179,7 @@ class HospitalProcess:
         status = str(request["status"]).upper()
         print(
             f"{status}  hospital={self._name} {request.get('summary')!s} {self._given()} "
-            f"sent={self._sent}B log={self._state / LOG_FILE}",
+            f"sent={self._sent}B log={self.state / LOG_FILE}",
             flush=True,
         )
         return _exit_code(done)
@@ -191,11 +187,11 @@ class HospitalProcess:
     def _student_text(self) -> str:
         """What became of the student that came, by this hospital's own log."""
         told = ("student", "student refused")
-        events = [event for _, event in read_events(self._state) if event and event["event"] in told]
+        events = [event for event in self._events() if event["event"] in told]
         if events and "why" in events[-1]:
             return f"the student that came is refused: {printable(str(events[-1]['why']))}"
-        came = f"the study's student came: pate-fed hospital predict {self._state} RECORDS"
-        return f"{came}; beside this hospital's own model: pate-fed hospital compare {self._state}"
+        came = f"the study's student came: pate-fed hospital predict {self.state} RECORDS"
+        return f"{came}; beside this hospital's own model: pate-fed hospital compare {self.state}"
 
     def _print_request(self, done: Exchange) -> None:
         """One line a request, for the hospital's own eyes."""
@@ -203,56 +199,61 @@ class HospitalProcess:
         if (text := _described(done, again=self._gave_before(done))) is not None:
             self._print(f"{self._name}: {text}")
         if _refusal(done) not in (None, Refusal.DATA) and (fault := self._fault()) is not None:
-            where = f"its traceback is in {self._state / LOG_FILE}"
+            where = f"its traceback is in {self.state / LOG_FILE}"
             print(f"warning: {self._name}: {printable(fault)}; {where}", file=sys.stderr, flush=True)
 
     def _fault(self) -> str | None:
         """What went wrong here with the request that was answered last, by this hospital's own log."""
         found = now = None
-        for _, event in read_events(self._state):
-            if event is not None and event["event"] == "sent":
+        for event in self._events():
+            if event["event"] == "sent":
                 found, now = now, None
-            elif event is not None and "place" in event:
+            elif "place" in event:
                 now = str(event["sentence"])
         return found
 
     def _given(self) -> str:
         """What it answered in this study, by its log."""
         given = Answered()
-        for _, event in read_events(self._state):
-            if event is not None:
-                given.take(event)
+        for event in self._events():
+            given.take(event)
         return f"answered={given.total}"
 
     def _gave_before(self, done: Exchange) -> bool:
         """Whether the very same answer about its records is in its log twice: it was kept, and sent again."""
         if done.message_type != ANSWER and not isinstance(_sum_step(done), MaskedVector):
             return False
-        log, digest = self._state / LOG_FILE, record_digest(done.reply).encode()
+        log, digest = self.state / LOG_FILE, record_digest(done.reply).encode()
         lines = log.read_bytes().splitlines() if log.exists() else []
         return sum(digest in line and b'"event": "handled"' in line for line in lines) > 1
 
     def _logged_reason(self, otherwise: str) -> str:
         """The sentence that the hospital's side left in its log; it was sent to nobody."""
-        said = [event["sentence"] for _, event in read_events(self._state) if event and "sentence" in event]
+        said = [event["sentence"] for event in self._events() if "sentence" in event]
         return printable(str(said[-1])) if said else otherwise  # it may name what a coordinator named
 
-    def _start_node(self) -> Node:
-        from pate_fed.flower.supernode import NodeTls, SuperNode
+    def _events(self) -> Iterator[dict[str, Any]]:
+        """Its own log, without lines that were cut."""
+        return (event for _, event in read_events(self.state) if event)
 
-        tls = None
-        if (found := self._identity) is not None:
-            sizes, certificate = largest_messages(found.admission.study_terms), found.admission.certificate
-            most = max(sizes.to_hospital, sizes.end)
-            tls = NodeTls(ca=found.ca_path, key=found.key_path, certificate=certificate, most_bytes=most)
-        return SuperNode(self._state / "flower", self._address, tls=tls)
+    def _start_node(self) -> SuperNode:
+        from pate_fed.flower.supernode import SuperNode
+        from pate_fed.flower.transport import NodeGuard
+
+        folder, found = self.state / "flower", self._identity
+        if found is None:
+            return SuperNode(folder, self._address, tls=None)
+        sizes, key = largest_messages(found.admission.study_terms), str(found.key_path.absolute())
+        most, certificate = max(sizes.to_hospital, sizes.end), found.admission.certificate
+        guard = NodeGuard(most_bytes=most, certificate=certificate, key=key)
+        return SuperNode(folder, self._address, tls=(found.ca_path, guard))
 
     def _write_site(self) -> None:
         config, pool, data = self._arguments.config, self._arguments.pool, self._arguments.data
         site = LocalSettings(
             hospital=self._name,
             data=data if data.startswith(PART) else str(Path(data).absolute()),
-            state_dir=self._state.absolute(),
+            state_dir=self.state.absolute(),
             config=None if config is None else Path(config).absolute(),
             pool=None if pool is None else Path(pool).absolute(),
             teachers=self._arguments.teachers,
@@ -262,7 +263,7 @@ class HospitalProcess:
             authority=self._authority,
             sum_key=None if self._identity is None else self._identity.sum_key_path.absolute(),
         )
-        path = self._state / LOCAL_SITE
+        path = self.state / LOCAL_SITE
         site.write(path)
         os.environ[SITE_VARIABLE] = str(path.absolute())
 

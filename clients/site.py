@@ -42,31 +42,37 @@ Objection = tuple[Refusal, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaseSite:
-    """One hospital's own settings in any study. Whatever is here stays here.
+class Site:
+    """One hospital's own settings, in a study that comes from a file: simulated, or rehearsed as a process.
 
-    `number` only seeds; `simulated` says that this process plays a party with public test data, and `goes_on`
-    that another one may go on with its state; `alone`, that it plays all parties of its study. `settings` are
-    its user's; None: it has none.
+    Whatever is here stays here. `number` only seeds; `simulated` says that this process plays a party with
+    public test data, and `goes_on` that another one may go on with its state; `alone`, that it plays all
+    parties of its study. `settings` are its user's; None: it has none. `together` parties train at once;
+    None: as many as is quick.
     """
 
     party: str
     number: int
     state_dir: Path
     simulated: bool
+    study: Study
     settings: LocalSettings | None = None
     goes_on: bool = False
     alone: bool = False
+    together: int | None = None
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy to rehearse; without a file one that allows all: the records are a simulated party's."""
+        if self.settings is None:
+            return None
+        given = self.settings.policy
+        return Policy.of_simulated() if given is None else Policy.load(given).rehearsed()
 
     @property
     def durable(self) -> bool:
         """Whether what it said is kept, safely on the disk, for a process that takes over."""
         return self.goes_on or not self.simulated
-
-    @property
-    def policy(self) -> Policy | None:
-        """The hospital's policy, read anew; without a file the default. A simulated party has none."""
-        return None if self.settings is None else Policy.load(self.settings.policy)
 
     @property
     def sum_key(self) -> Path | None:
@@ -102,22 +108,6 @@ class BaseSite:
         """What it demands of those with whom it sums: what its policy says, or what the terms promise."""
         policy = self.policy
         return Demands(least_voters=terms.least_clients) if policy is None else policy.demands(terms)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site(BaseSite):
-    """A hospital that votes, in a study that comes from a file: simulated, or rehearsed as a process."""
-
-    study: Study
-    together: int | None = None  # parties that train at once; None: as many as is quick
-
-    @property
-    def policy(self) -> Policy | None:
-        """The policy to rehearse; without a file one that allows all: the records are a simulated party's."""
-        if self.settings is None:
-            return None
-        given = self.settings.policy
-        return Policy.of_simulated() if given is None else Policy.load(given).rehearsed()
 
     @property
     def device(self) -> str:

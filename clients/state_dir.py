@@ -17,7 +17,6 @@ from pate_fed.structure import to_plain
 
 # The site files, by which a launcher tells a party's process where its own things are.
 
-
 S = TypeVar("S", bound="_SiteFile")
 
 SITE_VARIABLE = "PATE_FED_SITE"  # names the file

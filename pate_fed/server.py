@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:
-    from server.process import CoordinatorProcess, study_to_run
+    from server.process import run_study, study_to_run
 
     if arguments.dry_run:
         from pate_fed.cli.plan import dry_run
@@ -35,7 +35,7 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -
     from pate_fed.flower.transport import require_transport
 
     require_transport("a coordinator's process")
-    return CoordinatorProcess(arguments, stop=stop, started=started).run()
+    return run_study(arguments, stop=stop, started=started)
 
 
 def make_parser() -> Parser:

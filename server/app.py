@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from pate_fed.config.data import fix_unit, load_study_data, records_digest, require_study_libraries
 from pate_fed.config.study import Study
-from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays, write_private
 from pate_fed.errors import InputError, PateFedError, naming_refusal
 from pate_fed.flower.transport import LinkLostError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.identity.bundle import BUNDLE_FILE
 from pate_fed.kinds.make import check_against_data
-from pate_fed.kinds.terms import Terms, guarantee_lines, require_meaningful
-from pate_fed.privacy import Ledger, LedgerTerms
+from pate_fed.kinds.terms import guarantee_lines, require_meaningful
+from pate_fed.privacy import Ledger
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.messages import EndRequest
 from pate_fed.report.log import PartyWork, RunLog, Waiting
@@ -39,7 +38,7 @@ from server.base import BaseStudy, RunDirError
 from server.exchange import Stopped
 from server.federation import AdmittedKeys
 from server.kinds import Figures, RunContext, Setup, StudySetup
-from server.outcome import Audience, Receipts
+from server.outcome import Audience
 from server.release import open_ledger, releases_told
 from server.run import Run
 from server.state import CoordinatorState
@@ -86,26 +85,20 @@ def watch_memory(*, every_s: float = 5.0) -> Iterator[PeakMemory]:
 def _family_bytes() -> int:
     import psutil
 
-    me = psutil.Process()
-    return sum(_process_bytes(process) for process in (me, *me.children(recursive=True)))
-
-
-def _process_bytes(process: object) -> int:
-    import psutil
-
-    assert isinstance(process, psutil.Process)
-    try:
-        full = process.memory_full_info()
-    except psutil.Error:
-        return 0  # it ended between listing and asking
-    return int(getattr(full, "pss", full.rss))
+    me, total = psutil.Process(), 0
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.Error):  # it ended between listing and asking
+            full = process.memory_full_info()
+            total += int(getattr(full, "pss", full.rss))
+    return total
 
 
 class BaseCoordinator(BaseStudy):
     """Runs one study of any kind with its hospitals, and leaves its run directory.
 
     With `resume` the run directory holds the same study, cut off: it goes on from its ledger, which is signed
-    with `key` where there is one.
+    with `key` where there is one. `terms` are what hospitals agree to, `ledger_terms` what the ledger begins
+    with; `served` says that it came to an end of its own, which hospitals may be told.
     """
 
     def __init__(
@@ -120,36 +113,26 @@ class BaseCoordinator(BaseStudy):
         key: Ed25519PrivateKey | None = None,
     ) -> None:
         super().__init__(setup.run_dir, stop, started=started, progress=progress, quiet=quiet, key=key)
-        self._setup, self._terms, self._resume = setup, setup.terms, resume
+        self._setup, self.terms, self._resume = setup, setup.terms, resume
         if resume:
             self._hold_run_dir()  # before anything is read that another process may be writing
         self._private = setup.private(resume=resume)
         self._state = CoordinatorState(self._private, run_dir=setup.run_dir)
         self._noise = setup.noise
-        self._ledger_terms = self._terms.ledger_terms(
+        self.ledger_terms = self.terms.ledger_terms(
             noise=self._noise.kind, private=self._noise.private, together=not setup.apart
         )
         self._keys: AdmittedKeys | None = None
         self._parties_fault: BaseException | None = None  # an error that tells already of what parties met
-        self._served = False
+        self.served = False
         self.lost: LinkLostError | None = None  # the link over which it ran last
         self.gather: Callable[[], None] = lambda: None  # has hospitals' processes come
-        self.audience = Audience(setup.run_dir if setup.apart else None, terms_digest=self._terms.digest)
+        self.audience = Audience(setup.run_dir if setup.apart else None, terms_digest=self.terms.digest)
         self.goes_on = bool(self.audience.took_part)
         self._run: Run | None = None
         self._privacy = self._before_the_ledger()
         self._labels = 0
         self._main_seconds = 0.0
-
-    @property
-    def terms(self) -> Terms:
-        """What hospitals agree to."""
-        return self._terms
-
-    @property
-    def terms_digest(self) -> str:
-        """Names the terms that hospitals are asked to agree to."""
-        return self._terms.digest
 
     def set_admitted(
         self, names: Mapping[int, str], sum_identities: Mapping[str, bytes], *, key: Ed25519PrivateKey
@@ -158,34 +141,22 @@ class BaseCoordinator(BaseStudy):
 
         With `key` hospitals' receipts are signed.
         """
-        folder = self._run_dir if self._setup.apart else None
-        receipts = Receipts(key, terms_digest=self.terms_digest, folder=folder)
-        self.audience.take_receipts(receipts)
-        self._keys = AdmittedKeys(names, sum_identities, receipts)
+        self.audience.set_admitted(names, sum_identities, key=key)
+        self._keys = AdmittedKeys(names, sum_identities, self.audience.receipts)
 
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
         # They wait for whoever goes on with it, as with one that was interrupted.
-        code = INTERRUPTED if self.left_open or isinstance(self._error, RunDirError) else self.exit_code
+        code = INTERRUPTED if self.left_open or isinstance(self.error, RunDirError) else self.exit_code
         return EndRequest(status=self.status, exit_code=code, summary=self._summary())
 
     def note_waiting(self, event: Waiting) -> None:
         """Write in the run's log which hospitals are waited for."""
         self._log.write(event)
 
-    @property
-    def served(self) -> bool:
-        """Whether it came to an end of its own, which hospitals may be told."""
-        return self._served
-
     def _keep_end(self) -> None:
         with naming_refusal(f"{self._run_dir}: cannot be written"):
             self.audience.ends(self.outcome_notice())
-
-    @property
-    def ledger_terms(self) -> LedgerTerms:
-        """What the ledger begins with: the caps, from which the guarantee follows."""
-        return self._ledger_terms
 
     @property
     def left_open(self) -> bool:
@@ -209,9 +180,9 @@ class BaseCoordinator(BaseStudy):
         self._unseal()
         with RunLog(self._run_dir / LOG_NAME) as self._log, watch_memory() as peak:
             try:
-                self._log.write(self._setup.record(self._ledger_terms))
+                self._log.write(self._setup.record(self.ledger_terms))
                 reason = [self._setup.reason] if self._setup.reason else []
-                for line in (*reason, *guarantee_lines(self._ledger_terms)):
+                for line in (*reason, *guarantee_lines(self.ledger_terms)):
                     self._progress.log(line)
                 self._progress.log(f"hospitals run on: {engine_text(self._setup.engine.played_on)}")
                 begun = time.perf_counter()
@@ -223,8 +194,8 @@ class BaseCoordinator(BaseStudy):
             self._require_served()
             if not self._setup.apart:
                 self._tell_own_fault()
-            if self._run is not None and self._run.unlearnt and self._error is not None:
-                self._tell_unlearnt(self._run, self._error)
+            if self._run is not None and self._run.unlearnt and self.error is not None:
+                self._tell_unlearnt(self._run, self.error)
             self._peak_mb = peak.megabytes
             self._end()
 
@@ -238,7 +209,7 @@ class BaseCoordinator(BaseStudy):
                 self._serve(grid)
             except BaseException as error:
                 self._fail(error)
-            self._served = self.lost is None
+            self.served = self.lost is None
 
         return app
 
@@ -264,33 +235,33 @@ class BaseCoordinator(BaseStudy):
         if not faults:
             return
         others = f", and {counted(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
-        told = f"{faults[0].text(self._terms.num_clients)}{others}{_traceback_in(logs[0])}"
+        told = f"{faults[0].text(self.terms.num_clients)}{others}{_traceback_in(logs[0])}"
         if any(fault.kind == KeyboardInterrupt.__name__ for fault in faults):
-            self._error = None
+            self.error = None
             self._fail(KeyboardInterrupt())
-        if not isinstance(self._error, PateFedError):
+        if not isinstance(self.error, PateFedError):
             print(f"warning: {told}", file=sys.stderr)
             return
-        self._parties_fault = self._error
-        self._error.args = (f"{told}; {self._error}",)
-        self._error.__cause__ = cause or self._error.__cause__
+        self._parties_fault = self.error
+        self.error.args = (f"{told}; {self.error}",)
+        self.error.__cause__ = cause or self.error.__cause__
 
     def _tell_own_fault(self) -> None:
         """In a simulation: all that a fault of the user's code here quotes, as all data are the user's."""
-        if not isinstance(self._error, PateFedError) or self._error is self._parties_fault:
+        if not isinstance(self.error, PateFedError) or self.error is self._parties_fault:
             return
-        if place_of(cause_of(self._error)):
-            fault = Fault.of(self._error)
-            self._error.args = (f"{fault.sentence}{_traceback_in(self._note_fault(fault))}",)
+        if place_of(cause_of(self.error)):
+            fault = Fault.of(self.error)
+            self.error.args = (f"{fault.sentence}{_traceback_in(self._note_fault(fault))}",)
 
     def _note_fault(self, fault: Fault) -> Path:
         self._log.write(fault)
         return self._run_dir / LOG_NAME
 
     def _require_served(self) -> None:
-        if not self._served and self._stop.is_set():
+        if not self.served and self._stop.is_set():
             self._fail(Stopped())
-        elif not self._served:
+        elif not self.served:
             self._fail(RuntimeError("Flower's engine ended without running the study"))
 
     def _party_work(self, worked: float, engine_ran: float) -> PartyWork:
@@ -300,16 +271,16 @@ class BaseCoordinator(BaseStudy):
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
     def _summary(self) -> str:
-        assumed = self._ledger_terms.assumptions
+        assumed = self.ledger_terms.assumptions
         claimed = f" ({assumed.short})" if assumed else ""
-        alone = self._figures.asked and self._terms.asks.noisy_alone  # such an answer counts once it is sent
-        spent = guaranteed_epsilon(self._ledger_terms) if alone else self._privacy.student
-        return f"ε={epsilon_text(spent)} δ={delta_text(self._terms.delta)}{claimed} labels={self._labels}"
+        alone = self._figures.asked and self.terms.asks.noisy_alone  # such an answer counts once it is sent
+        spent = guaranteed_epsilon(self.ledger_terms) if alone else self._privacy.student
+        return f"ε={epsilon_text(spent)} δ={delta_text(self.terms.delta)}{claimed} labels={self._labels}"
 
     def _serve(self, grid: Grid) -> None:
         """Run the study, and account for it whatever became of it."""
         begun, self.lost = time.perf_counter(), None
-        with open_ledger(self._run_dir, self._ledger_terms, key=self._key) as ledger:
+        with open_ledger(self._run_dir, self.ledger_terms, key=self._key) as ledger:
             try:
                 self._run = self._make_run(ledger)
                 self._run.run(grid)
@@ -349,15 +320,15 @@ class BaseCoordinator(BaseStudy):
         if not ((self._run_dir / LEDGER_NAME).exists() or releases_told(self._run_dir)):
             return PrivacyFigures(student=0.0)
         return PrivacyFigures(
-            student=guaranteed_epsilon(self._ledger_terms),
+            student=guaranteed_epsilon(self.ledger_terms),
             student_reason="the ledger was not opened; it says what was spent (pate-fed ledger show)",
-            coordinator=guaranteed_coordinator_epsilon(self._ledger_terms),
+            coordinator=guaranteed_coordinator_epsilon(self.ledger_terms),
         )
 
     def _add_data_dependent(self, ledger: Ledger) -> None:
         """Figures that follow from exact totals, where there are any."""
         if self._run is not None:
-            complete = self._error is None or (self._run.unlearnt and self._run.all_asked)
+            complete = self.error is None or (self._run.unlearnt and self._run.all_asked)
             self._privacy = self._run.course.private_figures(self._privacy, complete=complete)
 
     def _log_spending(self, ledger: Ledger) -> None:
@@ -366,7 +337,7 @@ class BaseCoordinator(BaseStudy):
 
     def _export_labels(self, ledger: Ledger) -> None:
         """`labels.npz`: what the ledger has released, written at once; labels of drawn rows are of no use."""
-        if self._terms.drawn:
+        if self.terms.drawn:
             return
         index, answered, label = ledger.released()
         columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
@@ -377,11 +348,11 @@ class BaseCoordinator(BaseStudy):
         """`student.bundle`, for the hospitals, where there is a student and a key to sign it."""
         (self._run_dir / BUNDLE_FILE).unlink(missing_ok=True)
         figures = self._figures
-        if self._error is not None or self._key is None or figures.student is None:
+        if self.error is not None or self._key is None or figures.student is None:
             return
         try:
             content = self._setup.bundle(
-                figures, self._key, head=ledger.head, fixed=self._ledger_terms, epsilon=self._privacy.student
+                figures, self._key, head=ledger.head, fixed=self.ledger_terms, epsilon=self._privacy.student
             )
         except InputError as error:
             print(f"warning: hospitals do not get the student: {error}", file=sys.stderr)
@@ -425,22 +396,17 @@ class Coordinator(BaseCoordinator):
             dataset = load_study_data(study, drawn)
         study = fix_unit(study, dataset)
         check_against_data(study, dataset)
-        self._study, self._dataset, setup = study, dataset, StudySetup.of(study, dataset, run_dir)
+        self._study, self.dataset, setup = study, dataset, StudySetup.of(study, dataset, run_dir)
         super().__init__(setup, stop, started=started, progress=progress, quiet=quiet, resume=resume, key=key)
         if not resume:  # what was begun is on the ledger
-            require_meaningful(self._terms, self._ledger_terms)
-
-    @property
-    def dataset(self) -> Dataset:
-        """The study's data, as the coordinator of a simulation has them."""
-        return self._dataset
+            require_meaningful(self.terms, self.ledger_terms)
 
     @property
     def records(self) -> str | None:
         """Digest of who has which records, where code of the user's own says so."""
         data, parties = self._study.data, self._study.parties
         own = data.own or parties.own_partition
-        return records_digest(self._study, self._dataset) if own else None
+        return records_digest(self._study, self.dataset) if own else None
 
     @property
     def student(self) -> Any:
@@ -448,5 +414,5 @@ class Coordinator(BaseCoordinator):
         return self._figures.student
 
 
-def _traceback_in(log: Path | None) -> str:
-    return "" if log is None else f" (traceback in {log})"
+def _traceback_in(log: Path) -> str:
+    return f" (traceback in {log})"

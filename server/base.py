@@ -72,12 +72,7 @@ class Charges:
             self._tell(entry, number)
 
     def charge(
-        self,
-        release: Release,
-        *,
-        batch: int,
-        batch_digest: str,
-        charged: Callable[[], None] = lambda: None,
+        self, release: Release, *, batch: int, batch_digest: str, charged: Callable[[], None] = lambda: None
     ) -> None:
         """Charge a release, as `charge` does, do what follows once it is `charged`, and only then tell it."""
         entry = charge(self._ledger, release, batch_digest=batch_digest)
@@ -120,7 +115,7 @@ class BaseStudy:
     ) -> None:
         self._run_dir, self._stop, self._started = run_dir, stop, started
         self._progress, self._quiet = progress, quiet
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None  # what ended it before its time
         self._privacy = PrivacyFigures(student=0.0)
         self._peak_mb: int | None = None
         self._key, self._head = key, ""
@@ -131,25 +126,20 @@ class BaseStudy:
         return self._alone.pop_all()
 
     @property
-    def error(self) -> BaseException | None:
-        """What ended the study before its time."""
-        return self._error
-
-    @property
     def status(self) -> str:
         """How the study ended: success, failed or aborted."""
-        if self._error is None:
+        if self.error is None:
             return "success"
-        return "aborted" if isinstance(self._error, Stopped) else "failed"
+        return "aborted" if isinstance(self.error, Stopped) else "failed"
 
     @property
     def exit_code(self) -> int:
         """The command's exit code."""
-        if self._error is None:
+        if self.error is None:
             return 0
-        if isinstance(self._error, Stopped):
+        if isinstance(self.error, Stopped):
             return INTERRUPTED
-        return self._error.exit_code if isinstance(self._error, PateFedError) else 1
+        return self.error.exit_code if isinstance(self.error, PateFedError) else 1
 
     @property
     def _figures(self) -> Figures:
@@ -168,7 +158,7 @@ class BaseStudy:
             told = InputError(f"code of your own fails ({describe(error)})")
             told.__cause__ = error
             error = told
-        self._error = self._error or error
+        self.error = self.error or error
 
     def _hold_run_dir(self) -> None:
         """Have the run directory alone until the end is told, or go on with no run that ended meanwhile."""
@@ -183,9 +173,7 @@ class BaseStudy:
         """What was spent; no other figure and no full disk may hide it."""
         self._head = ledger.head
         self._privacy = PrivacyFigures(
-            student=ledger.guaranteed(),
-            spent=ledger.epsilon(),
-            coordinator=ledger.guaranteed_coordinator(),
+            student=ledger.guaranteed(), spent=ledger.epsilon(), coordinator=ledger.guaranteed_coordinator()
         )
 
     def _end(self) -> None:
@@ -211,13 +199,13 @@ class BaseStudy:
         )
 
     def _reason(self) -> str | None:
-        if self._error is None:
+        if self.error is None:
             return None
-        if isinstance(self._error, Stopped):
+        if isinstance(self.error, Stopped):
             return "interrupted; what was released is on the ledger"
-        if isinstance(self._error, PateFedError):
-            return str(self._error)
-        notes: list[str] = getattr(self._error, "__notes__", [])
+        if isinstance(self.error, PateFedError):
+            return str(self.error)
+        notes: list[str] = getattr(self.error, "__notes__", [])
         return "; ".join(("a fault of the program; its traceback is on standard error", *notes))
 
     def finish(self) -> RunResult:
@@ -238,7 +226,7 @@ class BaseStudy:
                 path = self._run_dir / "metrics.json"
                 write_metrics(result, path, add=self._add_metrics, before=self._seal)
             except InputError as error:  # what was spent is printed all the same
-                if self._error is not None:
+                if self.error is not None:
                     print(f"warning: {error}", file=sys.stderr)
                 self._unseal()
                 self._fail(RunDirError(f"{error}; what was released is on the ledger. {_MENDED}"))
@@ -282,7 +270,7 @@ class BaseStudy:
         except InputError as error:  # the log is gone, and the run directory with it
             self._fail(RunDirError(f"{error}. {_MENDED}"))
             self._print_error()
-            print(nothing_spent("failed", str(self._error), as_json=as_json, begun=True), flush=True)
+            print(nothing_spent("failed", str(self.error), as_json=as_json, begun=True), flush=True)
             return self.exit_code
         if not self._quiet:
             print_summary(result)
@@ -296,10 +284,10 @@ class BaseStudy:
         return self.exit_code
 
     def _print_error(self) -> None:
-        if isinstance(self._error, PateFedError):
-            print(f"error: {self._error}", file=sys.stderr)
-        elif self._error is not None and not isinstance(self._error, Stopped):
-            traceback.print_exception(self._error, file=sys.stderr)
+        if isinstance(self.error, PateFedError):
+            print(f"error: {self.error}", file=sys.stderr)
+        elif self.error is not None and not isinstance(self.error, Stopped):
+            traceback.print_exception(self.error, file=sys.stderr)
 
 
 def explain_disk_error(error: BaseException, run_dir: Path) -> BaseException:

@@ -13,18 +13,9 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from pate_fed.config.backend import PROCESSES, RAY, cores
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import (
-    JOIN,
-    JoinReply,
-    Record,
-    Refusal,
-    RefusalReply,
-    Reply,
-    parse_reply,
-)
+from pate_fed.protocol.messages import JOIN, JoinReply, Record, Refusal, RefusalReply, Reply, parse_reply
 from pate_fed.structure import PARTY_NAME
 
 # Which of a study's nodes are connected and admitted, over all its exchanges; who comes back as which node.
@@ -33,7 +24,6 @@ from pate_fed.structure import PARTY_NAME
 # started again is another node to Flower: whoever connects while a member is away is asked for the terms
 # once more; if it answers under the member's name, it is the member from then on. A name whose old node is
 # still connected is not given away.
-
 
 PATIENCE_S = 90.0
 """How long a node that is away may take to come back before the others go on without it.
@@ -164,8 +154,6 @@ R = TypeVar("R", bound=Reply)
 _UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 _LOST = ErrorCode.CLIENT_APP_CRASHED
-_WINDOW_PER_CORE = 12
-_CONNECT_S = 120.0  # until all simulated parties are there
 _POLL_S = 0.1
 _QUIET_POLL_S = 1.0
 _REVOKED = "is revoked"
@@ -190,11 +178,7 @@ class Answer:
     failure: str = ""
 
     def require(self, kind: type[R]) -> R:
-        """The reply of the kind that was asked for.
-
-        Raises:
-            IntegrityError: there is none, a refusal, or another kind.
-        """
+        """The reply of the kind that was asked for; IntegrityError where it is none, or a refusal."""
         if self.reply is None:
             raise IntegrityError(self.failure)
         if isinstance(self.reply, RefusalReply):
@@ -239,16 +223,6 @@ def wait_for_nodes(grid: Grid, *, count: int, timeout_s: float, stop: threading.
             raise QuorumError(f"none of {count} hospitals is connected; --wait says how long they have")
         raise QuorumError(f"no party connected within {timeout_s:.0f} s")
     return nodes
-
-
-def patience_for(backend: str) -> float:
-    """Seconds to wait for all parties; separate hospitals were waited for before, by --wait."""
-    return 0.0 if backend == PROCESSES else _CONNECT_S
-
-
-def window_for(backend: str) -> int | None:
-    """How many messages may be under way at once on a backend; see `exchange`."""
-    return _WINDOW_PER_CORE * cores() if backend == RAY else None
 
 
 def exchange(

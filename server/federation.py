@@ -16,7 +16,7 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from pate_fed.config.backend import PROCESSES
+from pate_fed.config.backend import PROCESSES, RAY, cores
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.format import named, until_text
 from pate_fed.kinds.terms import Terms
@@ -36,21 +36,13 @@ from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
 from pate_fed.secure_sum import fingerprint
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
-from server.exchange import (
-    AGAIN_S,
-    Answer,
-    Presence,
-    Returning,
-    exchange,
-    patience_for,
-    printable_name,
-    wait_for_nodes,
-    window_for,
-)
+from server.exchange import AGAIN_S, Answer, Presence, Returning, exchange, printable_name, wait_for_nodes
 from server.masked import ROUNDS, Ask, MaskedRounds
 from server.outcome import Receipts
 from server.state import CoordinatorState, Totals
 
+_WINDOW_PER_CORE = 12  # messages under way at once on Ray; see `exchange`
+_CONNECT_S = 120.0  # until all simulated parties are there
 _TELL_EVERY_S = 2.0
 _SHOW_AFTER_S = 20.0  # whoever looks at the screen knows within half a minute who is waited for
 _SHOW_AGAIN_S = 300.0
@@ -183,7 +175,7 @@ class Federation:
         """
         channel, count, reasons = self._channel, self._terms.num_clients, Counter[str]()
         with channel.progress.phase(invitation.task, count) as bar:
-            wait_s = patience_for(channel.backend)
+            wait_s = 0.0 if channel.backend == PROCESSES else _CONNECT_S  # --wait was for separate hospitals
             nodes = wait_for_nodes(channel.grid, count=count, timeout_s=wait_s, stop=channel.stop)
             requests = dict.fromkeys(nodes, invitation.request)
             while requests:
@@ -339,6 +331,7 @@ class Federation:
     ) -> Counter[str]:
         """Send, and take each answer; whose is missing or wrong is left out. The reasons, counted."""
         channel, reasons = self._channel, Counter[str]()
+        ray = channel.backend == RAY and not channel.cluster
         requests = self._with_statements(message_type, requests)
         missing, told, told_at = set(requests), -1, -_TELL_EVERY_S
         begun = shown_at = time.monotonic()
@@ -364,7 +357,7 @@ class Federation:
             message_type=message_type,
             timeout_s=answer_s,
             stop=channel.stop,
-            window=channel.window if channel.cluster else window_for(channel.backend) or channel.window,
+            window=_WINDOW_PER_CORE * cores() if ray else channel.window,
             presence=self._presence,
             again_s=AGAIN_S if channel.backend == PROCESSES else 0.0,
             idle=tell,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +22,16 @@ from pate_fed.learning import STUDENTS, TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.learning.teachers.own import is_network, make_own
 from pate_fed.report.accuracy import Accuracy, HowTested
-from pate_fed.report.log import RunLog
 from pate_fed.report.result import Epoch, Samples
 from pate_fed.report.targets import TargetFigures
-from pate_fed.report.terminal import Progress
 from server.exchange import Stopped
-from server.state import CoordinatorState, StudentPredictions
+from server.state import StudentPredictions
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.own import FittedStudent
     from pate_fed.learning.students.student import Student
     from pate_fed.learning.teachers.forests import Forest
+    from server.kinds.base import RunContext
 
 
 # Which public inputs test a student, and how: the one rule of it (docs/explanation/student.md).
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 # alone. Else, until there are 1,000: the inputs that are kept, those that were not asked about, and those
 # that were, each told by a student that had not learnt from its label. True labels of public inputs and
 # released labels are all that is looked at, so nothing here costs privacy.
-
 
 Ints = NDArray[np.int64]
 
@@ -171,19 +168,9 @@ def measure_target(
 class Learner:
     """Trains the study's kind of student on public inputs and released labels, int64 (m,) each."""
 
-    def __init__(
-        self,
-        study: Study,
-        dataset: Dataset,
-        *,
-        log: RunLog,
-        progress: Progress,
-        stop: threading.Event,
-        path: Path,
-        state: CoordinatorState,
-    ) -> None:
-        self._study, self._dataset, self._path, self._state = study, dataset, path, state
-        self._log, self._progress, self._stop = log, progress, stop
+    def __init__(self, study: Study, dataset: Dataset, context: RunContext, *, path: Path) -> None:
+        self._study, self._dataset, self._path, self._state = study, dataset, path, context.state
+        self._log, self._progress, self._stop = context.log, context.progress, context.stop
 
     def learn(
         self, index: Ints, label: Ints, probabilities: NDArray[np.float32] | None = None
@@ -200,21 +187,15 @@ class Learner:
         from pate_fed.data.dataset import release_memory
 
         release_memory(forget=True)  # there are no more votes
-        student = self._learn(index, label, probabilities)
+        lesson = _Lesson(index, label, probabilities)
+        student = self._plain(lesson) or self._published(lesson)
         release_memory()
         return student
 
-    def _learn(
-        self, index: Ints, label: Ints, probabilities: NDArray[np.float32] | None
-    ) -> Student | Forest | FittedStudent:
-        plain = self._plain(index, label, None, probabilities)
-        if plain is not None:
-            return plain
-        student = self._network(index, label, None, probabilities)
+    def _published(self, lesson: _Lesson) -> Student:
+        student = self._network(lesson)
         student.class_names = self._dataset.class_names
-        if (
-            self._study.student.code is None
-        ):  # tracing what is not ours may fail, and nothing may after the votes
+        if self._study.student.code is None:  # tracing others' may fail, and nothing may after the votes
             student.export(self._path.with_suffix(".ts"))
         images = student.generate(48)
         if images is not None:
@@ -230,7 +211,8 @@ class Learner:
         from pate_fed.learning import expert_scores
 
         study, pool = self._study, self._dataset.public_images[: self._dataset.num_queries]
-        student = self._plain(index, label, number) or self._network(index, label, number)
+        lesson = _Lesson(index, label, number=number)
+        student = self._plain(lesson) or self._network(lesson)
         scores = probabilities = student.predict_proba(pool)
         if study.queries.strategy == "binary-experts":
             scores = expert_scores(
@@ -257,35 +239,29 @@ class Learner:
             Stopped: the user asked to stop.
         """
         found = list[Ints]()
-        table = self._study.student.name in TABLE_STUDENTS
+        train = self._train_forest if self._study.student.name in TABLE_STUDENTS else self._train
         with self._progress.phase("testing", len(parts)) as bar:
             for part in parts:
                 if self._stop.is_set():
                     raise Stopped
                 others = ~np.isin(index, part)
                 if others.any():
-                    train = self._train_forest if table else self._train_head
                     told = None if probabilities is None else probabilities[others]
-                    student = train(index[others], label[others], None, told)
+                    student = train(_Lesson(index[others], label[others], told))
                     found.append(student.predict(self._dataset.public_images[part]))
                 else:
                     found.append(np.full(len(part), -1, dtype=np.int64))
                 bar.advance()
         return tuple(found)
 
-    def _plain(
-        self, index: Ints, label: Ints, number: int | None, probabilities: NDArray[np.float32] | None = None
-    ) -> Forest | FittedStudent | None:
+    def _plain(self, lesson: _Lesson) -> Forest | FittedStudent | None:
         """A student without epochs; None where a network learns."""
         made = self._make_own() if self._study.student.own else None
         if self._study.student.name not in TABLE_STUDENTS and (made is None or is_network(made)):
             return None
-        with self._progress.phase(_name(number), 1) as bar:
+        with self._progress.phase(lesson.name, 1) as bar:
             student: Forest | FittedStudent
-            if made is None:
-                student = self._train_forest(index, label, number, probabilities)
-            else:
-                student = self._estimator(made, index, label, number, probabilities)
+            student = self._train_forest(lesson) if made is None else self._estimator(made, lesson)
             bar.advance()
         return student
 
@@ -300,109 +276,87 @@ class Learner:
             rows=dataset.public_images.ndim == 2,
         )
 
-    def _estimator(
-        self,
-        made: Any,
-        index: Ints,
-        label: Ints,
-        number: int | None,
-        probabilities: NDArray[np.float32] | None,
-    ) -> FittedStudent:
+    def _estimator(self, made: Any, lesson: _Lesson) -> FittedStudent:
         from pate_fed.learning.students.own import fit_own_student
 
         dataset = self._dataset
         student = fit_own_student(
             made,
             dataset.public_images[: dataset.num_queries],
-            index,
-            label,
+            lesson.index,
+            lesson.label,
             what=f"student {self._study.student.name!r}",
             num_classes=dataset.num_classes,
-            seed=self._seed(number),
-            probabilities=probabilities,
+            seed=self._seed(lesson),
+            probabilities=lesson.probabilities,
         )
         student.kept = student.predict_proba(dataset.public_images)
         return student
 
-    def _train_forest(
-        self, index: Ints, label: Ints, number: int | None, probabilities: NDArray[np.float32] | None
-    ) -> Forest:
+    def _train_forest(self, lesson: _Lesson) -> Forest:
         train = find_part(self._study.student.name, "student")
         forest: Forest = train(
-            self._dataset.public_images[index],
-            label,
+            self._dataset.public_images[lesson.index],
+            lesson.label,
             num_classes=self._dataset.num_classes,
             trees=self._study.student.trees,
-            seed=self._seed(number),
-            probabilities=probabilities,
+            seed=self._seed(lesson),
+            probabilities=lesson.probabilities,
         )
         return forest
 
-    def _train_head(
-        self, index: Ints, label: Ints, number: int | None, probabilities: NDArray[np.float32] | None
-    ) -> Student:
-        """A student in closed form, which has no epochs to tell of."""
-        from pate_fed.learning.students.trainer import LabelledPool
-
-        dataset, train = self._dataset, find_part(self._study.student.name, "student")
-        labelled = LabelledPool(
-            images=dataset.public_images[: dataset.num_queries],
-            labelled_index=index,
-            labels=label,
-            num_classes=dataset.num_classes,
-            probabilities=probabilities,
-        )
-        student: Student = train(
-            labelled,
-            self._study.student,
-            seed=self._seed(number),
-            device=self._study.engine.device,
-            encoder=public_encoder(self._study, dataset),
-        )
-        return student
-
-    def _network(
-        self, index: Ints, label: Ints, number: int | None, probabilities: NDArray[np.float32] | None = None
-    ) -> Student:
+    def _train(self, lesson: _Lesson, known: Mapping[str, Any] | None = None, **more: Any) -> Student:
+        """A student that sees the whole pool, and what else of it is `known`; `more` is of its epochs."""
         from pate_fed.learning.students.trainer import LabelledPool
 
         study, dataset = self._study, self._dataset
         train = find_part(STUDENTS[0] if study.student.own else study.student.name, "student")
-        pool, truth = dataset.num_queries, dataset.public_labels[index]
-        with self._progress.phase(_name(number), study.student.total_epochs) as bar:
+        labelled = LabelledPool(
+            images=dataset.public_images[: dataset.num_queries],
+            labelled_index=lesson.index,
+            labels=lesson.label,
+            num_classes=dataset.num_classes,
+            probabilities=lesson.probabilities,
+            **(known or {}),
+        )
+        student: Student = train(
+            labelled,
+            study.student,
+            seed=self._seed(lesson),
+            device=study.engine.device,
+            encoder=public_encoder(study, dataset),
+            **more,
+        )
+        return student
+
+    def _network(self, lesson: _Lesson) -> Student:
+        study, dataset = self._study, self._dataset
+        pool, truth = dataset.num_queries, dataset.public_labels[lesson.index]
+        known = {
+            "true_labels": truth if (truth >= 0).all() else None,
+            "test_images": dataset.public_images[pool:],
+            "test_labels": dataset.public_labels[pool:],
+            "least_noise": self._least_noise(),
+        }
+        with self._progress.phase(lesson.name, study.student.total_epochs) as bar:
             done = 0
 
             def on_epoch(record: EpochRecord) -> None:
                 nonlocal done
-                if number is None:
+                if lesson.number is None:
                     self._log.write(Epoch.of(record))
                 bar.advance(record.epoch - done)  # several at first, where a killed run goes on
                 done = record.epoch
                 if self._stop.is_set():
                     raise Stopped
 
-            labelled = LabelledPool(
-                images=dataset.public_images[:pool],
-                labelled_index=index,
-                labels=label,
-                num_classes=dataset.num_classes,
-                probabilities=probabilities,
-                true_labels=truth if (truth >= 0).all() else None,
-                test_images=dataset.public_images[pool:],
-                test_labels=dataset.public_labels[pool:],
-                least_noise=self._least_noise(),
-            )
-            student: Student = train(
-                labelled,
-                study.student,
-                seed=self._seed(number),
-                device=study.engine.device,
-                encoder=public_encoder(study, dataset),
-                checkpoint=self._state.checkpoint(index, label),
+            return self._train(
+                lesson,
+                known,
+                checkpoint=self._state.checkpoint(lesson.index, lesson.label),
                 on_epoch=on_epoch,
                 make=self._make_own if study.student.code else None,
             )
-        return student
 
     def _least_noise(self) -> float:
         """The share of labels that the noise alone turns; 0 where that is not known."""
@@ -417,9 +371,19 @@ class Learner:
             num_classes=self._dataset.num_classes,
         )
 
-    def _seed(self, number: int | None) -> int:
-        return self._study.seed_for("student", *([] if number is None else [number]))
+    def _seed(self, lesson: _Lesson) -> int:
+        return self._study.seed_for("student", *([] if lesson.number is None else [lesson.number]))
 
 
-def _name(number: int | None) -> str:
-    return "learning" if number is None else f"learning, for round {number}"
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lesson:
+    """What a student learns from, as `Learner.learn` has it, and for which round; None: for the end."""
+
+    index: Ints
+    label: Ints
+    probabilities: NDArray[np.float32] | None = None
+    number: int | None = None
+
+    @property
+    def name(self) -> str:
+        return "learning" if self.number is None else f"learning, for round {self.number}"

@@ -11,7 +11,7 @@ that one is left out of the study, and the batch begins again before anything is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 
 import numpy as np
@@ -95,6 +95,10 @@ class MaskedRounds:
             self._sum = CoordinatorSum(
                 identity, study=terms.digest, expected=expected, places=terms.num_clients
             )
+        # The batch under way: who is asked, names by node, what, and how.
+        self._participants: Mapping[int, str]
+        self._question: Question
+        self._ask: Ask
         self._pinned: set[str] = set()
         self._vectors: dict[str, MaskedVector] = {}  # of this step, so that one can be taken out again
         self._shown: dict[str, Head] = {}  # of the question's heads
@@ -153,11 +157,12 @@ class MaskedRounds:
             IntegrityError: what was revealed does not fit, or the rows are none of honest votes.
         """
         asked, begun = set[str](), self._begun(question)
+        self._participants, self._question, self._ask = participants, question, ask
         self._shown = read_heads(question.heads)
         self._never.clear()
         try:
             while True:
-                came_to = self._collect(participants, question, ask, asked, begun)
+                came_to = self._attempt(asked, begun)
                 if isinstance(came_to, Totals):
                     return came_to
                 begun = came_to
@@ -171,19 +176,12 @@ class MaskedRounds:
             self.open = self.open and isinstance(error, DamagedReplyError)
             raise
 
-    def _collect(
-        self,
-        participants: Mapping[int, str],
-        question: Question,
-        ask: Ask,
-        asked: set[str],
-        begun: OpenBatch | None,
-    ) -> Totals | OpenBatch:
+    def _attempt(self, asked: set[str], begun: OpenBatch | None) -> Totals | OpenBatch:
         """One attempt of `collect`, or the next one, where it was given up; nothing of it is ever unmasked.
 
         `asked` becomes who may answer at the step that it came to.
         """
-        bounds = self._terms.bounds
+        bounds, question = self._terms.bounds, self._question
         shape, each = (len(question.index), bounds.columns), self._row
         most = bounds.largest(self._terms.num_clients)
         self.open, self.spent = begun is not None, begun is not None and begun.asked
@@ -201,7 +199,6 @@ class MaskedRounds:
         )
         if attempt:  # also where a process died between the note of this attempt and the list of names
             self._state.keep_wrong(self._sum.wrong)
-        nodes = {party: node for node, party in participants.items()}
         # The rounds fix who is in the sum, and have each of them sign it, before anything is unmasked.
         for step, requests in enumerate(batch.rounds()):
             asked.clear()
@@ -217,16 +214,15 @@ class MaskedRounds:
             if closed:
                 self._vectors.clear()
                 continue  # closed before, and stays so: whoever is not among those that came is out
-            sent = {
-                nodes[party]: self._record(question, party, request)
-                for party, request in requests.items()
-                if party in nodes and party not in came  # after a restart some of the roster may be gone
-            }
-            ask(SUM, sent, partial(self._take, batch, step, participants))
+            self._ask(
+                SUM, self._records(requests, but=came), partial(self._take, batch, step, self._participants)
+            )
             if step == _MASKING:
-                self._hear_doubts(batch, participants, question, ask)
+                # Show who cannot use what another one sealed what that one signed, and take their complaints.
+                if evidence := self._records(batch.evidence()):
+                    self._ask(SUM, evidence, partial(self._take, batch, None, self._participants))
                 if batch.verdicts:
-                    return self._next_attempt(batch, question)
+                    return self._next_attempt(batch)
             self._withdraw_revoked(batch, step)
         totals = batch.total().reshape(shape)
         voters = len(batch.survivors)
@@ -236,25 +232,12 @@ class MaskedRounds:
         self.open = self.spent = False
         return Totals(question.index, totals, voters)
 
-    def _hear_doubts(
-        self, batch: SumBatch, participants: Mapping[int, str], question: Question, ask: Ask
-    ) -> None:
-        """Show who cannot use what another one sealed what that one signed, and take their complaints."""
-        nodes = {party: node for node, party in participants.items()}
-        evidence = {
-            nodes[party]: self._record(question, party, request)
-            for party, request in batch.evidence().items()
-            if party in nodes
-        }
-        if evidence:
-            ask(SUM, evidence, partial(self._take, batch, None, participants))
-
-    def _next_attempt(self, batch: SumBatch, question: Question) -> OpenBatch:
+    def _next_attempt(self, batch: SumBatch) -> OpenBatch:
         """Leave out who broke the protocol, for good, and begin the next attempt: on the disk, then told.
 
         No share was revealed, and none will be: what was masked of this attempt is charged to nobody.
         """
-        attempt, wrong = batch.opening.attempt + 1, batch.verdicts
+        attempt, wrong, question = batch.opening.attempt + 1, batch.verdicts, self._question
         self._state.begin_batch(question, asked=False, attempt=attempt, proof=batch.proof)
         self._sum.leave_out(wrong)
         self._state.keep_wrong(self._sum.wrong)
@@ -303,8 +286,19 @@ class MaskedRounds:
                 self._state.forget_sum_reply(step, party, attempt=attempt)
         self._vectors.clear()
 
-    def _record(self, question: Question, party: str, step: BatchRequest) -> Record:
-        asks = isinstance(step, BatchOpening | MaskRequest)
+    def _records(
+        self, requests: Mapping[str, BatchRequest], *, but: Set[str] = frozenset()
+    ) -> dict[int, Record]:
+        """What goes to each node; after a restart some of the roster may be gone."""
+        nodes = {party: node for node, party in self._participants.items()}
+        return {
+            nodes[party]: self._record(party, request)
+            for party, request in requests.items()
+            if party in nodes and party not in but
+        }
+
+    def _record(self, party: str, step: BatchRequest) -> Record:
+        question, asks = self._question, isinstance(step, BatchOpening | MaskRequest)
         return SumRequest(
             terms_digest=question.terms_digest,
             batch=question.batch,

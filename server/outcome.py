@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -65,16 +65,12 @@ class Receipts:
                 self._received.setdefault(party, []).append(digest)
 
     def took(self, party: str, reply: Reply) -> None:
-        """Note a reply of the hospital whose key it came with.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Note a reply of the hospital whose key it came with; OSError where it cannot be written."""
         digest = record_digest(reply.to_record())
         self._received.setdefault(party, []).append(digest)
         if self._path is None or not PARTY_NAME.fullmatch(party):
             return
-        with open(self._path, "a", encoding="utf-8", opener=_private) as file:
+        with open(self._path, "a", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
             file.write(f"\n{party} {digest}")  # after a line that was cut, too
 
     def of(self, party: str) -> str:
@@ -84,10 +80,6 @@ class Receipts:
             return ""
         found = Receipt(hospital=party, terms_digest=self._terms_digest, received=received)
         return found.signed(self._key)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 # Who took part, and who was told.
@@ -108,11 +100,7 @@ class _Kept:
 _AGAIN_S = 10.0  # until one that cannot hear it now, as with a full disk, is told again
 _AT_ONCE = 16  # hospitals that are told at a time
 _KEPT_S = 3600.0  # for which a message waits for its hospital
-_AWAY = (
-    ErrorCode.NODE_UNAVAILABLE,
-    ErrorCode.MESSAGE_UNAVAILABLE,
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
-)
+_AWAY = (ErrorCode.NODE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 
 
 class Audience:
@@ -127,7 +115,7 @@ class Audience:
     def __init__(self, run_dir: Path | None, *, terms_digest: str = "") -> None:
         self._path = None if run_dir is None else run_dir / HOSPITALS
         self._kept = _Kept(terms_digest=terms_digest)
-        self._receipts: Receipts | None = None
+        self.receipts: Receipts | None = None
         if self._path is not None and self._path.exists():
             what = "the list of a run's hospitals: remove it, and the run goes on without"
             kept = read_json(_Kept, self._path, what=what, error=IntegrityError)
@@ -153,28 +141,16 @@ class Audience:
         self, names: Mapping[int, str], sum_identities: Mapping[str, bytes], *, key: Ed25519PrivateKey
     ) -> None:
         """Sign receipts with `key` from now on."""
-        if self._path is not None:
-            self.take_receipts(Receipts(key, terms_digest=self.terms_digest, folder=self._path.parent))
-
-    def take_receipts(self, receipts: Receipts) -> None:
-        """Have these for the hospitals."""
-        self._receipts = receipts
+        folder = None if self._path is None else self._path.parent
+        self.receipts = Receipts(key, terms_digest=self.terms_digest, folder=folder)
 
     def joins(self, parties: Iterable[str]) -> None:
-        """Note who takes part.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Note who takes part; OSError where it cannot be written."""
         found = sorted({*self._kept.took_part, *parties})
         self._write(replace(self._kept, took_part=tuple(found)))
 
     def leaves(self, party: str) -> None:
-        """One that left the study does not come back.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """One that left the study does not come back; OSError where it cannot be written."""
         left = tuple(each for each in self._kept.took_part if each != party)
         self._write(replace(self._kept, took_part=left))
 
@@ -186,11 +162,7 @@ class Audience:
         """
         self._write(
             replace(
-                self._kept,
-                told=(),
-                status=notice.status,
-                exit_code=notice.exit_code,
-                summary=notice.summary,
+                self._kept, told=(), status=notice.status, exit_code=notice.exit_code, summary=notice.summary
             )
         )
 
@@ -199,7 +171,7 @@ class Audience:
 
         After a success the student goes to those that took part.
         """
-        kept, receipts = self._kept, self._receipts
+        kept, receipts = self._kept, self.receipts
         gets_student = receipts is not None and kept.exit_code == 0 and party in kept.took_part
         return EndRequest(
             status=kept.status,

@@ -25,53 +25,44 @@ if TYPE_CHECKING:
     from server.outcome import Audience
 
 
-class CoordinatorProcess:
-    """One study: its address is opened and its run directory checked at once, `run` does the rest.
+def run_study(arguments: argparse.Namespace, *, stop: threading.Event, started: float) -> int:
+    """Run the study that the options name, at its address; the exit code.
 
-    `stop` asks it to end; `started` is when the command began, on `time.perf_counter`.
+    One that is finished is told to hospitals that were away. `stop` asks it to end; `started` is when the
+    command began, on `time.perf_counter`.
+
+    Raises:
+        InputError: an option is wrong, the study's keys are for other terms, or its data cannot be used.
     """
+    study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_clients)
+    host, run_dir = open_host(arguments, quiet=arguments.quiet), arguments.run_dir
+    as_json = arguments.format == "json"
+    if run_dir is not None and read_status(Path(run_dir)) is not None:
+        from server.base import clear_finished
 
-    def __init__(self, arguments: argparse.Namespace, *, stop: threading.Event, started: float) -> None:
-        self._arguments, self._stop, self._started = arguments, stop, started
-        self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_clients)
-        self._host = open_host(arguments, quiet=arguments.quiet)
-        run_dir = arguments.run_dir
-        if run_dir is not None and read_status(Path(run_dir)) is not None:
-            from server.base import clear_finished
+        clear_finished(Path(run_dir))  # its process may have died before it could
 
-            clear_finished(Path(run_dir))  # its process may have died before it could
-        self._over = finished_study(run_dir, self._is_same)
-        if self._over is None:
-            self._run_dir, self._resume = choose_run_dir(run_dir, self._study.name, self._is_same)
-            if self._resume:
-                self._host.report(f"going on with the run in {self._run_dir}, from its ledger")
+    def same(held: Path) -> bool:
+        return read_study(held) == study
 
-    def _is_same(self, held: Path) -> bool:
-        return read_study(held) == self._study
+    if (over := finished_study(run_dir, same)) is not None:
+        return tell_finished(over, host, stop=stop, as_json=as_json)
+    folder, resume = choose_run_dir(run_dir, study.name, same)
+    if resume:
+        host.report(f"going on with the run in {folder}, from its ledger")
+    from server.app import Coordinator
 
-    def run(self) -> int:
-        """Run the study; the exit code. One that is finished is told to hospitals that were away.
-
-        Raises:
-            InputError: the study's keys were made for other terms, or its data cannot be used.
-        """
-        as_json = self._arguments.format == "json"
-        if self._over is not None:
-            return tell_finished(self._over, self._host, stop=self._stop, as_json=as_json)
-        from server.app import Coordinator
-
-        authority = self._host.authority
-        coordinator = Coordinator(
-            self._study,
-            run_dir=self._run_dir,
-            quiet=self._arguments.quiet,
-            stop=self._stop,
-            started=self._started,
-            resume=self._resume,
-            key=None if authority is None else authority.ledger_key(),
-        )
-        with interruptible(self._stop):
-            return run_apart(coordinator, self._host, self._run_dir, stop=self._stop, as_json=as_json)
+    coordinator = Coordinator(
+        study,
+        run_dir=folder,
+        quiet=arguments.quiet,
+        stop=stop,
+        started=started,
+        resume=resume,
+        key=None if host.authority is None else host.authority.ledger_key(),
+    )
+    with interruptible(stop):
+        return run_apart(coordinator, host, folder, stop=stop, as_json=as_json)
 
 
 def run_apart(
@@ -87,7 +78,7 @@ def run_apart(
     from pate_fed.flower.compat import quiet_flower
     from server.base import LINK_FOLDER
 
-    host.require_terms(coordinator.terms_digest)
+    host.require_terms(coordinator.terms.digest)
     terms = coordinator.terms
     with quiet_flower(), host.opened(coordinator, folder=run_dir / LINK_FOLDER, stop=stop) as address:
 

@@ -145,11 +145,7 @@ class CoordinatorState:
 
     @property
     def last_batch(self) -> OpenBatch | None:
-        """The batch that was begun last.
-
-        Raises:
-            IntegrityError: the note is damaged.
-        """
+        """The batch that was begun last; IntegrityError where the note is damaged."""
         path = self._existing(_BATCH)
         if path is None:
             return None
@@ -172,7 +168,19 @@ class CoordinatorState:
         last = self.last_batch
         if last is not None and last.digest != question.digest:
             self.forget_answers()  # before the note: they must never count as another batch's
-        self._note(OpenBatch(question, question.digest, asked, step=step, attempt=attempt, proof=proof))
+        note = _BatchNote(
+            batch=question.batch,
+            digest=question.digest,
+            index=tuple(question.index.tolist()),
+            asked=asked,
+            measured=question.measured,
+            given=b64encode(question.given).decode(),
+            heads=question.heads,
+            step=step,
+            attempt=attempt,
+            proof=b64encode(proof).decode(),
+        )
+        self._write(_BATCH, json.dumps(to_plain(note)).encode())
 
     @property
     def shown_wrong(self) -> tuple[str, ...]:
@@ -184,21 +192,6 @@ class CoordinatorState:
         """Keep who was shown to have broken the protocol, before it is left out of anything."""
         self._write(_WRONG, "\n".join(sorted({*self.shown_wrong, *parties})).encode())
 
-    def _note(self, batch: OpenBatch) -> None:
-        note = _BatchNote(
-            batch=batch.question.batch,
-            digest=batch.digest,
-            index=tuple(batch.question.index.tolist()),
-            asked=batch.asked,
-            measured=batch.question.measured,
-            given=b64encode(batch.question.given).decode(),
-            heads=batch.question.heads,
-            step=batch.step,
-            attempt=batch.attempt,
-            proof=b64encode(batch.proof).decode(),
-        )
-        self._write(_BATCH, json.dumps(to_plain(note)).encode())
-
     def answers(self) -> dict[str, Ints]:
         """Answers without masks that came for the last question, int64 (rows, columns) by hospital.
 
@@ -208,7 +201,7 @@ class CoordinatorState:
         damaged = "the kept answer is damaged; delete the file to leave the party out"
         return {
             path.stem.removeprefix("answer-"): _read_arrays(path, damaged, ("answer",))["answer"]
-            for path in self._answer_files()
+            for path in self._files("answer-*.npz")
         }
 
     def keep_answer(self, party: str, answer: Ints) -> None:
@@ -221,8 +214,7 @@ class CoordinatorState:
         Raises:
             IntegrityError: a file is damaged.
         """
-        found = [] if self._private is None else sorted(self._private.glob("*.head"))
-        return {path.stem: Statement.read(path.read_bytes()) for path in found}
+        return {path.stem: Statement.read(path.read_bytes()) for path in self._files("*.head")}
 
     def keep_statement(self, party: str, stated: Statement) -> None:
         """Keep a hospital's newest statement, before anything is made of the answer that it came with."""
@@ -230,7 +222,7 @@ class CoordinatorState:
 
     def sum_replies(self, step: int, *, attempt: int = 0) -> list[Path]:
         """Files of packed replies that came to a step of an attempt at the last batch's secure summation."""
-        return self._sum_files(f"{attempt}.{step}")
+        return self._files(f"sum-{attempt}.{step}-*.msg")
 
     def keep_sum_reply(self, step: int, party: str, reply: bytes, *, attempt: int = 0) -> None:
         """Keep one hospital's reply to a step before that is closed, so that it is closed the same again."""
@@ -238,13 +230,12 @@ class CoordinatorState:
 
     def forget_sum_reply(self, step: int, party: str, *, attempt: int = 0) -> None:
         """Remove one hospital's reply to a step that is not closed yet."""
-        path = self._existing(f"sum-{attempt}.{step}-{party}.msg")
-        if path is not None:
+        if (path := self._existing(f"sum-{attempt}.{step}-{party}.msg")) is not None:
             path.unlink()
 
     def forget_answers(self) -> None:
         """Remove what came for the last batch; for once it is charged."""
-        for path in (*self._answer_files(), *self._sum_files()):
+        for path in (*self._files("answer-*.npz"), *self._files("sum-*-*.msg")):
             path.unlink()
 
     @property
@@ -264,11 +255,7 @@ class CoordinatorState:
         self._write_arrays(f"totals-{digest}.npz", **arrays)
 
     def totals(self, digest: str) -> Totals | None:
-        """The totals of a batch; None where they are not here.
-
-        Raises:
-            IntegrityError: the file is damaged.
-        """
+        """The totals of a batch; None where they are not here; IntegrityError where the file is damaged."""
         path = self._existing(f"totals-{digest}.npz")
         if path is None:
             return None
@@ -277,11 +264,7 @@ class CoordinatorState:
 
     @property
     def sanitised(self) -> SanitisedDraw | None:
-        """The sanitised ε that was drawn for this study.
-
-        Raises:
-            IntegrityError: the note is damaged.
-        """
+        """The sanitised ε that was drawn for this study; IntegrityError where the note is damaged."""
         path = self._existing(_SANITISED)
         if path is None:
             return None
@@ -310,11 +293,7 @@ class CoordinatorState:
         write_arrays(self.predictions_path(number), **arrays)
 
     def predictions(self, number: int) -> StudentPredictions:
-        """What round `number` rests on.
-
-        Raises:
-            IntegrityError: the file is gone or damaged.
-        """
+        """What round `number` rests on; IntegrityError where the file is gone or damaged."""
         gone = "the predictions that a round rests on are gone or damaged, so it cannot go on"
         held = _read_arrays(self.predictions_path(number), gone, ("probabilities", "scores"))
         return StudentPredictions(held["probabilities"], held["scores"])
@@ -336,11 +315,7 @@ class CoordinatorState:
         return _read_arrays(path, damaged, ("weights",))["weights"].tobytes()
 
     def remove_private(self) -> None:
-        """Remove all that is private, at the study's end.
-
-        Raises:
-            OSError: it cannot be removed.
-        """
+        """Remove all that is private, at the study's end; OSError where it cannot be removed."""
         if self._private is not None and self._private.exists():
             shutil.rmtree(self._private)
 
@@ -348,12 +323,8 @@ class CoordinatorState:
         path = None if self._private is None else self._private / name
         return path if path is not None and path.exists() else None
 
-    def _answer_files(self) -> list[Path]:
-        return [] if self._private is None else sorted(self._private.glob("answer-*.npz"))
-
-    def _sum_files(self, step: str = "*") -> list[Path]:
-        name = f"sum-{step}-*.msg"
-        return [] if self._private is None else sorted(self._private.glob(name))
+    def _files(self, pattern: str) -> list[Path]:
+        return [] if self._private is None else sorted(self._private.glob(pattern))
 
     def _write(self, name: str, content: bytes) -> None:
         if self._private is not None:

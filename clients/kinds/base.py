@@ -91,11 +91,7 @@ class HospitalSide(ABC):
 
     @abstractmethod
     def answer(self, question: Question) -> Ints:
-        """What the hospital says, without noise: int64 (rows, columns).
-
-        Raises:
-            InputError: the records cannot be used.
-        """
+        """What it says, without noise: int64 (rows, columns); InputError where records cannot be used."""
 
     def kept(self) -> Ints | None:
         """An answer that is drawn once, and then given to whoever asks under like terms; None: there is none.

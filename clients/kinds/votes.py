@@ -170,9 +170,8 @@ def train_missing(
     if site.simulated and site.study.teacher.name == STACKED:
         for number in _train_neighbours(site, anew):
             taught(number)
-    train = _train_own if site.study.teacher.own else _train_built_in
     for number, path, part in _missing(site, anew):
-        teacher = train(site, number, part, encoder)
+        teacher = _train(site, number, part, encoder)
         teacher.save(path, durable=site.durable)
         if site.simulated and encoder is not None:
             _TAUGHT.keep(path, teacher)  # type: ignore[arg-type]  # an encoder is for networks alone
@@ -212,14 +211,11 @@ def _train_neighbours(site: Site, anew: Callable[[int], None]) -> list[int]:
     before = lacks()
     if before and not _train_group(own, site, anew, wait=False):
         for group in groups:
-            if _lacks(group) and _train_group(group, site, anew, wait=False):
+            there = all(path.exists() for each in group for path in teacher_paths(each))
+            if not there and _train_group(group, site, anew, wait=False):
                 break
         _train_group(own, site, anew, wait=True)
     return sorted({*before} - {*lacks()})
-
-
-def _lacks(group: list[Site]) -> bool:
-    return not all(path.exists() for each in group for path in teacher_paths(each))
 
 
 def _train_group(group: list[Site], asked: Site, anew: Callable[[int], None], *, wait: bool) -> bool:
@@ -278,58 +274,37 @@ def _keep_apart(site: Site, parts: list[Ints], anew: Callable[[int], None]) -> N
     write_private(note, digest.digest(), durable=site.durable)
 
 
-def _train_built_in(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher | Forest:
-    train = find_part(site.study.teacher.name, "teacher")
-    if _is_table(site):
-        forest: Forest = _trained(train, site, number, part)
-        return forest
-    with _one_thread():
-        network: Teacher = _trained(train, site, number, part, device=site.device, encoder=encoder)
-    return network
-
-
-def _trained(train: Callable[..., Any], site: Site, number: int, part: Ints, **more: Any) -> Any:
-    """What a training function makes of a part of the records; all of them take these."""
-    dataset = site.dataset
-    return train(
-        dataset.private_images[part],
-        dataset.private_labels[part],
-        num_classes=dataset.num_classes,
-        settings=site.study.teacher,
-        seed=site.study.seed_for("teacher", site.seeding, number),
-        **more,
-    )
-
-
 def _make_own(site: Site) -> Any:
-    dataset = site.dataset
+    """A fresh network or estimator of the user's own; None where teachers are ours."""
+    dataset, settings = site.dataset, site.study.teacher
+    if not settings.own:
+        return None
     return make_own(
-        find_part(site.study.teacher.name, "teacher"),
-        what=f"teacher {site.study.teacher.name!r}",
+        find_part(settings.name, "teacher"),
+        what=f"teacher {settings.name!r}",
         input_shape=dataset.input_shape,
         num_classes=dataset.num_classes,
         rows=dataset.private_images.ndim == 2,
-        settings=site.study.teacher,
+        settings=settings,
     )
 
 
-def _train_own(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher | _Fitted:
-    made = _make_own(site)
-    if is_network(made):
-        train, make = find_part(TEACHERS[0], "teacher"), {"make": lambda: _make_own(site)}
-        with _one_thread():
-            network: Teacher = _trained(train, site, number, part, device=site.device, **make)
-        return network
-    dataset = site.dataset
-    fitted = fit_own_teacher(
-        made,
-        dataset.private_images[part],
-        dataset.private_labels[part],
-        what=f"teacher {site.study.teacher.name!r}",
-        num_classes=dataset.num_classes,
-        seed=site.study.seed_for("teacher", site.seeding, number),
-    )
-    return _Fitted(fitted)
+def _train(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher | Forest | _Fitted:
+    """A teacher of a part of the records."""
+    dataset, settings, made = site.dataset, site.study.teacher, _make_own(site)
+    records = dataset.private_images[part], dataset.private_labels[part]
+    seed = site.study.seed_for("teacher", site.seeding, number)
+    known: dict[str, Any] = {"num_classes": dataset.num_classes, "seed": seed}
+    if made is not None and not is_network(made):
+        return _Fitted(fit_own_teacher(made, *records, what=f"teacher {settings.name!r}", **known))
+    train = find_part(settings.name if made is None else TEACHERS[0], "teacher")
+    if _is_table(site):
+        forest: Forest = train(*records, settings=settings, **known)
+        return forest
+    more = {"encoder": encoder} if made is None else {"make": lambda: _make_own(site)}
+    with _one_thread():
+        network: Teacher = train(*records, settings=settings, device=site.device, **known, **more)
+    return network
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,7 +417,7 @@ def _predict_own(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:
         with _one_thread():
             return Teacher.load(path, device=site.device, network=made).predict(inputs)
     number = teacher_paths(site).index(path)
-    again = _train_own(site, number, site.teacher_parts()[number], None)
+    again = _train(site, number, site.teacher_parts()[number], None)
     again.save(path, durable=site.durable)
     return _FITTED[path].predict(inputs)
 

@@ -60,8 +60,7 @@ def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Co
     if not yes and _asked(f"Type yes to accept these terms for {admission.hospital}: ") != "yes":
         raise InputError("not accepted: nothing was changed, and nobody was told")
     confirm(given, arguments, identity)
-    made = record_consent(
-        identity.folder,
+    made = Consent(
         hospital=admission.hospital,
         study=terms.study,
         terms=terms.digest,
@@ -69,6 +68,7 @@ def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Co
         fingerprint_given=fingerprint_given,
         answer=answer,
     )
+    record_consent(identity.folder, made)
     allow_counts_of(admission, arguments, identity)  # last: whatever fails before, nothing is counted
     return made
 

@@ -230,7 +230,7 @@ def make_identities(folder: Path, names: Sequence[str] = HOSPITALS, *, policy: s
         own = folder / f"identity-{admission.hospital}"
         path = own / f"{admission.hospital}.admission"
         admission.write(path)
-        HospitalIdentity.accept(own, path, expected=authority.words)
+        HospitalIdentity.offered(own, path, expected=authority.words).take()
         write_result(own / POLICY_FILE, policy.encode())
         confirm_in(own / POLICY_FILE, admission.hospitals)
         allow_counts(own / POLICY_FILE, admission.study_terms)

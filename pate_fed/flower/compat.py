@@ -43,14 +43,14 @@ def stamp(message: Message) -> str:
 
 
 @contextmanager
-def quiet_flower(level: int = logging.ERROR) -> Iterator[None]:
+def quiet_flower() -> Iterator[None]:
     """Keep Flower's and Ray's informative lines from burying the progress bars; errors show, uncoloured."""
     loggers = [logging.getLogger(name) for name in ("flwr", "ray")]
     before = [logger.level for logger in loggers]
     os.environ["RAY_LOG_TO_STDERR"] = "0"
     update_console_handler(colored=False)
     for logger in loggers:
-        logger.setLevel(level)
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
@@ -68,14 +68,11 @@ def own_token() -> Iterator[None]:
     Raises:
         PateFedError: Ray was loaded before `prepare_environment` could have it ask for tokens.
     """
-    from ray import _raylet
-
-    raylet: Any = _raylet  # its types leave these out
     if not token_mode():
         raise PateFedError("Ray was imported before pate_fed, and takes anyone in: import pate_fed first")
     before = os.environ.get(_TOKEN)
     os.environ[_TOKEN] = secrets.token_hex(32)
-    raylet.AuthenticationTokenLoader.instance().reset_cache()
+    _raylet().AuthenticationTokenLoader.instance().reset_cache()
     try:
         yield
     finally:
@@ -86,10 +83,15 @@ def own_token() -> Iterator[None]:
 
 def token_mode() -> bool:
     """Whether this process's Ray asks for tokens and shows its own; fixed when Ray is imported."""
-    from ray import _raylet
-
-    raylet: Any = _raylet
+    raylet = _raylet()
     return bool(raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN)
+
+
+def _raylet() -> Any:
+    """Ray's own part, whose types leave out what is used here."""
+    from ray import _raylet as found
+
+    return found
 
 
 def token_header() -> dict[str, str]:
@@ -98,11 +100,9 @@ def token_header() -> dict[str, str]:
     Raises:
         InputError: the file that RAY_AUTH_TOKEN_PATH names cannot be read.
     """
-    from ray import _raylet
     from ray.exceptions import AuthenticationError
 
-    raylet: Any = _raylet
-    loader = raylet.AuthenticationTokenLoader.instance()
+    loader = _raylet().AuthenticationTokenLoader.instance()
     loader.reset_cache()
     try:
         if not loader.has_token(ignore_auth_mode=True):
@@ -113,11 +113,7 @@ def token_header() -> dict[str, str]:
 
 
 def find_cluster(address: str) -> str:
-    """The HOST:PORT of a cluster; auto is the one that was started on this machine.
-
-    Raises:
-        InputError: none is.
-    """
+    """The HOST:PORT of a cluster; auto is the one that was started here; InputError where none is."""
     from ray._private import services
 
     try:
@@ -161,13 +157,8 @@ def unheard_errors() -> Iterator[None]:
     """Join a cluster without having its nodes' errors written on this process's standard output."""
     from ray._private import worker
 
-    room: Any = worker
-    before = room.listen_error_messages
-    room.listen_error_messages = lambda *given: None
-    try:
+    with _replaced(worker, "listen_error_messages", lambda *given: None):
         yield
-    finally:
-        room.listen_error_messages = before
 
 
 @contextmanager
@@ -179,12 +170,8 @@ def apart_from_signals() -> Iterator[None]:
     from ray._private import services
 
     room: Any = services
-    before = room.ConsolePopen
-    room.ConsolePopen = partial(before, start_new_session=True)
-    try:
+    with _replaced(room, "ConsolePopen", partial(room.ConsolePopen, start_new_session=True)):
         yield
-    finally:
-        room.ConsolePopen = before
 
 
 @contextmanager
@@ -211,11 +198,18 @@ def known_pools() -> Iterator[Callable[[], None]]:
         for actor in busy:
             ray.kill(actor)
 
-    pool.add_actors_to_pool = noted
-    try:
+    with _replaced(pool, "add_actors_to_pool", noted):
         yield end
+
+
+@contextmanager
+def _replaced(room: Any, name: str, by: Callable[..., Any]) -> Iterator[None]:
+    before = getattr(room, name)
+    setattr(room, name, by)
+    try:
+        yield
     finally:
-        pool.add_actors_to_pool = add
+        setattr(room, name, before)
 
 
 def isolated_job() -> JobConfig:

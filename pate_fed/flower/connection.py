@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
-    from pate_fed.flower.transport import Node
+    from pate_fed.flower.supernode import SuperNode
 
 _RETRY_S = 3.0
 _SLOW_RETRY_S = 60.0  # starting a SuperNode costs two seconds of a core: not all day long
@@ -47,7 +47,9 @@ class Connection:
     hospital gives up. What no waiting mends, such as keys that are not the study's, ends it sooner.
     """
 
-    def __init__(self, start: Callable[[], Node], *, report: Callable[[str], None], wait_s: float) -> None:
+    def __init__(
+        self, start: Callable[[], SuperNode], *, report: Callable[[str], None], wait_s: float
+    ) -> None:
         self._start, self._report, self._wait_s = start, report, wait_s
         self._lost_since: float | None = time.monotonic()
         self._refused_since: float | None = None
@@ -55,7 +57,7 @@ class Connection:
         self._retry_at = self._ask_at = 0.0
         self._ever = self._received = False
         self._sent = 0
-        self.node: Node | None = start()
+        self.node: SuperNode | None = start()
 
     def watch(self) -> None:
         """Read the SuperNode's log and act on it; call often.

@@ -176,7 +176,6 @@ _FLEET = [
     ("grpc.keepalive_permit_without_calls", 0),
 ]
 
-
 # The coordinator's side.
 
 

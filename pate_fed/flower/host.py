@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from pate_fed.flower.superlink import ServerTls
-    from pate_fed.flower.transport import Ended, Link
+    from pate_fed.flower.superlink import SuperLink
+    from pate_fed.flower.transport import Ended, LinkGuard
     from pate_fed.identity import Authority
 
 
@@ -44,7 +44,7 @@ class AdmittedHospitals:
     said once with its name, tried again at every look, and keeps no other out.
     """
 
-    def __init__(self, authority: Authority, link: Link, *, report: Callable[[str], None]) -> None:
+    def __init__(self, authority: Authority, link: SuperLink, *, report: Callable[[str], None]) -> None:
         self._authority, self._link, self._report = authority, link, report
         self.names: dict[int, str] = {}
         self.sum_identities: dict[str, bytes] = {}
@@ -228,7 +228,7 @@ class Host:
 class _Open:
     """A SuperLink that serves, its run's Grid, and names by node of admitted hospitals, None without keys."""
 
-    link: Link
+    link: SuperLink
     grid: Any
     context: Any
     names: Mapping[int, str] | None
@@ -330,7 +330,7 @@ class Address:
         from pate_fed.flower.superlink import SuperLink
 
         host, names = self._host, None
-        tls = None if host.authority is None else _server_tls(host.authority)
+        tls = None if host.authority is None else (host.authority.folder, _link_guard(host.authority))
         link = SuperLink(self._folder, host.address, tls=tls)
         self._held.callback(link.stop)
         self._held.callback(link.close_run, completed=False)
@@ -387,7 +387,7 @@ class Address:
         )
 
 
-def _require_running(link: Link) -> None:
+def _require_running(link: SuperLink) -> None:
     if not link.running:
         raise LinkLostError("Flower's SuperLink ended unexpectedly; see its log in the run directory")
 
@@ -427,14 +427,10 @@ def _authority(folder: Path) -> Authority:
     return found
 
 
-def _server_tls(authority: Authority) -> ServerTls:
-    """The authority's keys for the SuperLink, with bounds by the terms that hospitals were admitted to."""
-    from pate_fed.flower.superlink import ServerTls
+def _link_guard(authority: Authority) -> LinkGuard:
+    """What the SuperLink's guard needs, by the terms that hospitals were admitted to."""
     from pate_fed.flower.transport import LinkGuard
     from pate_fed.kinds.terms import Terms, largest_messages
 
-    keys, terms = authority.folder, Terms.from_json(authority.study.terms)
-    guard = LinkGuard(most_bytes=largest_messages(terms).to_coordinator, hospitals=terms.num_clients)
-    return ServerTls(
-        ca=keys / "ca.crt", certificate=keys / "server.crt", key=keys / "server.key", guard=guard
-    )
+    terms = Terms.from_json(authority.study.terms)
+    return LinkGuard(most_bytes=largest_messages(terms).to_coordinator, hospitals=terms.num_clients)

@@ -131,11 +131,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def private_folder(path: Path) -> Path:
-    """The folder, made when missing, readable by its owner alone.
-
-    Raises:
-        InputError: it cannot be made.
-    """
+    """The folder, made when missing, readable by its owner alone; InputError where it cannot be made."""
     with naming_refusal(f"{path}: the folder cannot be made"):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path

@@ -43,11 +43,7 @@ def to_flower(record: Record) -> RecordDict:
 
 
 def from_flower(content: RecordDict) -> Record:
-    """The flat record in a Flower RecordDict.
-
-    Raises:
-        IntegrityError: anything but the two records that `to_flower` makes.
-    """
+    """The flat record in a Flower RecordDict; IntegrityError where `to_flower` does not make it."""
     if set(content) != {_FIELDS, _ARRAYS}:
         raise IntegrityError("a message with unknown records")
     scalars, arrays = content[_FIELDS], content[_ARRAYS]

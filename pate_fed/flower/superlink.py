@@ -25,11 +25,7 @@ from flwr.app import Context, Error, Message, Metadata
 from flwr.app.message import make_message
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto
-from flwr.proto.control_pb2 import (
-    RegisterNodeRequest,
-    StartRunRequest,
-    UnregisterNodeRequest,
-)
+from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest, UnregisterNodeRequest
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.node_pb2 import NodeInfo
@@ -63,37 +59,27 @@ _RETRY_S = 10.0
 _BUSY = frozenset({502, 503, 504})  # answers of a SuperLink that may serve in a moment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerTls:
-    """Files of the coordinator's server identity; the key's content is only read by Flower.
-
-    `guard` bounds what hospitals may send; they show a certificate of the authority `ca`, or are not heard.
-    """
-
-    ca: Path
-    certificate: Path
-    key: Path
-    guard: LinkGuard
-
-
 class SuperLink(Child):
     """A SuperLink of one study. `folder` holds all its state; `address` is what hospitals connect to.
 
     Hospitals reach the Fleet API alone. The HTTP port, over which runs are submitted, stays on loopback, and
-    hears there who knows its secret: Flower asks for no login (`line_1_39.ControlGuard`).
+    hears there who knows its secret: Flower asks for no login (`line_1_39.ControlGuard`). `tls` is the folder
+    of the study's authority, whose keys Flower alone reads, and what bounds hospitals, which show one of its
+    certificates or are not heard.
     """
 
-    def __init__(self, folder: Path, address: str, *, tls: ServerTls | None) -> None:
-        self._tls = tls
+    def __init__(self, folder: Path, address: str, *, tls: tuple[Path, LinkGuard] | None) -> None:
         self._grid: HttpGrid | None = None
         self._heartbeat: HeartbeatSender | None = None
+        self._ca, self._most_bytes, guard = None, MOST_BYTES, ""
         arguments = ["--fleet-api-address", address, "--disable-runtime-dependency-installation"]
         if tls is None:
             arguments += ["--insecure"]
         else:
-            arguments += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
-            arguments += ["--ssl-keyfile", str(tls.key), "--enable-supernode-auth"]
-        guard = "" if tls is None else tls.guard.to_json()
+            keys, bounds = tls
+            self._ca, self._most_bytes, guard = keys / "ca.crt", bounds.most_bytes, bounds.to_json()
+            arguments += ["--ssl-ca-certfile", str(self._ca), "--ssl-certfile", str(keys / "server.crt")]
+            arguments += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
         super().__init__("flower-superlink", arguments, folder=folder, guard=guard)
         self._control = ControlHttpClient.from_server_address(
             server_address=self.local_address,
@@ -139,10 +125,10 @@ class SuperLink(Child):
             raise PateFedError(f"Flower did not start the run: see {self.log}")
         grid = StudyGrid(
             self.local_address,
-            self._tls is None,
+            self._ca is None,
             self._root(),
             token=self._acquire(),
-            most_bytes=MOST_BYTES if self._tls is None else self._tls.guard.most_bytes,
+            most_bytes=self._most_bytes,
         )
         runtime = grid._runtime_client
         self._heartbeat = HeartbeatSender(beating(runtime))
@@ -180,7 +166,7 @@ class SuperLink(Child):
         """The token of the run's task; only who knows the secret file gets it."""
         client = RuntimeHttpClient.from_server_address(
             server_address=self.local_address,
-            insecure=self._tls is None,
+            insecure=self._ca is None,
             root_certificates=self._root(),
             interceptors=[
                 RuntimeVersionHttpInterceptor(component_name="SuperExec"),
@@ -200,14 +186,14 @@ class SuperLink(Child):
         raise PateFedError(f"Flower did not hand out the run's task: see {self.log}")
 
     def _root(self) -> bytes | None:
-        if self._tls is None:
+        if self._ca is None:
             return None
-        with naming_refusal(f"{self._tls.ca}: cannot be read"):
-            return self._tls.ca.read_bytes()
+        with naming_refusal(f"{self._ca}: cannot be read"):
+            return self._ca.read_bytes()
 
     def _healthy(self) -> bool:
-        context = None if self._tls is None else ssl.create_default_context(cafile=str(self._tls.ca))
-        scheme = "http" if self._tls is None else "https"
+        context = None if self._ca is None else ssl.create_default_context(cafile=str(self._ca))
+        scheme = "http" if self._ca is None else "https"
         try:
             with urllib.request.urlopen(
                 f"{scheme}://{self.local_address}/health", timeout=2, context=context
@@ -246,13 +232,7 @@ class StudyGrid(HttpGrid):
     """
 
     def __init__(
-        self,
-        address: str,
-        insecure: bool,
-        root: bytes | None,
-        *,
-        token: str,
-        most_bytes: int = MOST_BYTES,
+        self, address: str, insecure: bool, root: bytes | None, *, token: str, most_bytes: int = MOST_BYTES
     ) -> None:
         super().__init__(address, insecure, root, token=token)
         self._retry_invoker.max_time, self._retry_invoker.should_giveup = _RETRY_S, _is_final

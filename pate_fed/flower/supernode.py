@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -35,9 +34,7 @@ from flwr.supercore.constant import (
     TaskType,
 )
 from flwr.supercore.heartbeat import HeartbeatSender
-from flwr.supercore.inflatable.inflatable_object import (
-    iterate_object_tree,
-)
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
@@ -50,25 +47,6 @@ from pate_fed.flower.processes import PROTECTED, Child
 from pate_fed.flower.records import MOST_BYTES, from_flower, inflate_message, is_the_shim, to_flower
 from pate_fed.flower.transport import Exchange, NodeGuard
 from pate_fed.protocol.messages import Record
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTls:
-    """The hospital's identity: the authority that the coordinator must show, the hospital's key, certificate.
-
-    `ca` and `key` are files, `certificate` is PEM; `most_bytes` has the largest message of the study.
-    """
-
-    ca: Path
-    key: Path
-    certificate: str
-    most_bytes: int
-
-    @property
-    def guard(self) -> NodeGuard:
-        """What the SuperNode's guard needs."""
-        key = str(self.key.absolute())
-        return NodeGuard(most_bytes=self.most_bytes, certificate=self.certificate, key=key)
 
 
 class Caller:
@@ -111,16 +89,19 @@ class Caller:
 
 
 class SuperNode(Child):
-    """A SuperNode of one hospital; `folder` holds all its state, `address` is the coordinator's."""
+    """A SuperNode of one hospital; `folder` holds all its state, `address` is the coordinator's.
 
-    def __init__(self, folder: Path, address: str, *, tls: NodeTls | None) -> None:
-        arguments = ["--superlink", address]
+    `tls` is the file of the authority that the coordinator must show, and the hospital's own identity.
+    """
+
+    def __init__(self, folder: Path, address: str, *, tls: tuple[Path, NodeGuard] | None) -> None:
+        arguments, self._most_bytes, guard = ["--superlink", address], MOST_BYTES, ""
         if tls is None:
             arguments += ["--insecure"]
         else:
-            arguments += ["--root-certificates", str(tls.ca), "--auth-supernode-private-key", str(tls.key)]
-        guard = "" if tls is None else tls.guard.to_json()
-        self._most_bytes = MOST_BYTES if tls is None else tls.most_bytes
+            ca, own = tls
+            self._most_bytes, guard = own.most_bytes, own.to_json()
+            arguments += ["--root-certificates", str(ca), "--auth-supernode-private-key", own.key]
         super().__init__("flower-supernode", arguments, folder=folder, guard=guard)
         self._client = self._connect(Caller.executor(self.secret))
 

@@ -1,15 +1,14 @@
-"""What carries messages between hospitals and their coordinator: its interface, and what has it here.
+"""What carries messages between hospitals and their coordinator, and what is said around them.
 
-A study is asked through a `Link` and answered through a `Node`. Flower's SuperLink and SuperNode are the one
-pair, on the line of Flower that speaks gRPC; another pair would stand beside them
-(docs/decisions/0013-after-flwr-1.39.md).
+A study is asked through a `superlink.SuperLink` and answered through a `supernode.SuperNode`, on the line of
+Flower that speaks gRPC; another pair would stand beside them (docs/decisions/0013-after-flwr-1.39.md).
 """
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,15 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
-    from flwr.app import Context
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import Grid
-
     from pate_fed.protocol.messages import Record
 
 LINE = "1.39"
 """The releases of Flower whose SuperNodes speak gRPC, and that the guard is made for."""
-
 
 CONTROL_HEADER = "x-pate-fed-control"
 """The header of every call over which runs are submitted and nodes are registered: `control_word`."""
@@ -95,52 +89,6 @@ class Exchange:
     reply: Record
     seconds: float
     bytes_out: int
-
-
-class Link(Protocol):
-    """The coordinator's end: seats for hospitals, and the Grid over which they are asked."""
-
-    @property
-    def running(self) -> bool:
-        """Whether it still serves."""
-
-    def new_lines(self) -> list[str]:
-        """What it tells of its hospitals since the last call, as `pate_fed.flower.clocks` reads it."""
-
-    def wait_until_ready(self, interrupted: Callable[[], bool]) -> None:
-        """Return when hospitals can connect."""
-
-    def register(self, public_key: bytes, name: str) -> int:
-        """Give a hospital a seat by its public key (PEM); the number of its node."""
-
-    def unregister(self, node: int) -> None:
-        """Shut a hospital out at once."""
-
-    def open_run(self) -> tuple[Grid, Context]:
-        """Begin to ask: Flower's Grid over the nodes that are connected, and the ServerApp's context."""
-
-    def close_run(self, *, completed: bool) -> None:
-        """Have nothing more to ask."""
-
-    def stop(self) -> None:
-        """End it; may be called twice."""
-
-
-class Node(Protocol):
-    """A hospital's end: requests that wait, each answered by the installed ClientApp in this process."""
-
-    @property
-    def running(self) -> bool:
-        """Whether it still tries to reach the coordinator."""
-
-    def new_lines(self) -> list[str]:
-        """What it tells of its connection since the last call, as `pate_fed.flower.connection` reads it."""
-
-    def answer_next(self, client_app: ClientApp, *, refuse_bundle: Callable[[], Record]) -> Exchange | None:
-        """Answer one request that waits; None where none does, or the reply did not get away."""
-
-    def stop(self) -> None:
-        """End it; may be called twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,4 @@ from pate_fed.identity.admission import Admission, HospitalIdentity
 from pate_fed.identity.authority import Authority
 from pate_fed.identity.keys import make_request, read_request, sum_fingerprint
 
-__all__ = [
-    "Admission",
-    "Authority",
-    "HospitalIdentity",
-    "make_request",
-    "read_request",
-    "sum_fingerprint",
-]
+__all__ = ["Admission", "Authority", "HospitalIdentity", "make_request", "read_request", "sum_fingerprint"]

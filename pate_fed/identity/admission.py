@@ -13,7 +13,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pate_fed.disk import read_file, read_json, sync_folder, write_result
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, naming_refusal
 from pate_fed.identity.certificates import (
     expiry_warnings,
     fingerprint,
@@ -64,20 +64,12 @@ class Admission:
     hospitals: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
-        """Write the file.
-
-        Raises:
-            InputError: it cannot be written.
-        """
+        """Write the file; InputError where it cannot be written."""
         write_result(path, json.dumps(to_plain(self), indent=1).encode(), public=True)
 
     @classmethod
     def read(cls, path: Path) -> Admission:
-        """Read the file.
-
-        Raises:
-            InputError: it cannot be read, or is no admission.
-        """
+        """Read the file; InputError where it cannot be read, or is no admission."""
         return read_json(cls, path, what="an admission of `pate-fed study admit`")
 
     @property
@@ -92,11 +84,7 @@ class Admission:
 
     @property
     def study_terms(self) -> Terms:
-        """The study's terms; `terms_digest` checks whose they are.
-
-        Raises:
-            IntegrityError: they are none.
-        """
+        """The study's terms; `terms_digest` checks whose they are; IntegrityError where they are none."""
         return Terms.from_json(self.terms)
 
     @property
@@ -141,22 +129,10 @@ class HospitalIdentity:
     admission: Admission
 
     @classmethod
-    def accept(cls, folder: Path, admission: Path, *, expected: str | None = None) -> HospitalIdentity:
-        """Take an admission into the folder of the key that it is for.
-
-        `expected` is the authority's fingerprint, in words, as the coordinator told it another way.
-
-        Raises:
-            InputError: another hospital's admission, or no fingerprint.
-            IntegrityError: the admission's parts do not belong together, or another authority's.
-        """
-        identity = cls.offered(folder, admission, expected=expected)
-        identity.take()
-        return identity
-
-    @classmethod
     def offered(cls, folder: Path, admission: Path, *, expected: str | None = None) -> HospitalIdentity:
         """The identity that an admission would make of the key in the folder, checked; nothing is written.
+
+        `expected` is the authority's fingerprint, in words, as the coordinator told it another way.
 
         Raises:
             InputError: another hospital's admission, or no key in the folder.
@@ -176,14 +152,11 @@ class HospitalIdentity:
         identity.check(given.hospital)
         return identity
 
-    def take(self) -> None:
-        """Write the admission into the folder.
-
-        Raises:
-            InputError: it cannot be written.
-        """
+    def take(self) -> HospitalIdentity:
+        """Write the admission into the folder; InputError where it cannot be written."""
         self.admission.write(self.folder / ADMISSION_FILE)
         write_result(self.ca_path, self.admission.authority.encode(), public=True)
+        return self
 
     @classmethod
     def open(cls, folder: Path) -> HospitalIdentity:
@@ -252,26 +225,7 @@ class HospitalIdentity:
 
 # A hospital's own record of who accepted which terms when; it is only ever added to.
 
-
 CONSENT_FILE = "consent.jsonl"  # beside the hospital's keys
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consent:
-    """One acceptance: `user` (login name) accepted the terms with this digest at `time` (ISO 8601, UTC).
-
-    `answer` says how: asked at the terminal, or by an option. `fingerprint_given`: the command was told the
-    authority's fingerprint, and compared it.
-    """
-
-    time: str
-    user: str
-    hospital: str
-    study: str
-    terms: str
-    authority: str
-    fingerprint_given: bool
-    answer: str
 
 
 def login_name() -> str:
@@ -283,42 +237,34 @@ def login_name() -> str:
         return f"user {number}"
 
 
-def record_consent(
-    folder: Path,
-    *,
-    hospital: str,
-    study: str,
-    terms: str,
-    authority: str,
-    fingerprint_given: bool,
-    answer: str,
-) -> Consent:
-    """Add a consent of this process's user, now, to the record in a folder; on the disk when this returns.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consent:
+    """One acceptance: `user` (login name) accepted the terms with this digest at `time` (ISO 8601, UTC).
 
-    Raises:
-        InputError: it cannot be written.
+    They are who runs this process and now, unless others are given. `answer` says how: asked at the terminal,
+    or by an option. `fingerprint_given`: the command was told the authority's fingerprint, and compared it.
     """
-    made = Consent(
-        time=datetime.now(UTC).isoformat(timespec="seconds"),
-        user=login_name(),
-        hospital=hospital,
-        study=study,
-        terms=terms,
-        authority=authority,
-        fingerprint_given=fingerprint_given,
-        answer=answer,
-    )
+
+    time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    user: str = field(default_factory=login_name)
+    hospital: str
+    study: str
+    terms: str
+    authority: str
+    fingerprint_given: bool
+    answer: str
+
+
+def record_consent(folder: Path, made: Consent) -> None:
+    """Add a consent to the record in a folder, on the disk then; InputError where it cannot be written."""
     path = folder / CONSENT_FILE
-    try:
+    with naming_refusal(f"{path}: cannot be written"):
         handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         with os.fdopen(handle, "ab") as file:
             file.write(json.dumps(asdict(made)).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         sync_folder(folder)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
-    return made
 
 
 def consent_to(folder: Path, *, terms: str, authority: str) -> Consent | None:

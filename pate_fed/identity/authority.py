@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -106,22 +106,14 @@ class Authority:
 
     @property
     def certificate(self) -> Certificate:
-        """The authority's own certificate.
-
-        Raises:
-            InputError: the folder holds none.
-        """
+        """The authority's own certificate; InputError where the folder holds none."""
         if not (self.folder / "ca.crt").exists():
             raise InputError(f"{self.folder}: holds no study authority; make one with `pate-fed study init`")
         return load_certificate(self.folder / "ca.crt")
 
     @property
     def study(self) -> SignedStudy:
-        """Address and signed terms.
-
-        Raises:
-            InputError: the folder holds none.
-        """
+        """Address and signed terms; InputError where the folder holds none."""
         return read_json(SignedStudy, self.folder / "study.json", what="a study of `pate-fed study init`")
 
     def admit(self, request: Path, *, days: int) -> Admission:
@@ -140,18 +132,14 @@ class Authority:
         with hold(self.folder, what="the study's keys in"):
             certificates = [self._admit(each, days=days) for each in asked]
             known = {name: fingerprint_of(sum_identity_of(held)) for name, held in self.admitted()}
-        study, authority = self.study, to_pem(self.certificate).decode()
+        study, authority = asdict(self.study), to_pem(self.certificate).decode()
         return [
             Admission(
                 hospital=each.name,
                 certificate=to_pem(certificate).decode(),
                 authority=authority,
-                address=study.address,
-                terms=study.terms,
-                signature=study.signature,
-                ledger_key=study.ledger_key,
-                ledger_signature=study.ledger_signature,
                 hospitals={name: words for name, words in known.items() if name != each.name},
+                **study,
             )
             for each, certificate in zip(asked, certificates, strict=True)
         ]
@@ -178,11 +166,7 @@ class Authority:
         return certificate
 
     def revoke(self, name: str) -> None:
-        """Shut one hospital out, also of a study that is running.
-
-        Raises:
-            InputError: no hospital of that name is admitted.
-        """
+        """Shut one hospital out, also of a running study; InputError where no such one is admitted."""
         held = self.folder / "hospitals" / f"{check_name(name)}.crt"
         with hold(self.folder, what="the study's keys in"):
             if not held.exists():

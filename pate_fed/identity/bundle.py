@@ -76,11 +76,7 @@ def covered_by(pool: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def pack_student(
-    student: Any,
-    facts: StudentFacts,
-    key: Ed25519PrivateKey,
-    *,
-    covered: NDArray[np.float64] | None = None,
+    student: Any, facts: StudentFacts, key: Ed25519PrivateKey, *, covered: NDArray[np.float64] | None = None
 ) -> bytes:
     """The bundle of a student, signed. `covered` is of the public pool, of a table (`covered_by`).
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pate_fed.disk import read_file
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, naming_refusal
 
 WARN_DAYS = 30  # a certificate that expires sooner is warned of
 _EARLY = timedelta(days=1)  # clocks that are a little slow accept a new certificate
@@ -69,11 +69,7 @@ def issue(
 
 
 def read_certificate(content: bytes, where: str) -> Certificate:
-    """A certificate from PEM.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A certificate from PEM; InputError where it is none."""
     try:
         return x509.load_pem_x509_certificate(content)
     except ValueError as error:
@@ -81,15 +77,9 @@ def read_certificate(content: bytes, where: str) -> Certificate:
 
 
 def load_certificate(path: Path) -> Certificate:
-    """A certificate from a PEM file.
-
-    Raises:
-        InputError: the file cannot be read or is none.
-    """
-    try:
+    """A certificate from a PEM file; InputError where the file cannot be read or is none."""
+    with naming_refusal(f"{path}: cannot be read"):
         return read_certificate(read_file(path), str(path))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def to_pem(certificate: Certificate) -> bytes:
@@ -116,11 +106,7 @@ def sum_identity_of(certificate: Certificate) -> bytes:
 
 
 def require_issued(certificate: Certificate, authority: Certificate, whose: str) -> None:
-    """Make sure that the authority signed it.
-
-    Raises:
-        IntegrityError: it did not.
-    """
+    """Make sure that the authority signed it; IntegrityError where it did not."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError) as error:
@@ -128,11 +114,7 @@ def require_issued(certificate: Certificate, authority: Certificate, whose: str)
 
 
 def require_valid(certificate: Certificate, whose: str) -> None:
-    """Make sure that it is valid now.
-
-    Raises:
-        InputError: it has expired, or is not valid yet.
-    """
+    """Make sure that it is valid now; InputError where it has expired, or is not valid yet."""
     now = datetime.now(UTC)
     if now >= certificate.not_valid_after_utc:
         ended = certificate.not_valid_after_utc.date()

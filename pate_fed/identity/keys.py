@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from pate_fed.disk import read_json, write_result
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, naming_refusal
 from pate_fed.secure_sum import Identity, fingerprint
 from pate_fed.secure_sum.keys import verify
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS, to_plain
@@ -64,15 +64,9 @@ def check_name(name: str) -> str:
 
 
 def check_private(path: Path) -> None:
-    """Refuse a secret that others can read.
-
-    Raises:
-        InputError: the file is not there, or its mode lets others in.
-    """
-    try:
+    """Refuse a secret that others can read, or that is not there, by an InputError."""
+    with naming_refusal(f"{path}: cannot be read"):
         mode = stat.S_IMODE(path.stat().st_mode)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if mode & 0o077:
         raise InputError(
             f"{path}: others can read this key (mode {mode:04o}): chmod 600 {path}, and think of a new key"
@@ -137,20 +131,15 @@ def sum_fingerprint(folder: Path) -> str:
 
 
 def write_new_private(path: Path, content: bytes) -> None:
-    """Write a new file with mode 0600.
-
-    Raises:
-        InputError: it is there already, or cannot be written.
-    """
-    try:
+    """Write a new file with mode 0600; InputError where it is there already, or cannot be written."""
+    with naming_refusal(f"{path}: cannot be written"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileExistsError as error:
+            raise InputError(f"{path}: there is a key already, and it stays; give a new folder") from error
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-    except FileExistsError as error:
-        raise InputError(f"{path}: there is a key already, and it stays; give a new folder") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def make_request(folder: Path, name: str) -> Path:
@@ -210,7 +199,6 @@ def _signed(name: str, public: bytes, sums: bytes) -> bytes:
 
 
 # The coordinator's receipt for one hospital: digests of all that came from it, signed by its ledger key.
-
 
 _RECEIPT_PURPOSE = b"pate_fed/v1 receipt of a coordinator\n"
 

@@ -91,21 +91,13 @@ class KindTerms(ABC):
 
     @classmethod
     def of(cls: type[K], terms: Terms) -> K:
-        """The section of terms of this kind.
-
-        Raises:
-            TypeError: they are of another kind, which is a fault of the program.
-        """
+        """The section of terms of this kind; TypeError, a fault of the program, where they are of another."""
         if not isinstance(terms.asks, cls):
             raise TypeError(f"these terms are of the kind {terms.asks.kind!r}")
         return terms.asks
 
     def check(self, terms: Terms) -> None:
-        """Hold the section against the rest of the terms.
-
-        Raises:
-            SettingError: the first field that does not fit.
-        """
+        """Hold it against the rest of the terms; SettingError of the first field that does not fit."""
         for name, fits, wanted in self.checks(terms):
             if not fits:
                 raise refusal(terms, name, f"{wanted} is meant")

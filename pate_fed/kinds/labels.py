@@ -233,7 +233,6 @@ class LabelTerms(KindTerms):
 
 # What a study of private labels says in words.
 
-
 _IN_ONE_PLACE, _SUMMED = "labels", "noisy-counts"  # what the coordinator sees, by `CoordinatorView.kind`
 
 
@@ -362,10 +361,7 @@ class LabelWords(Words):
         """Hospitals and the method."""
         terms = self.terms
         hospitals = f"{terms.num_clients:,}, at least {terms.least_clients:,} must answer"
-        return (
-            ("Hospitals", "" if self._seen == _IN_ONE_PLACE else hospitals),
-            ("Method", self.mechanism),
-        )
+        return (("Hospitals", "" if self._seen == _IN_ONE_PLACE else hospitals), ("Method", self.mechanism))
 
     @property
     def way(self) -> tuple[str, str]:
@@ -377,10 +373,7 @@ class LabelWords(Words):
         if self._seen != _IN_ONE_PLACE:
             return super().against(noise, sees)
         trust = "trust alone: whoever runs this study has the labels"
-        return [
-            self._public(noise),
-            Against(who="Whoever ran it", sees=sees, hidden="Nothing", by=trust),
-        ]
+        return [self._public(noise), Against(who="Whoever ran it", sees=sees, hidden="Nothing", by=trust)]
 
     def _public(self, noise: str) -> Against:
         return Against(
@@ -403,10 +396,7 @@ class LabelWords(Words):
         """Whoever has the private labels of public features."""
         if self._seen == _IN_ONE_PLACE:
             return AtHome(
-                name="One place",
-                holds="has all labels",
-                sends="its own labels",
-                released="labels with noise",
+                name="One place", holds="has all labels", sends="its own labels", released="labels with noise"
             )
         way = "masked counts with noise" if self._seen == _SUMMED else "labels with noise added at home"
         return AtHome(

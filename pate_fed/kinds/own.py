@@ -189,11 +189,8 @@ class OwnTerms(KindTerms):
     def fits(self, code: Any, terms: Terms) -> bool:
         """Whether its code says of itself what the terms do."""
         share = None if terms.sigma_party is None else sigma_of(code, shares_of(terms))
-        return (*sizes_of(code, self.mechanism), share) == (*self._sizes, terms.sigma_party)
-
-    @property
-    def _sizes(self) -> tuple[int, int, int, int, str]:
-        return self.questions, self.rows, self.columns, self.places, self.says
+        sizes = self.questions, self.rows, self.columns, self.places, self.says
+        return (*sizes_of(code, self.mechanism), share) == (*sizes, terms.sigma_party)
 
 
 def protection_by(privacy: Privacy) -> Protection:
@@ -266,7 +263,6 @@ class OwnWords(Words):
     kind: ClassVar[str] = "numbers"
     answers: ClassVar[str] = "answers"
     at_home: ClassVar[str] = "Records and every hospital's own answers"
-    shown: ClassVar[tuple[str, str]] = ("answer", "its first rows")
     made_of: ClassVar[str] = "the answers"
     rows: ClassVar[str] = "places"
     labels_on_ledger: ClassVar[bool] = False  # numbers are no classes
@@ -350,11 +346,6 @@ class OwnWords(Words):
         return f"{answered:,} numbers of {self.own.questions:,} questions, {asked:,} asked"
 
     # After it.
-
-    @property
-    def records_apart(self) -> bool:
-        """Whether the unit is a record; with another its code gets the patients."""
-        return super().records_apart
 
     def done(self, inputs: str, *, asked: int, answered: int) -> str:
         """Questions, noise, numbers."""

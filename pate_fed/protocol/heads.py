@@ -57,11 +57,7 @@ class Statement:
 
     @classmethod
     def read(cls, data: bytes) -> Statement:
-        """The statement in such bytes.
-
-        Raises:
-            IntegrityError: another number of bytes, or a count that nobody reaches.
-        """
+        """The statement in such bytes; IntegrityError where it is none, or counts what nobody reaches."""
         if len(data) != _COUNT_BYTES + HEAD_BYTES + SIGNATURE_BYTES:
             raise IntegrityError("the statement of a hospital's head has another length")
         count, rest = int.from_bytes(data[:_COUNT_BYTES], "big"), data[_COUNT_BYTES:]
@@ -80,11 +76,7 @@ def heads_text(heads: Mapping[str, Head]) -> str:
 
 
 def read_heads(text: str) -> dict[str, Head]:
-    """The heads in such a text, by name.
-
-    Raises:
-        IntegrityError: it is none, or names somebody twice.
-    """
+    """The heads in such a text, by name; IntegrityError where it is none, or names somebody twice."""
     found: dict[str, Head] = {}
     for line in text.split("\n") if text else ():
         row = _ROW.fullmatch(line)

@@ -33,6 +33,8 @@ from pate_fed.structure import (
 
 # The fixed list of reasons for which a hospital does not answer.
 
+_BY_POLICY = "refused by the hospital's policy: "
+
 
 class Refusal(Enum):
     """Why a hospital does not answer: the fixed list, so that no error text can carry data out."""
@@ -48,56 +50,42 @@ class Refusal(Enum):
     CAPS = "the batch asks more than the terms allow in all"
     NOT_READY = "no terms were agreed to yet, or nothing is ready to answer with"
     POLICY = "refused by the hospital's policy"
-    POLICY_STUDY = "refused by the hospital's policy: not a study that it takes part in"
-    POLICY_POOL = "refused by the hospital's policy: not a pool that it answers about"
-    POLICY_CLASSES = "refused by the hospital's policy: other classes than it votes on"
-    POLICY_HOSPITALS = (
-        "refused by the hospital's policy: too few hospitals; a larger --quorum counts more of them"
-    )
-    POLICY_SECURE_SUM = (
-        "refused by the hospital's policy: votes would be seen without masks; --secure-sum masks them"
-    )
-    POLICY_CONFIRMED = (
-        "refused by the hospital's policy: too few of the other hospitals are confirmed at it by telephone"
-    )
-    POLICY_SUMS = "refused by the hospital's policy: class sums do not leave it"
-    POLICY_ROUNDS = "refused by the hospital's policy: class sums in more rounds than it allows"
+    POLICY_STUDY = f"{_BY_POLICY}not a study that it takes part in"
+    POLICY_POOL = f"{_BY_POLICY}not a pool that it answers about"
+    POLICY_CLASSES = f"{_BY_POLICY}other classes than it votes on"
+    POLICY_HOSPITALS = f"{_BY_POLICY}too few hospitals; a larger --quorum counts more of them"
+    POLICY_SECURE_SUM = f"{_BY_POLICY}votes would be seen without masks; --secure-sum masks them"
+    POLICY_CONFIRMED = f"{_BY_POLICY}too few of the other hospitals are confirmed at it by telephone"
+    POLICY_SUMS = f"{_BY_POLICY}class sums do not leave it"
+    POLICY_ROUNDS = f"{_BY_POLICY}class sums in more rounds than it allows"
     POLICY_COUNTS = (
-        "refused by the hospital's policy: counts of held-out records do not leave it; sums.scores = false "
-        "asks for none"
+        f"{_BY_POLICY}counts of held-out records do not leave it; sums.scores = false asks for none"
     )
     POLICY_EXACT_SUMS = (
-        "refused by the hospital's policy: class sums would be read without noise; --noise-at hospitals adds "
-        "it before they leave"
+        f"{_BY_POLICY}class sums would be read without noise; --noise-at hospitals adds it before they leave"
     )
-    POLICY_TEACHER = "refused by the hospital's policy: the teacher's code is not on its list of teachers"
-    POLICY_AGGREGATOR = (
-        "refused by the hospital's policy: ε is claimed by a mechanism that is not on its list of aggregators"
-    )
-    POLICY_FEATURE_MAP = "refused by the hospital's policy: the feature map's code is not on its list"
-    POLICY_KIND = "refused by the hospital's policy: the code of this kind of question is not on its list"
-    POLICY_SEED = "refused by the hospital's policy: seeded noise protects nobody"
-    POLICY_PUBLIC = "refused by the hospital's policy: too large an ε against the public"
-    POLICY_COORDINATOR = "refused by the hospital's policy: too large an ε against the coordinator"
-    POLICY_DELTA = "refused by the hospital's policy: too large a δ for a limit on ε"
-    POLICY_UNIT = "refused by the hospital's policy: ε is stated for a unit (privacy.unit) not on its list"
-    POLICY_ADJACENCY = (
-        "refused by the hospital's policy: ε is stated for neighbours (privacy.adjacency) not on its list"
-    )
+    POLICY_TEACHER = f"{_BY_POLICY}the teacher's code is not on its list of teachers"
+    POLICY_AGGREGATOR = f"{_BY_POLICY}ε is claimed by a mechanism that is not on its list of aggregators"
+    POLICY_FEATURE_MAP = f"{_BY_POLICY}the feature map's code is not on its list"
+    POLICY_KIND = f"{_BY_POLICY}the code of this kind of question is not on its list"
+    POLICY_SEED = f"{_BY_POLICY}seeded noise protects nobody"
+    POLICY_PUBLIC = f"{_BY_POLICY}too large an ε against the public"
+    POLICY_COORDINATOR = f"{_BY_POLICY}too large an ε against the coordinator"
+    POLICY_DELTA = f"{_BY_POLICY}too large a δ for a limit on ε"
+    POLICY_UNIT = f"{_BY_POLICY}ε is stated for a unit (privacy.unit) not on its list"
+    POLICY_ADJACENCY = f"{_BY_POLICY}ε is stated for neighbours (privacy.adjacency) not on its list"
     POLICY_PATIENT = (
-        "refused by the hospital's policy: ε is stated for patients of too few hospitals; a larger "
-        "privacy.hospitals_per_patient counts more of them"
+        f"{_BY_POLICY}ε is stated for patients of too few hospitals; a larger privacy.hospitals_per_patient "
+        "counts more of them"
     )
     POLICY_COLLUDERS = (
-        "refused by the hospital's policy: ε reckons with too few hospitals that tell the coordinator their "
-        "noise; a larger secrecy.colluders counts more of them"
+        f"{_BY_POLICY}ε reckons with too few hospitals that tell the coordinator their noise; a larger "
+        "secrecy.colluders counts more of them"
     )
-    POLICY_CAPS = (
-        "refused by the hospital's policy: the whole pool may be asked about; --max-queries below it is a cap"
-    )
-    POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in one study"
-    POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day of one study"
-    POLICY_TOTAL = "refused by the hospital's policy: too large an ε over all its studies"
+    POLICY_CAPS = f"{_BY_POLICY}the whole pool may be asked about; --max-queries below it is a cap"
+    POLICY_QUERIES = f"{_BY_POLICY}more queries than it answers in one study"
+    POLICY_DAY = f"{_BY_POLICY}more queries than it answers in a day of one study"
+    POLICY_TOTAL = f"{_BY_POLICY}too large an ε over all its studies"
     OLDER = "this hospital's state directory is behind what the hospital has answered: a backup was put back"
     LEDGER = "the coordinator's ledger is behind what it showed before: a backup was put back"
     BEHIND = "the coordinator shows fewer answers of a hospital than it showed before, which hides a backup"
@@ -122,7 +110,6 @@ class Refusal(Enum):
 
 
 # Terms of any kind: frozen values with one text and one digest, by which both sides name them.
-
 
 A = TypeVar("A", bound="Agreed")
 
@@ -214,13 +201,8 @@ _MOST_SAID = 300  # characters in which a coordinator says how a study ended
 MOST_STUDENT = 64 * 2**20
 """Bytes in which a student comes to a hospital; a larger one is not sent."""
 
-
-def _is_list(array: NDArray[np.int64]) -> bool:
-    return array.ndim == 1
-
-
 # What is counted along one axis; answers are held to their shape by their kind.
-_LISTS = {"index": Setting(holds=_is_list, allowed="a list of whole numbers")}
+_LISTS = {"index": Setting(holds=lambda array: array.ndim == 1, allowed="a list of whole numbers")}
 
 
 def record_digest(record: Record) -> str:
@@ -470,11 +452,7 @@ _FIELDS = {kind: entries(kind) for kind in (*_REQUESTS, *_REPLIES)}
 
 
 def parse_reply(record: Record) -> Reply:
-    """The reply in a record.
-
-    Raises:
-        IntegrityError: it is none of the replies, or malformed.
-    """
+    """The reply in a record; IntegrityError where it is none of the replies, or malformed."""
     said = record.get("kind")
     for kind in _REPLIES:
         if isinstance(said, str) and said == kind.kind:  # an array would be compared number by number

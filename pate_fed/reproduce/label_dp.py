@@ -160,10 +160,10 @@ class _Bench:
 
     def _non_private(self, seed: int) -> Ints:
         """Classes of the test images from a network of all true labels."""
-        from pate_fed.kinds.label_dp.learners import LABELS_ALONE, train
+        from pate_fed.kinds.label_dp.learners import train
 
         every, learn = np.arange(len(self.truth)), self.settings.learn
-        network = train(self.public, every, self.truth, learn, seed=seed, supervision=LABELS_ALONE)
+        network = train(self.public, every, self.truth, learn, seed=seed, unlabelled_weight=0.0)
         found: Ints = self.public.probabilities([network], self.test).argmax(axis=1)
         return found
 

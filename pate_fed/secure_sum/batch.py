@@ -7,7 +7,7 @@ complaint has shown to be wrong; the hospitals see to that too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 
 import numpy as np
@@ -39,7 +39,6 @@ from pate_fed.secure_sum.messages import (
     UnmaskRequest,
     UnmaskShares,
     consent_digest,
-    head_of,
     sharing_view,
 )
 from pate_fed.secure_sum.roster import Members
@@ -97,7 +96,8 @@ class SumBatch:
         self.invited = invited
         self._identity, self._members, self._range = identity, members, sum_range
         self._step = _Step.SHARING
-        self._commit = batch_label(members, opening.head).commit_shares()
+        self._label = batch_label(members, opening.head)
+        self._commit = self._label.commit_shares()
         self._masker = Masker(opening.length, opening.bits)
         # no single vector is kept once it is in here
         self._sum: Vector = np.zeros(opening.length, dtype=self._masker.dtype)
@@ -231,9 +231,7 @@ class SumBatch:
         """
         self._close(_Step.UNMASKING, len(self._shares), "revealed their shares")
         try:
-            _Unmasking(
-                self._members, self.opening, self._dealt, self._sharers, self._survivors, self._shares
-            ).remove_masks(self._sum, self._masker)
+            self._remove_masks()
         except IntegrityError:
             self._step = _Step.VOID
             raise
@@ -303,7 +301,7 @@ class SumBatch:
             raise IntegrityError(f"{reply.party} is not in the roster")
         if reply.roster != self.opening.roster:
             raise IntegrityError(f"{reply.party} answered under another roster")
-        if _batch_of(head_of(reply)) != _batch_of(self.opening.head):
+        if _batch_of(reply.head) != _batch_of(self.opening.head):
             raise IntegrityError(f"{reply.party} answered another batch")
         step = _STEPS[type(reply)]
         if self._step != step:
@@ -344,69 +342,41 @@ class SumBatch:
     def _names(self, positions: Positions) -> tuple[str, ...]:
         return tuple(self._members.names[position] for position in positions.tolist())
 
+    # Taking the masks off, with the shares that the survivors revealed: of a survivor only its self-mask's
+    # secret is recovered, of a hospital that dropped out only the batch's pair seeds; the secrets of other
+    # batches and of the study are not derivable from either.
 
-def _by_receiver(dealt: list[bytes], size: int) -> NDArray[np.uint8]:
-    """What each sharer dealt, `size` bytes a hospital, by who gets it: uint8 (hospitals, sharers, size)."""
-    rows = np.frombuffer(b"".join(dealt), dtype=np.uint8).reshape(len(dealt), -1, size)
-    return np.ascontiguousarray(rows.transpose(1, 0, 2))
-
-
-def _batch_of(head: Head) -> tuple[int, str, int]:
-    return head["batch"], head["batch_digest"], head["attempt"]
-
-
-class _Unmasking:
-    """Takes the masks off a sum, with the shares that the survivors revealed.
-
-    Of a survivor only its self-mask's secret is recovered, of a hospital that dropped out only the batch's
-    pair seeds; the secrets of other batches and of the study are not derivable from either. `dealt` holds
-    each sharer's message by position, `shares` what at least `threshold` survivors revealed: one share a
-    sharer, in the order of `sharers`.
-    """
-
-    def __init__(
-        self,
-        members: Members,
-        opening: BatchOpening,
-        dealt: Mapping[int, BatchShares],
-        sharers: Positions,
-        survivors: Positions,
-        shares: Mapping[int, bytes],
-    ) -> None:
-        self._members, self._dealt, self._survivors = members, dealt, survivors
-        self._label = batch_label(members, opening.head)
-        self._secrets = self._combine(sharers, shares)
-
-    def remove_masks(self, total: Vector, masker: Masker) -> None:
-        """Take every mask that does not cancel off `total`, in place."""
-        for position, secret in self._secrets.items():
+    def _remove_masks(self) -> None:
+        """Take every mask that does not cancel off the sum, in place."""
+        for position, secret in self._combined().items():
             if position in self._survivors:
-                self._remove_self_mask(position, secret, total, masker)
+                self._remove_self_mask(position, secret)
             else:
-                self._remove_pair_masks(position, secret, total, masker)
+                self._remove_pair_masks(position, secret)
 
-    def _combine(self, sharers: Positions, shares: Mapping[int, bytes]) -> dict[int, bytes]:
+    def _combined(self) -> dict[int, bytes]:
+        """One secret a sharer, by position."""
         # any t shares fix the polynomials; more give the same
-        helpers = sorted(shares)[: self._members.threshold]
-        revealed = np.stack([self._read(helper, shares[helper]) for helper in helpers])
+        helpers = sorted(self._shares)[: self._members.threshold]
+        revealed = np.stack([self._read(helper) for helper in helpers])
         # the points are 1, 2, …; the secrets lie at 0
         secrets = shamir.combine(np.array(helpers, dtype=np.int64) + 1, revealed)
-        pairs = zip(sharers.tolist(), secrets, strict=True)
+        pairs = zip(self._sharers.tolist(), secrets, strict=True)
         return {position: shamir.to_bytes(secret) for position, secret in pairs}
 
-    def _read(self, helper: int, shares: bytes) -> shamir.Limbs:
+    def _read(self, helper: int) -> shamir.Limbs:
         try:
-            return shamir.from_bytes(shares)
+            return shamir.from_bytes(self._shares[helper])
         except IntegrityError as error:
             raise IntegrityError(f"{self._members.names[helper]} revealed a share of no field") from error
 
-    def _remove_self_mask(self, position: int, secret: bytes, total: Vector, masker: Masker) -> None:
+    def _remove_self_mask(self, position: int, secret: bytes) -> None:
         expected = self._dealt[position].commitment
         if not constant_time.bytes_eq(self._label.commit(secret, position), expected):
             raise self._misfit(position, "self-mask")
-        masker.take(total, self._label.key(secret, SELF_MASK, position, position))
+        self._masker.take(self._sum, self._label.key(secret, SELF_MASK, position, position))
 
-    def _remove_pair_masks(self, position: int, secret: bytes, total: Vector, masker: Masker) -> None:
+    def _remove_pair_masks(self, position: int, secret: bytes) -> None:
         """Undo what each survivor did with its mask for a hospital that dropped out."""
         key = self._label.key(secret, SEEDS, position, position)
         try:
@@ -416,12 +386,22 @@ class _Unmasking:
         for survivor in self._survivors.tolist():
             seed = seeds[survivor * KEY_BYTES : (survivor + 1) * KEY_BYTES]
             if position < survivor:  # the survivor, higher, had added it (`dealing.mask`)
-                masker.take(total, seed)
+                self._masker.take(self._sum, seed)
             else:
-                masker.add(total, seed)
+                self._masker.add(self._sum, seed)
 
     def _misfit(self, position: int, what: str) -> IntegrityError:
         return IntegrityError(
             f"{self._members.names[position]} dealt shares of its {what} that give another secret than it "
             "committed to, and nothing is unmasked"
         )
+
+
+def _by_receiver(dealt: list[bytes], size: int) -> NDArray[np.uint8]:
+    """What each sharer dealt, `size` bytes a hospital, by who gets it: uint8 (hospitals, sharers, size)."""
+    rows = np.frombuffer(b"".join(dealt), dtype=np.uint8).reshape(len(dealt), -1, size)
+    return np.ascontiguousarray(rows.transpose(1, 0, 2))
+
+
+def _batch_of(head: Head) -> tuple[int, str, int]:
+    return head["batch"], head["batch_digest"], head["attempt"]

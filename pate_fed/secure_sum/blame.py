@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum.dealing import ShareOpener, UnusableShareError, agree_seal
 from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey, HashTree, pack, unpack
-from pate_fed.secure_sum.messages import BatchOpening, BatchShares, Complaint, head_of
+from pate_fed.secure_sum.messages import BatchOpening, BatchShares, Complaint
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Members
 
@@ -52,11 +52,7 @@ def pack_proofs(proofs: Iterable[Proof]) -> bytes:
 
 
 def read_proofs(data: bytes) -> list[Proof]:
-    """The proofs in such bytes.
-
-    Raises:
-        IntegrityError: damaged, or no proofs.
-    """
+    """The proofs in such bytes; IntegrityError where damaged, or no proofs."""
     return [_read(value) for value in unpack(data).values()]
 
 
@@ -70,17 +66,14 @@ def judge(members: Members, proof: Proof) -> Verdict:
     accuser, accused = (members.positions.get(name) for name in (complaint.party, shares.party))
     if accuser is None or accused is None or accuser == accused or complaint.accused != shares.party:
         raise _no_proof("a complaint of nobody about nobody")
-    if head_of(complaint) != head_of(shares) or complaint.about != shares.digest:
+    if complaint.head != shares.head or complaint.about != shares.digest:
         raise _no_proof("the complaint is about another message")
     signed = complaint.signed_by(members.identities[accuser]) and shares.signed_by(
         members.identities[accused]
     )
     if not signed or shares.roster != members.digest:
         raise _no_proof("not signed by accuser and accused in this roster")
-    for owner, place, held in (
-        (accuser, accused, proof.accuser_key),
-        (accused, accuser, proof.accused_key),
-    ):
+    for owner, place, held in ((accuser, accused, proof.accuser_key), (accused, accuser, proof.accused_key)):
         if not HashTree.shows(members.sealings[owner], place, held.key, held.path):
             raise _no_proof("a sealing key that its owner did not sign")
     key = ExchangeKey(complaint.key)
@@ -88,7 +81,7 @@ def judge(members: Members, proof: Proof) -> Verdict:
         return Verdict(
             accuser, f"accused {shares.party} of wrong shares and showed a key that is not its own"
         )
-    opener, (sealed, commitments) = ShareOpener(members, head_of(shares), accuser), shares.part(accuser)
+    opener, (sealed, commitments) = ShareOpener(members, shares.head, accuser), shares.part(accuser)
     try:
         secret = agree_seal(members, accuser, accused, key, proof.accused_key.key)
         opener.open(secret, accused, sealed, commitments)

@@ -38,12 +38,7 @@ class CoordinatorSum:
     """
 
     def __init__(
-        self,
-        identity: Identity,
-        *,
-        study: str,
-        expected: Mapping[str, bytes] | None = None,
-        places: int = 64,
+        self, identity: Identity, *, study: str, expected: Mapping[str, bytes] | None = None, places: int = 64
     ) -> None:
         _check("study", study)
         self._identity, self._study, self._expected, self._places = identity, study, expected, places
@@ -172,11 +167,7 @@ class CoordinatorSum:
 
     @property
     def members(self) -> Members:
-        """The closed roster.
-
-        Raises:
-            IntegrityError: it is not closed yet.
-        """
+        """The closed roster; IntegrityError where it is not closed yet."""
         if self._members is None:
             raise IntegrityError("the roster is not closed yet")
         return self._members
@@ -236,7 +227,8 @@ class CoordinatorSum:
         self.leave_out(members.names[position] for position in judged(members, opening))
         invited = frozenset(members.names if roster_rides else self._pinned) - self.wrong
         if len(invited) < members.threshold:
-            what = f"are left without {_listed(self.wrong)}" if self.wrong else "have pinned the roster"
+            wrong = ", ".join(sorted(self.wrong))
+            what = f"are left without {wrong}" if wrong else "have pinned the roster"
             raise QuorumError(
                 f"{len(invited)} of {len(members)} hospitals {what}; the threshold is {members.threshold}"
             )
@@ -267,10 +259,6 @@ def _check_usable(party: str, key: bytes) -> None:
         ExchangeKey.generate().agree(key, salt=b"", label=b"")
     except IntegrityError as error:
         raise IntegrityError(f"{party} enrols with an exchange key that is not usable") from error
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
 
 
 def _check(name: str, value: int | str) -> None:

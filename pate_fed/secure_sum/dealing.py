@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,6 @@ from pate_fed.secure_sum.messages import (
     MaskRequest,
     PinRequest,
     Positions,
-    head_of,
 )
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Members
@@ -69,16 +69,9 @@ class Seat:
         return [position for position in range(len(self.members)) if position != self.position]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Deal:
-    """A batch's two fresh secrets of a hospital, and what it sends of them.
+class Dealt(TypedDict):
+    """What a hospital sends of a batch's two fresh secrets, as `BatchShares` has it."""
 
-    Shapes: `secrets` int64 (2, 17), the self-mask's and the one that its pair seeds are sealed under; `own`
-    int64 (2, 17), its own share of both.
-    """
-
-    secrets: Limbs
-    own: Limbs
     commitment: bytes
     seeds: bytes
     commitments: bytes
@@ -155,11 +148,7 @@ def agree(members: Members, position: int, other: int, exchange: ExchangeKey) ->
 
 
 def agree_seal(members: Members, position: int, other: int, key: ExchangeKey, public: bytes) -> bytes:
-    """The secret under which two members seal for each other, alike.
-
-    Raises:
-        IntegrityError: `public` is no usable key.
-    """
+    """The secret under which two members seal for each other; IntegrityError where `public` is no key."""
     return _agreed(members, _SEAL, (position, other), key, public)
 
 
@@ -192,8 +181,12 @@ def batch_label(members: Members, head: Head) -> BatchLabel:
     return BatchLabel(members.study, members.digest, head["batch"], head["batch_digest"], head["attempt"])
 
 
-def deal(seat: Seat, opening: BatchOpening) -> Deal:
-    """Draw the batch's two secrets and seal everyone's shares of them."""
+def deal(seat: Seat, opening: BatchOpening) -> tuple[Limbs, Dealt]:
+    """Draw the batch's two secrets and seal everyone's shares of them.
+
+    Shapes: what stays here is int64 (2, 2, 17), both secrets, then its own share of both; the self-mask's is
+    the first, then the one that its pair seeds are sealed under.
+    """
     members, label = seat.members, batch_label(seat.members, opening.head)
     secrets = shamir.fresh_secrets(2)  # fresh in each batch: opening one opens no other
     shares = shamir.split(secrets, shares=len(members), threshold=members.threshold)
@@ -204,9 +197,7 @@ def deal(seat: Seat, opening: BatchOpening) -> Deal:
     for other in seat.others:
         sealed[other] = seal(share_key(seat.seals[other], seat.position, other), parts[other])
     self_mask, under = (shamir.to_bytes(secret) for secret in secrets)
-    return Deal(
-        secrets=secrets,
-        own=shares[seat.position],
+    return np.stack([secrets, shares[seat.position]]), Dealt(
         commitment=label.commit(self_mask, seat.position),
         seeds=seal(label.key(under, SEEDS, seat.position, seat.position), b"".join(_seeds(seat, label))),
         commitments=commit(_places([seat.position], range(len(members))), plain),
@@ -238,7 +229,7 @@ class ShareOpener:
             UnusableShareError: not sealed under it, not in the field, or not what was committed to.
         """
         shares = self.unseal(secret, sender, sealed)
-        self.check(sender, shares, commitments)
+        self.check_all([sender], [shares], commitments)
         return shares
 
     def unseal(self, secret: bytes, sender: int, sealed: bytes) -> bytes:
@@ -252,19 +243,11 @@ class ShareOpener:
         except IntegrityError:
             raise UnusableShareError(sender) from None
 
-    def check(self, sender: int, shares: bytes, commitments: bytes) -> None:
-        """Hold shares against their commitments.
-
-        Raises:
-            UnusableShareError: not in the field, or not what was committed to.
-        """
-        self.check_all([sender], [shares], commitments)
-
     def check_all(self, senders: Sequence[int], shares: Sequence[bytes], commitments: bytes) -> None:
-        """The same for the shares of many, in one go.
+        """Hold the shares of many against their commitments, in one go.
 
         Raises:
-            UnusableShareError: of the first that does not fit.
+            UnusableShareError: of the first that is not in the field, or not what was committed to.
         """
         plain = b"".join(shares)
         if {*map(len, shares)} <= {_BOTH} and shamir.in_field(plain):
@@ -273,7 +256,7 @@ class ShareOpener:
         if len(senders) == 1:
             raise UnusableShareError(senders[0])
         for row, sender in enumerate(senders):
-            self.check(sender, shares[row], commitments[PAIR_BYTES * row : PAIR_BYTES * (row + 1)])
+            self.check_all([sender], [shares[row]], commitments[PAIR_BYTES * row : PAIR_BYTES * (row + 1)])
         raise UnusableShareError(senders[0])  # too few commitments, or too many
 
 
@@ -289,7 +272,7 @@ def open_shares(seat: Seat, request: MaskRequest, own: Limbs) -> Limbs:
     Raises:
         UnusableShareError: the first that is of no use.
     """
-    opener = ShareOpener(seat.members, head_of(request), seat.position)
+    opener = ShareOpener(seat.members, request.head, seat.position)
     sharers, shares, commitments, shut = request.sharers.tolist(), dict[int, bytes](), b"", None
     for row, sender in enumerate(sharers):
         if sender == seat.position:

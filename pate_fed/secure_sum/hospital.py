@@ -45,6 +45,7 @@ from pate_fed.secure_sum.messages import (
     PinRequest,
     Positions,
     Reply,
+    ReplyHead,
     Request,
     Roster,
     RosterPinned,
@@ -129,11 +130,7 @@ class HospitalSum:
     def restore(
         cls, identity: Identity, *, study_state: bytes, progress_state: bytes, demands: Demands | None = None
     ) -> HospitalSum:
-        """The machine as it was saved.
-
-        Raises:
-            IntegrityError: a state that is damaged, or of another identity.
-        """
+        """The machine as it was saved; IntegrityError where its state is damaged, or of another identity."""
         state = load_study(study_state, identity.public)
         machine = cls(identity, demands or Demands(), state, load_batches(progress_state))
         machine._saved = state, study_state
@@ -274,20 +271,13 @@ class HospitalSum:
         if seat.position in out:
             raise RefusedError(SumRefusal.PROOF, "it is about this hospital")
         self.forget_replies()  # a coordinator that opens the next batch has the sum of the one before
-        dealt = dealing.deal(seat, opening)
-        reply = BatchShares(
-            **opening.head,
-            party=self.enrolment.party,
-            view=opening.digest,
-            commitment=dealt.commitment,
-            seeds=dealt.seeds,
-            commitments=dealt.commitments,
-            sealed=dealt.sealed,
-        ).signed(self._identity)
+        held, dealt = dealing.deal(seat, opening)
+        told = ReplyHead(**opening.head, party=self.enrolment.party, view=opening.digest)
+        reply = BatchShares(**told, **dealt).signed(self._identity)
         # Kept before the reply exists: a number that was opened is never opened again, whatever dies here.
         self._batches[opening.batch] = BatchProgress(
             opening=opening,
-            held=np.stack([dealt.secrets, dealt.own]),
+            held=held,
             own=reply.digest,
             view=opening.digest,
             out=np.array(sorted(out), dtype=np.int64),
@@ -348,16 +338,13 @@ class HospitalSum:
         vector = dealing.mask(seat, opening, sharers, secrets[0], values)
         progress.stage, progress.held, progress.sharers, progress.view = Stage.MASKED, held, sharers, view
         progress.handled.append(request.digest)
-        own_name = self.enrolment.party
-        return MaskedVector(**opening.head, party=own_name, view=view, vector=vector).signed(self._identity)
+        return MaskedVector(**self._told(progress), vector=vector).signed(self._identity)
 
     def _doubt(self, progress: BatchProgress, request: MaskRequest, view: bytes, sender: int) -> ShareDoubt:
         progress.finish(Stage.DOUBTED)  # it never masks in this attempt
         progress.doubted, progress.doubt, progress.view = sender, _digest_of(request, sender), view
         progress.handled.append(request.digest)
-        head = progress.opening.head
-        doubt = ShareDoubt(**head, party=self.enrolment.party, view=view, doubted=sender)
-        return doubt.signed(self._identity)
+        return ShareDoubt(**self._told(progress), doubted=sender).signed(self._identity)
 
     def complain(self, evidence: ShareEvidence) -> Complaint:
         """Hold what the doubted hospital signed against what came of it, and show to all that it is wrong.
@@ -380,14 +367,9 @@ class HospitalSum:
         except dealing.UnusableShareError:
             progress.stage = Stage.COMPLAINED
             progress.handled.append(evidence.digest)
-            return Complaint(
-                **progress.opening.head,
-                party=self.enrolment.party,
-                view=progress.view,
-                accused=name,
-                about=progress.doubt,
-                key=self._state.sealing.key(accused).to_bytes(),
-            ).signed(self._identity)
+            key = self._state.sealing.key(accused).to_bytes()
+            complaint = Complaint(**self._told(progress), accused=name, about=progress.doubt, key=key)
+            return complaint.signed(self._identity)
         raise self._void(progress, SumRefusal.DEALT)
 
     def consent(self, notice: SurvivorNotice) -> SurvivorConsent:
@@ -399,8 +381,7 @@ class HospitalSum:
         progress.stage, progress.survivors = Stage.CONSENTED, notice.survivors
         progress.handled.append(notice.digest)
         text = progress.view = consent_digest(progress.view, notice.survivors)
-        head, party = progress.opening.head, self.enrolment.party
-        return SurvivorConsent(**head, party=party, view=text, signature=self._identity.sign(text))
+        return SurvivorConsent(**self._told(progress), signature=self._identity.sign(text))
 
     def unmask(self, request: UnmaskRequest) -> UnmaskShares:
         """Reveal one share a sharer, once a batch, and forget the batch's secrets.
@@ -415,8 +396,7 @@ class HospitalSum:
         shares = dealing.reveal(progress.sharers, progress.survivors, progress.held)
         progress.finish(Stage.UNMASKED)  # what was not sent is forgotten: this batch is never opened again
         progress.handled.append(request.digest)
-        head, party = progress.opening.head, self.enrolment.party
-        return UnmaskShares(**head, party=party, view=progress.view, shares=shares).signed(self._identity)
+        return UnmaskShares(**self._told(progress), shares=shares).signed(self._identity)
 
     def _enrol_again(self, request: EnrolRequest) -> Enrolment:
         if request.coordinator != self._state.coordinator or not request.signed_by(request.coordinator):
@@ -467,11 +447,14 @@ class HospitalSum:
             raise self._void(progress, SumRefusal.EQUIVOCATION)
         return progress
 
+    def _told(self, progress: BatchProgress) -> ReplyHead:
+        return ReplyHead(**progress.opening.head, party=self.enrolment.party, view=progress.view)
+
     @staticmethod
-    def _void(progress: BatchProgress, reason: SumRefusal, detail: str = "") -> RefusedError:
+    def _void(progress: BatchProgress, reason: SumRefusal) -> RefusedError:
         if progress.stage != Stage.UNMASKED:
             progress.finish(Stage.VOID)
-        return RefusedError(reason, detail)
+        return RefusedError(reason)
 
     @staticmethod
     def _fits(request: MaskRequest) -> bool:

@@ -12,10 +12,10 @@ import hashlib
 import re
 import secrets
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NoReturn
+from functools import lru_cache, partial
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -33,7 +33,6 @@ from pate_fed.errors import InputError, IntegrityError
 #
 # A record maps names to integers, text, bytes or one-dimensional arrays. Names are sorted and every value
 # carries its type and length, so two different records never have the same bytes.
-
 
 Value = int | str | bytes | NDArray[Any]
 Record = dict[str, Value]
@@ -55,7 +54,8 @@ def pack(record: Mapping[str, Value]) -> bytes:
 
 def digest(label: str, record: Mapping[str, Value]) -> bytes:
     """SHA-256 over a label and the record's bytes; large arrays are not copied."""
-    state = hashlib.sha256(_sized(label.encode()))
+    told = label.encode()
+    state = hashlib.sha256(len(told).to_bytes(8, "big") + told)
     for part in _parts(record):
         state.update(part)
     return state.digest()
@@ -121,10 +121,6 @@ def _text(body: memoryview) -> str:
         raise IntegrityError(_DAMAGED) from error
 
 
-def _sized(part: bytes) -> bytes:
-    return len(part).to_bytes(8, "big") + part
-
-
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16
@@ -136,7 +132,6 @@ _NONCE = bytes(12)  # of keys that seal once
 _SHA256 = hashes.SHA256()
 _POSITIONS = struct.Struct(">II")
 _SHARE_ROW = KEY_BYTES + 4 + 4 + 1 + SHARE_BYTES  # hashed for a commitment: what for, its places, itself
-
 
 _system = secrets.token_bytes
 
@@ -163,6 +158,14 @@ class _Secret:
 
     __slots__ = ()
 
+    def __init__(self, raw: bytes) -> None:
+        """Of its private part, 32 bytes."""
+
+    @classmethod
+    def generate(cls) -> Self:
+        """A new one from the system's CSPRNG."""
+        return cls(random_bytes(KEY_BYTES))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<hidden>)"
 
@@ -185,11 +188,6 @@ class Identity(_Secret):
         self._key = Ed25519PrivateKey.from_private_bytes(raw)
         self.public: bytes = self._key.public_key().public_bytes_raw()
 
-    @classmethod
-    def generate(cls) -> Identity:
-        """A new identity from the system's CSPRNG."""
-        return cls(random_bytes(KEY_BYTES))
-
     def to_bytes(self) -> bytes:
         """The private key, 32 bytes: for a file that its owner alone can read, and nowhere else."""
         return self._key.private_bytes_raw()
@@ -207,11 +205,6 @@ class ExchangeKey(_Secret):
     def __init__(self, raw: bytes) -> None:
         self._key = X25519PrivateKey.from_private_bytes(raw)
         self.public: bytes = self._key.public_key().public_bytes_raw()
-
-    @classmethod
-    def generate(cls) -> ExchangeKey:
-        """A new key from the system's CSPRNG."""
-        return cls(random_bytes(KEY_BYTES))
 
     def to_bytes(self) -> bytes:
         """The private key, 32 bytes."""
@@ -240,11 +233,6 @@ class SealingKeys(_Secret):
 
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
-
-    @classmethod
-    def generate(cls) -> SealingKeys:
-        """New keys from the system's CSPRNG."""
-        return cls(random_bytes(KEY_BYTES))
 
     def to_bytes(self) -> bytes:
         """What all of them are derived from, 32 bytes."""
@@ -367,11 +355,7 @@ def seal(key: bytes, plain: bytes) -> bytes:
 
 
 def unseal(key: bytes, sealed: bytes) -> bytes:
-    """What was sealed under `key`.
-
-    Raises:
-        IntegrityError: another key, or changed bytes.
-    """
+    """What was sealed under `key`; IntegrityError where it was under another one, or was changed."""
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
     except InvalidTag as error:
@@ -418,76 +402,47 @@ class BatchLabel:
         """A 32-byte key from a secret, by HKDF-SHA256 with the roster's digest as salt."""
         return self.keys(use)(extract(secret, bytes.fromhex(self.roster)), first, second)
 
-    def keys(self, use: str) -> _Deriver:
+    def keys(self, use: str) -> Callable[[bytes, int, int], bytes]:
         """The derivation for one use, with its label prepared, from what `extract` made of secrets."""
-        return _Deriver(
-            pack(
-                {
-                    "protocol": _PROTOCOL,
-                    "use": use,
-                    "study": self.study,
-                    "batch": self.batch,
-                    "digest": self.batch_digest,
-                    "attempt": self.attempt,
-                }
-            ),
-        )
+        names: Record = {"study": self.study, "batch": self.batch, "attempt": self.attempt}
+        info = pack({"protocol": _PROTOCOL, "use": use, "digest": self.batch_digest, **names})
+
+        def derive(extracted: bytes, first: int, second: int) -> bytes:
+            # The two positions have a fixed length, so prefix and suffix cannot be confused.
+            return HKDFExpand(_SHA256, KEY_BYTES, info + _POSITIONS.pack(first, second)).derive(extracted)
+
+        return derive
 
     def commit(self, secret: bytes, position: int) -> bytes:
         """A commitment to a hospital's self-mask secret, 32 bytes: it hides 272 random bits."""
-        return digest(
-            f"{_PROTOCOL}/commitment",
-            {
-                "roster": self.roster,
-                "batch": self.batch,
-                "attempt": self.attempt,
-                "position": position,
-                "secret": secret,
-            },
-        )
+        values: Record = {"position": position, "secret": secret, **self._names}
+        return digest(f"{_PROTOCOL}/commitment", values)
 
-    def commit_shares(self) -> ShareCommitter:
-        """Commits to shares, for whoever deals or holds them."""
-        names: Record = {"roster": self.roster, "batch": self.batch, "attempt": self.attempt}
-        return ShareCommitter(pack({"protocol": f"{_PROTOCOL}/share", "digest": self.batch_digest, **names}))
+    def commit_shares(self) -> Callable[[NDArray[np.int64], bytes], bytes]:
+        """Commits to shares, for whoever deals or holds them: 16 bytes each, which hide 272 random bits.
 
-
-class ShareCommitter:
-    """Commitments to single shares, 16 bytes each: each hides 272 random bits.
-
-    Half of SHA-256: who holds a share finds no other one that fits, and who dealt it may deal what it likes.
-    """
-
-    __slots__ = ("_head",)
-
-    def __init__(self, head: bytes) -> None:
-        self._head = hashlib.sha256(head).digest()
-
-    def __call__(self, places: NDArray[np.int64], shares: bytes) -> bytes:
-        """Of many shares, one after the other.
-
-        Shapes: `places` int64 (shares, 3): each one's sender, receiver, and of which secret it is, 0 or 1.
+        Half of SHA-256: who holds a share finds no other one that fits, and who dealt it may deal what it
+        likes. Shapes: places int64 (shares, 3): each one's sender, receiver, and of which secret it is, 0 or
+        1; the shares one after the other.
         """
-        rows = np.empty((len(places), _SHARE_ROW), dtype=np.uint8)
-        rows[:, :KEY_BYTES] = np.frombuffer(self._head, dtype=np.uint8)
-        rows[:, KEY_BYTES:-SHARE_BYTES] = _in_bytes(places)
-        rows[:, -SHARE_BYTES:] = np.frombuffer(shares, dtype=np.uint8).reshape(-1, SHARE_BYTES)
-        packed, sha, size = rows.tobytes(), hashlib.sha256, _SHARE_ROW
-        return b"".join([sha(packed[at : at + size]).digest()[:_HALF] for at in range(0, len(packed), size)])
+        told = pack({"protocol": f"{_PROTOCOL}/share", "digest": self.batch_digest, **self._names})
+        return partial(_commit_shares, hashlib.sha256(told).digest())
+
+    @property
+    def _names(self) -> Record:
+        return {"roster": self.roster, "batch": self.batch, "attempt": self.attempt}
+
+
+def _commit_shares(head: bytes, places: NDArray[np.int64], shares: bytes) -> bytes:
+    rows = np.empty((len(places), _SHARE_ROW), dtype=np.uint8)
+    rows[:, :KEY_BYTES] = np.frombuffer(head, dtype=np.uint8)
+    rows[:, KEY_BYTES:-SHARE_BYTES] = _in_bytes(places)
+    rows[:, -SHARE_BYTES:] = np.frombuffer(shares, dtype=np.uint8).reshape(-1, SHARE_BYTES)
+    packed, sha, size = rows.tobytes(), hashlib.sha256, _SHARE_ROW
+    return b"".join([sha(packed[at : at + size]).digest()[:_HALF] for at in range(0, len(packed), size)])
 
 
 def _in_bytes(places: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Places as commitments hash them: four bytes for each position, the first the largest, and one."""
     positions = places[:, :2].astype(">u4").view(np.uint8)
     return np.hstack([positions, places[:, 2:].astype(np.uint8)])
-
-
-class _Deriver:
-    __slots__ = ("_info",)
-
-    def __init__(self, info: bytes) -> None:
-        self._info = info
-
-    def __call__(self, extracted: bytes, first: int, second: int) -> bytes:
-        # The two positions have a fixed length, so prefix and suffix cannot be confused.
-        return HKDFExpand(_SHA256, KEY_BYTES, self._info + _POSITIONS.pack(first, second)).derive(extracted)

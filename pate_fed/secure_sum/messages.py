@@ -52,7 +52,6 @@ T = TypeVar("T")
 
 Positions = NDArray[np.int64]
 
-
 VERSION = 2
 
 PAIR_BYTES = 2 * COMMITMENT_BYTES
@@ -166,6 +165,13 @@ class Head(TypedDict):
     attempt: int
 
 
+class ReplyHead(Head):
+    """The fields of every reply about a batch."""
+
+    party: str
+    view: bytes
+
+
 class _Digested:
     """A place for a message's digest, which takes a hash of all that it carries."""
 
@@ -263,8 +269,9 @@ class Enrolment(Message):
     sealing_keys: bytes
 
     def _signed_values(self) -> Record:
-        root = HashTree(self.sealing_keys).root
-        return enrolment_values(self.version, self.study, self.party, self.identity, self.exchange_key, root)
+        values = Message._signed_values(self)
+        del values["sealing_keys"]
+        return {**values, "sealing": HashTree(self.sealing_keys).root}
 
 
 @_message("sum.roster")
@@ -315,6 +322,12 @@ class _BatchMessage(Message):
     batch_digest: str
     attempt: int
 
+    @property
+    def head(self) -> Head:
+        """The fields by which a message names its batch and attempt."""
+        roster, digest_of_batch = self.roster, self.batch_digest
+        return Head(roster=roster, batch=self.batch, batch_digest=digest_of_batch, attempt=self.attempt)
+
 
 @_message()
 class _Reply(_BatchMessage):
@@ -334,11 +347,6 @@ class BatchOpening(_BatchMessage):
     length: int
     bits: int
     proof: bytes = b""
-
-    @property
-    def head(self) -> Head:
-        """The fields by which every later message names this batch."""
-        return head_of(self)
 
 
 @_message("sum.shares")
@@ -484,34 +492,10 @@ def _parse(record: Record, kinds: Mapping[Value, type[M]]) -> M:
     return kinds[kind].from_record(record)
 
 
-def head_of(message: _BatchMessage) -> Head:
-    """The fields by which a message names its batch and attempt."""
-    return Head(
-        roster=message.roster,
-        batch=message.batch,
-        batch_digest=message.batch_digest,
-        attempt=message.attempt,
-    )
-
-
-def enrolment_values(
-    version: int, study: str, party: str, identity: bytes, exchange_key: bytes, sealing: bytes
-) -> Record:
-    """What a hospital signs when it enrols: of its sealing keys the root of their `HashTree`."""
-    return {
-        "version": version,
-        "study": study,
-        "party": party,
-        "identity": identity,
-        "exchange_key": exchange_key,
-        "sealing": sealing,
-    }
-
-
 def enrolment_digest(study: str, party: str, identity: bytes, exchange_key: bytes, sealing: bytes) -> bytes:
-    """`Enrolment.digest`, for whoever has the root alone."""
-    values = enrolment_values(VERSION, study, party, identity, exchange_key, sealing)
-    return digest(_LABEL + Enrolment.kind, values)
+    """`Enrolment.digest`, for whoever has of its sealing keys the root of their `HashTree` alone."""
+    keys: Record = {"identity": identity, "exchange_key": exchange_key, "sealing": sealing}
+    return digest(_LABEL + Enrolment.kind, {"version": VERSION, "study": study, "party": party, **keys})
 
 
 def sharing_view(opening: BatchOpening, sharers: Positions, dealt: bytes) -> bytes:

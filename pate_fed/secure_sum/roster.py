@@ -218,30 +218,18 @@ def _check_members(members: Members, signatures: tuple[bytes, ...]) -> None:
     ):
         if len(set(values)) != len(members):
             raise RefusedError(SumRefusal.ROSTER_MEMBER, f"two hospitals have the same {what}")
-    unsigned = _first_unsigned(
-        members.study,
-        members.names,
-        members.identities,
-        members.exchange_keys,
-        members.sealings,
-        signatures,
-    )
+    enrolled = zip(members.names, members.identities, members.exchange_keys, members.sealings, strict=True)
+    unsigned = _first_unsigned(members.study, tuple(enrolled), signatures)
     if unsigned is not None:
         raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{unsigned} did not sign its keys")
 
 
 @lru_cache(maxsize=4)
 def _first_unsigned(
-    study: str,
-    names: tuple[str, ...],
-    identities: tuple[bytes, ...],
-    exchange_keys: tuple[bytes, ...],
-    sealings: tuple[bytes, ...],
-    signatures: tuple[bytes, ...],
+    study: str, enrolled: tuple[tuple[str, bytes, bytes, bytes], ...], signatures: tuple[bytes, ...]
 ) -> str | None:
     """The first member whose enrolment is not signed by it. Remembered, like `verify`, for simulations."""
-    rows = zip(names, identities, exchange_keys, sealings, signatures, strict=True)
-    for name, identity, key, sealing, signature in rows:
+    for (name, identity, key, sealing), signature in zip(enrolled, signatures, strict=True):
         if not verify(identity, signature, enrolment_digest(study, name, identity, key, sealing)):
             return name
     return None

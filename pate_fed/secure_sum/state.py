@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -74,6 +74,14 @@ class BatchProgress:
         return f"BatchProgress(batch={self.opening.batch}, stage={self.stage.name}, secrets=<hidden>)"
 
 
+_AS_THEY_ARE: dict[str, type[Any]] = {
+    **dict.fromkeys(("own", "view", "doubt", "reply"), bytes),
+    **dict.fromkeys(("out", "sharers", "survivors"), np.ndarray),
+    "doubted": int,
+}
+"""What of a batch a record holds as it is."""
+
+
 def save_batches(batches: Mapping[int, BatchProgress]) -> bytes:
     """All batches as bytes, with a checksum."""
     return seal_state("batches", {f"{number:010d}": _pack(batches[number]) for number in batches})
@@ -93,11 +101,7 @@ def seal_state(what: str, record: Mapping[str, Value]) -> bytes:
 
 
 def open_state(what: str, data: bytes) -> Record:
-    """The record in a state's bytes.
-
-    Raises:
-        IntegrityError: damaged, or another state.
-    """
+    """The record in a state's bytes; IntegrityError where damaged, or another state."""
     body = data[_HASH:]
     if hashlib.sha256(body).digest() != data[:_HASH]:
         raise IntegrityError(_damaged(what))
@@ -111,18 +115,11 @@ def open_state(what: str, data: bytes) -> Record:
 def _pack(progress: BatchProgress) -> bytes:
     return pack(
         {
+            **{name: getattr(progress, name) for name in _AS_THEY_ARE},
             "opening": progress.opening.to_bytes(),
             "stage": int(progress.stage),
             "handled": b"".join(progress.handled),
-            "sharers": progress.sharers,
-            "survivors": progress.survivors,
             "held": shamir.to_bytes(progress.held),
-            "own": progress.own,
-            "view": progress.view,
-            "out": progress.out,
-            "doubted": progress.doubted,
-            "doubt": progress.doubt,
-            "reply": progress.reply,
         }
     )
 
@@ -136,14 +133,7 @@ def _unpack(value: Value) -> BatchProgress:
             held=shamir.from_bytes(_expect(record["held"], bytes)).reshape(-1, 2, shamir.LIMBS),
             stage=Stage(_expect(record["stage"], int)),
             handled=[handled[at : at + _HASH] for at in range(0, len(handled), _HASH)],
-            sharers=_expect(record["sharers"], np.ndarray),
-            survivors=_expect(record["survivors"], np.ndarray),
-            reply=_expect(record["reply"], bytes),
-            own=_expect(record["own"], bytes),
-            view=_expect(record["view"], bytes),
-            out=_expect(record["out"], np.ndarray),
-            doubted=_expect(record["doubted"], int),
-            doubt=_expect(record["doubt"], bytes),
+            **{name: _expect(record[name], kind) for name, kind in _AS_THEY_ARE.items()},
         )
     except (KeyError, ValueError) as error:
         raise IntegrityError("a saved batch of secure summation is damaged") from error

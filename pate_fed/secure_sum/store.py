@@ -115,10 +115,7 @@ class SumStore:
 
     def _restore(self, state: Mapping[str, bytes]) -> HospitalSum:
         return HospitalSum.restore(
-            self._identity(),
-            study_state=state[_STUDY],
-            progress_state=state[_BATCHES],
-            demands=self._demands,
+            self._identity(), study_state=state[_STUDY], progress_state=state[_BATCHES], demands=self._demands
         )
 
     def _save(self, machine: HospitalSum, before: Mapping[str, bytes]) -> None:
@@ -160,11 +157,7 @@ class PlayedStore:
         return f"PlayedStore({str(self._folder)!r}, secrets=<hidden>)"
 
     def enrol(self, request: EnrolRequest, *, party: str, study: str) -> bytes:
-        """As `SumStore.enrol`.
-
-        Raises:
-            RefusedError: another study or coordinator.
-        """
+        """As `SumStore.enrol`; RefusedError where it is another study's or coordinator's."""
         machine = self._machines.get(self._folder)
         if machine is not None:
             return machine.answer(request, _no_votes).to_bytes()
@@ -178,11 +171,7 @@ class PlayedStore:
 
     @contextmanager
     def machine(self) -> Iterator[HospitalSum]:
-        """As `SumStore.machine`.
-
-        Raises:
-            IntegrityError: this hospital has not enrolled.
-        """
+        """As `SumStore.machine`; IntegrityError where this hospital has not enrolled."""
         machine = self._machines.get(self._folder)
         if machine is None:
             raise IntegrityError(_NOT_ENROLLED)

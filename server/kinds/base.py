@@ -346,15 +346,7 @@ class StudyCourse(Course):
     ) -> None:
         super().__init__(setup, ledger, context, figures, noise=noise)
         self._setup, self._study, self._dataset = setup, setup.study, setup.dataset
-        self._learner = Learner(
-            setup.study,
-            setup.dataset,
-            log=context.log,
-            progress=context.progress,
-            stop=context.stop,
-            path=setup.student_path,
-            state=context.state,
-        )
+        self._learner = Learner(setup.study, setup.dataset, context, path=setup.student_path)
 
     def _measure_student(
         self,

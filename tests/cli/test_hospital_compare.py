@@ -70,7 +70,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     _write(Path("north.csv"), 300, 1)
     authority = Authority.init(tmp_path / "authority", address="a:1", terms=TERMS.to_json(), days=9)
     authority.admit(make_request(Path("keys"), "north"), days=9).write(Path("north.admission"))
-    HospitalIdentity.accept(Path("keys"), Path("north.admission"))
+    HospitalIdentity.offered(Path("keys"), Path("north.admission")).take()
     folder = tmp_path / "state"
     folder.mkdir()
     pool, _ = _draw(300, 2)

@@ -77,7 +77,7 @@ class House:
         self.authority = Authority.init(folder / "authority", address="a:1", terms=terms.to_json(), days=9)
         self.identity, given = folder / "identity", folder / "north.admission"
         self.authority.admit(make_request(self.identity, "north"), days=9).write(given)
-        HospitalIdentity.accept(self.identity, given)
+        HospitalIdentity.offered(self.identity, given).take()
         self.state.mkdir()
         self.settings = LocalSettings(
             hospital="north", data="north.csv", state_dir=self.state, sum_key=self.identity / "sum.key"

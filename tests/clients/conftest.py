@@ -68,5 +68,5 @@ def admitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Authority, Path]
     authority = Authority.init(folder / "authority", address="a:1", terms=terms, days=9)
     identity = folder / "identity"
     authority.admit(make_request(identity, "north"), days=9).write(folder / "north.admission")
-    HospitalIdentity.accept(identity, folder / "north.admission")
+    HospitalIdentity.offered(identity, folder / "north.admission").take()
     return authority, identity

@@ -7,23 +7,24 @@ from pathlib import Path
 import pytest
 from builders import make_terms, vary
 
-from clients.base import BaseHospital
-from clients.site import BaseSite
+from clients.hospital import Hospital
+from clients.site import Site
+from pate_fed.config.study import Study
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.protocol.messages import EndReply, Refusal, RefusalReply
 from pate_fed.secure_sum import RefusedError, SumRefusal
 
 
 @pytest.fixture
-def hospital(tmp_path: Path) -> BaseHospital:
-    return BaseHospital(BaseSite(party="north", number=0, state_dir=tmp_path, simulated=False))
+def hospital(tmp_path: Path) -> Hospital:
+    return Hospital(Site(party="north", number=0, state_dir=tmp_path, simulated=False, study=Study()))
 
 
-def test_the_first_terms_bind_also_a_new_process(hospital: BaseHospital, tmp_path: Path) -> None:
+def test_the_first_terms_bind_also_a_new_process(hospital: Hospital, tmp_path: Path) -> None:
     assert hospital._agreed() is None
     assert hospital._agree(make_terms()) is None
     assert hospital._agree(vary(make_terms(), sigma2=9.0)) is Refusal.TERMS
-    again = BaseHospital(BaseSite(party="north", number=0, state_dir=tmp_path, simulated=False))
+    again = Hospital(Site(party="north", number=0, state_dir=tmp_path, simulated=False, study=Study()))
     assert again._agreed() == hospital._agreed() == make_terms()
 
 
@@ -38,7 +39,7 @@ def test_the_first_terms_bind_also_a_new_process(hospital: BaseHospital, tmp_pat
     ],
 )
 def test_why_it_refuses_is_a_code_outside_and_a_sentence_in_its_own_log(
-    hospital: BaseHospital, tmp_path: Path, error: Exception, reason: Refusal
+    hospital: Hospital, tmp_path: Path, error: Exception, reason: Refusal
 ) -> None:
     def fails() -> EndReply:
         raise error
@@ -49,7 +50,7 @@ def test_why_it_refuses_is_a_code_outside_and_a_sentence_in_its_own_log(
     assert f'"reason": "{reason.name}"' in log
 
 
-def test_an_objection_is_its_reason_and_its_sentence_stays(hospital: BaseHospital, tmp_path: Path) -> None:
+def test_an_objection_is_its_reason_and_its_sentence_stays(hospital: Hospital, tmp_path: Path) -> None:
     assert hospital._objects(None) is None
     assert hospital._objects((Refusal.POLICY_STUDY, "lungs are not ours")) is Refusal.POLICY_STUDY
     assert "lungs are not ours" in (tmp_path / "log.jsonl").read_text(encoding="utf-8")

@@ -100,7 +100,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     authority = Authority.init(tmp_path / "authority", address="a:1", terms=terms.to_json(), days=9)
     identity = tmp_path / "identity"
     authority.admit(make_request(identity, "north"), days=9).write(tmp_path / "north.admission")
-    HospitalIdentity.accept(identity, tmp_path / "north.admission")
+    HospitalIdentity.offered(identity, tmp_path / "north.admission").take()
     state = tmp_path / "state"
     state.mkdir()
     site = {

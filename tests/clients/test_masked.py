@@ -211,7 +211,7 @@ def admitted(federation: Federation, tmp_path: Path) -> dict[str, str]:
     own, *_ = made.admit_all(requests[:3], days=9)
     made.admit(requests[3], days=9)
     own.write(tmp_path / "p0.admission")
-    HospitalIdentity.accept(tmp_path / "p0", tmp_path / "p0.admission")
+    HospitalIdentity.offered(tmp_path / "p0", tmp_path / "p0.admission").take()
     shutil.rmtree(federation.sites[0].state_dir / SUM_FOLDER)  # it enrolled with another key
     return {path.stem: read_request(path).fingerprint for path in requests}
 

@@ -106,7 +106,7 @@ def test_labels_that_cannot_be_used_connect_to_nobody(
     terms = make_label_terms()
     authority = Authority.init(tmp_path / "ca", address="127.0.0.1:9", terms=terms.to_json(), days=90)
     authority.admit(make_request(tmp_path / "own", "north"), days=90).write(tmp_path / "north.admission")
-    HospitalIdentity.accept(tmp_path / "own", tmp_path / "north.admission")
+    HospitalIdentity.offered(tmp_path / "own", tmp_path / "north.admission").take()
     labels = tmp_path / "labels.csv"
     labels.write_text("index,label\n4,0\n99,2\n")
     options = ["--hospital", "north", "--data", str(labels), "--tls-dir", str(tmp_path / "own")]

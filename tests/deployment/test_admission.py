@@ -37,7 +37,7 @@ def test_with_a_revoked_a_foreign_and_a_swapped_hospital_the_others_finish(rehea
     )
     own = folder / "identity-stranger"
     stranger.admit(make_request(own, "stranger"), days=9).write(own / "x.admission")
-    HospitalIdentity.accept(own, own / "x.admission")
+    HospitalIdentity.offered(own, own / "x.admission").take()
     foreign = rehearsal.start(
         "stranger",
         *("-m", "pate_fed.client", "--hospital", "stranger", "--data", "west.csv"),

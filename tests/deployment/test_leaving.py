@@ -40,7 +40,7 @@ def _admit(folder: Path, address: str) -> None:
     ):
         identity = folder / f"id-{admission.hospital}"
         admission.write(identity / "admission")
-        HospitalIdentity.accept(identity, identity / "admission")
+        HospitalIdentity.offered(identity, identity / "admission").take()
         (identity / "policy.toml").write_text(POLICY)
         confirm_in(identity / "policy.toml", admission.hospitals)
 

@@ -68,10 +68,10 @@ def test_keys_are_of_one_study_alone(tmp_path: Path) -> None:
 def test_hospitals_may_send_what_the_signed_terms_need(tmp_path: Path) -> None:
     terms = make_terms()
     authority = Authority.init(tmp_path / "keys", address="127.0.0.1:9092", terms=terms.to_json(), days=9)
-    tls = host._server_tls(authority)
-    assert tls.guard.most_bytes == largest_messages(terms).to_coordinator
-    assert tls.guard.hospitals == terms.num_clients
-    assert all(path.exists() for path in (tls.ca, tls.certificate, tls.key))
+    guard = host._link_guard(authority)
+    assert guard.most_bytes == largest_messages(terms).to_coordinator
+    assert guard.hospitals == terms.num_clients
+    assert all((authority.folder / name).exists() for name in ("ca.crt", "server.crt", "server.key"))
 
 
 class _Grid:

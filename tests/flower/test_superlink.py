@@ -45,7 +45,7 @@ from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.flower.compat import set_identity, stamp
 from pate_fed.flower.processes import Child
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.flower.superlink import ServerTls, StudyGrid, SuperLink
+from pate_fed.flower.superlink import StudyGrid, SuperLink
 from pate_fed.flower.transport import CONTROL_HEADER, LinkGuard, LinkLostError, control_word, has_transport
 from pate_fed.protocol.messages import (
     AnswerReply,
@@ -83,11 +83,8 @@ def test_without_keys_it_says_that_it_is_open(started: list[str], tmp_path: Path
 
 def test_keys_that_are_not_there_are_named(started: list[str], tmp_path: Path) -> None:
     guard = LinkGuard(most_bytes=1000, hospitals=4)
-    tls = ServerTls(
-        ca=tmp_path / "ca.crt", certificate=tmp_path / "s.crt", key=tmp_path / "s.key", guard=guard
-    )
     with pytest.raises(InputError, match="cannot be read"):
-        SuperLink(tmp_path, "127.0.0.1:9092", tls=tls)
+        SuperLink(tmp_path, "127.0.0.1:9092", tls=(tmp_path, guard))
     assert "--insecure" not in started
     assert "--enable-supernode-auth" in started  # only who was admitted connects
     assert started[-1] == guard.to_json()

@@ -23,7 +23,8 @@ from pate_fed.flower import supernode
 from pate_fed.flower.compat import set_identity, stamp
 from pate_fed.flower.processes import Child
 from pate_fed.flower.records import build_bundle, from_flower, to_flower
-from pate_fed.flower.supernode import NodeTls, SuperNode
+from pate_fed.flower.supernode import SuperNode
+from pate_fed.flower.transport import NodeGuard
 
 REFUSED = {"kind": "refused", "party": "north", "code": "POLICY"}
 ASKED = {"kind": "question", "party": "coordinator"}
@@ -185,8 +186,8 @@ def test_nothing_waits_nothing_is_answered(made: _Node, monkeypatch: pytest.Monk
 def test_with_keys_both_sides_must_show_the_studys_authority(made: _Node, tmp_path: Path) -> None:
     assert made.arguments == ["flower-supernode", "--superlink", "127.0.0.1:9092", "--insecure"]
     assert not made.guard
-    tls = NodeTls(ca=tmp_path / "ca.crt", key=tmp_path / "north.key", certificate="PEM", most_bytes=1000)
-    SuperNode(tmp_path, "h:1", tls=tls)
+    guard = NodeGuard(key=str(tmp_path / "north.key"), certificate="PEM", most_bytes=1000)
+    SuperNode(tmp_path, "h:1", tls=(tmp_path / "ca.crt", guard))
     assert json.loads(made.guard) == {
         "most_bytes": 1000,
         "certificate": "PEM",

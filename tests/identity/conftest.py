@@ -43,6 +43,6 @@ def admit(authority: Authority) -> Callable[..., HospitalIdentity]:
     def admit(folder: Path, name: str = "north", days: int = 60) -> HospitalIdentity:
         admission = authority.admit(make_request(folder, name), days=days)
         admission.write(folder / f"{name}.admission")
-        return HospitalIdentity.accept(folder, folder / f"{name}.admission")
+        return HospitalIdentity.offered(folder, folder / f"{name}.admission").take()
 
     return admit

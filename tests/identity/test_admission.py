@@ -70,7 +70,7 @@ def test_swapped_and_foreign_identities_are_refused(
         HospitalIdentity(north.folder, forged).check("north")
     with pytest.raises(IntegrityError, match="not the expected one"):
         forged.write(tmp_path / "forged.admission")
-        HospitalIdentity.accept(north.folder, tmp_path / "forged.admission", expected=authority.words)
+        HospitalIdentity.offered(north.folder, tmp_path / "forged.admission", expected=authority.words).take()
     (authority.folder / "hospitals" / "west.crt").write_text(north.admission.certificate)
     with pytest.raises(IntegrityError, match="of 'north'"):
         list(authority.admitted())

@@ -25,10 +25,11 @@ GIVEN: dict[str, Any] = {
 
 def test_each_consent_is_added_with_who_gave_it_and_when(tmp_path: Path) -> None:
     assert consent_to(tmp_path, terms=GIVEN["terms"], authority=GIVEN["authority"]) is None
-    made = record_consent(tmp_path, **GIVEN)
+    record_consent(tmp_path, made := Consent(**GIVEN))
     assert made.user == pwd.getpwuid(os.getuid()).pw_name and made.time.endswith("+00:00")
     first = (tmp_path / CONSENT_FILE).read_bytes()
-    other = record_consent(tmp_path, **{**GIVEN, "terms": "00" * 32, "answer": "asked at the terminal"})
+    other = Consent(**{**GIVEN, "terms": "00" * 32, "answer": "asked at the terminal"})
+    record_consent(tmp_path, other)
     assert (tmp_path / CONSENT_FILE).read_bytes().startswith(first)
     assert stat.S_IMODE((tmp_path / CONSENT_FILE).stat().st_mode) == 0o600
     assert consent_to(tmp_path, terms="00" * 32, authority=GIVEN["authority"]) == other
@@ -37,18 +38,18 @@ def test_each_consent_is_added_with_who_gave_it_and_when(tmp_path: Path) -> None
 
 
 def test_a_line_that_was_cut_is_no_consent(tmp_path: Path) -> None:
-    record_consent(tmp_path, **GIVEN)
+    record_consent(tmp_path, Consent(**GIVEN))
     path = tmp_path / CONSENT_FILE
     path.write_bytes(path.read_bytes()[:-20] + b"\n[1]\n")
     assert consent_to(tmp_path, terms=GIVEN["terms"], authority=GIVEN["authority"]) is None
-    made = record_consent(tmp_path, **GIVEN)
+    record_consent(tmp_path, made := Consent(**GIVEN))
     assert consent_to(tmp_path, terms=GIVEN["terms"], authority=GIVEN["authority"]) == made
 
 
 def test_a_record_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
     (tmp_path / CONSENT_FILE).mkdir()
     with pytest.raises(InputError, match="cannot be written"):
-        record_consent(tmp_path, **GIVEN)
+        record_consent(tmp_path, Consent(**GIVEN))
     with pytest.raises(InputError, match="cannot be read"):
         consent_to(tmp_path, terms="", authority="")
 

@@ -15,6 +15,7 @@ from kinds import HOSPITAL_KINDS, HOSPITALS, HospitalKind
 
 from clients.account import Account
 from clients.base import SummingHospital
+from clients.site import Site
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum import CoordinatorSum, Identity, RefusedError, SumRange
 from pate_fed.secure_sum.keys import pack
@@ -160,7 +161,7 @@ def test_seeded_noise_needs_a_line_in_the_policy_and_a_real_hospital_draws_its_o
     assert _code(kind.agree()) == "POLICY_SEED"
     kind.set_policy(0, "seeded_noise = true")
     assert kind.agree().enrolment
-    assert kind.hospital(0)._noise(kind.terms, 0).private
+    assert kind.hospital(0)._site.noise(0).private
 
 
 # Masks and noise.
@@ -208,7 +209,7 @@ def test_an_identical_step_gets_the_identical_reply_and_another_batch_none(
             with monkeypatch.context() as patch:
                 for owner in (type(kind.hospital(0)), SummingHospital):
                     patch.setattr(owner, "_count", None)  # nobody counts again, or draws noise
-                    patch.setattr(owner, "_noise", None)
+                patch.setattr(Site, "noise", None)
                 again = kind.send(number, question, step)
             assert again.to_bytes() == first.to_bytes()
             batch.take(again)

@@ -13,7 +13,7 @@ from pate_fed.secure_sum import RefusedError, SumRange, SumRefusal
 from pate_fed.secure_sum.blame import Proof, SignedKey, judge, pack_proofs, read_proofs
 from pate_fed.secure_sum.dealing import ShareOpener, UnusableShareError, agree_seal
 from pate_fed.secure_sum.keys import ExchangeKey, HashTree, unpack
-from pate_fed.secure_sum.messages import SEALED_BYTES, Complaint, ShareDoubt, UnmaskRequest, head_of
+from pate_fed.secure_sum.messages import SEALED_BYTES, Complaint, ShareDoubt, UnmaskRequest
 
 N, LIAR = 5, 3
 VALUES = np.arange(5 * N, dtype=np.int64).reshape(N, 5)
@@ -224,7 +224,7 @@ def _two_totals(parties: Any) -> tuple[Any, Any]:
     shares = batch._dealt[LIAR]
     wrong = parties.lie(shares, **_wrong_seal(shares, 4))
     complaint = Complaint(
-        **head_of(shares),
+        **shares.head,
         party="hospital-4",
         view=bytes(32),
         accused=shares.party,

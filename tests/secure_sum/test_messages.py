@@ -20,7 +20,6 @@ from pate_fed.secure_sum.messages import (
     Reply,
     Request,
     ShareEvidence,
-    head_of,
 )
 
 
@@ -100,7 +99,7 @@ def test_two_rosters_for_two_hospitals_let_no_share_through(federation: Any) -> 
     doubt = parties.ask("hospital-0", parties.signed(request))
     assert doubt.kind == "sum.doubt"
     other = next(reply for reply in shares.values() if reply.party != "hospital-0")
-    evidence = ShareEvidence(**head_of(doubt), party="hospital-0", message=other.to_bytes())
+    evidence = ShareEvidence(**doubt.head, party="hospital-0", message=other.to_bytes())
     complaint = parties.ask("hospital-0", parties.signed(evidence))
     # It is about another roster than the one it was made under: nobody is named for it.
     keys = parties.coordinator.sealing_key(0, 1), parties.coordinator.sealing_key(1, 0)

@@ -68,7 +68,7 @@ def test_an_end_is_told_without_the_words_of_a_fault(
     notice = study.outcome_notice()
     told = INTERRUPTED if isinstance(error, OSError) else code  # they wait for whoever goes on
     assert (notice.status, notice.exit_code, notice.summary) == (status, told, "ε=0 δ=1e-5 labels=0")
-    assert study.terms_digest == make_terms().digest
+    assert study.terms.digest == make_terms().digest
     study._require_served()
     assert study.exit_code == code
 

@@ -20,6 +20,7 @@ from pate_fed.learning.students.student import Student
 from pate_fed.report.result import Epoch, Samples
 from pate_fed.report.terminal import make_progress
 from server.exchange import Stopped
+from server.kinds import RunContext
 from server.learning import Learner
 from server.state import CoordinatorState
 
@@ -50,15 +51,14 @@ def _learner(
     study = Study(data=Data(glyph=glyph), student=student).resolve()
     dataset = load_dataset("glyph", glyph=glyph, cache_dir=folder.parent)
     folder.mkdir(exist_ok=True)
-    learner = Learner(
-        study,
-        dataset,
+    context = RunContext(
+        state=CoordinatorState(None if simulated else folder / "private"),
+        keys=None,
         log=log,  # type: ignore[arg-type]
         progress=make_progress(False, io.StringIO()),
         stop=stop,
-        path=folder / "student.pt",
-        state=CoordinatorState(None if simulated else folder / "private"),
     )
+    learner = Learner(study, dataset, context, path=folder / "student.pt")
     return learner, np.asarray(dataset.public_labels)
 
 
@@ -109,15 +109,15 @@ def _table_learner(stop: threading.Event) -> tuple[Learner, Dataset]:
     table = {"label": "y", "classes": ["no", "yes"], "columns": {"a": "number"}}
     settings = {"data": {"dataset": "table", "pool": "p.csv", "table": table}, "student": {"trees": 5}}
     dataset = make_rows(40, 40)
-    learner = Learner(
-        study_from_dict(settings).resolve(),
-        dataset,
+    context = RunContext(
+        state=CoordinatorState(None),
+        keys=None,
         log=Log(),  # type: ignore[arg-type]
         progress=make_progress(True),
         stop=stop,
-        path=Path("student.npz"),
-        state=CoordinatorState(None),
     )
+    study = study_from_dict(settings).resolve()
+    learner = Learner(study, dataset, context, path=Path("student.npz"))
     return learner, dataset
 
 

@@ -87,7 +87,7 @@ class Houses:
             name = admission.hospital
             identity, state = self._folder / f"id-{name}", self.state(name)
             admission.write(self._folder / "admission")
-            HospitalIdentity.accept(identity, self._folder / "admission")
+            HospitalIdentity.offered(identity, self._folder / "admission").take()
             confirm_in(identity / "policy.toml", admission.hospitals)
             site = {"hospital": name, "data": str(self._folder / f"{name}.csv"), "state_dir": str(state)}
             keys = {"sum_key": str(identity / "sum.key"), "policy": str(identity / "policy.toml")}
@@ -119,7 +119,7 @@ def test_four_logs_are_proven_and_receipted(
     study = study_to_run(tmp_path / "study.toml", num_hospitals=None)
     stop, run_dir = threading.Event(), tmp_path / "run"
     coordinator = Coordinator(study, run_dir=run_dir, quiet=True, stop=stop, started=time.perf_counter())
-    terms = make_terms(study, coordinator._dataset)
+    terms = make_terms(study, coordinator.dataset)
     authority = Authority.init(tmp_path / "authority", address="a:1", terms=terms.to_json(), days=9)
     houses.admit(authority)
     coordinator._key = authority.ledger_key()  # as a coordinator whose hospitals have keys

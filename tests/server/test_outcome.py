@@ -201,7 +201,7 @@ def test_the_student_goes_to_those_that_took_part_alone_and_only_after_a_success
     (tmp_path / BUNDLE_FILE).write_bytes(b"bundle")
     audience = _audience(tmp_path, "north", "east")
     assert audience.notice_for("north").student == b""  # nobody here has a key
-    audience.take_receipts(Receipts(Ed25519PrivateKey.generate(), terms_digest=TERMS, folder=None))
+    audience.receipts = Receipts(Ed25519PrivateKey.generate(), terms_digest=TERMS, folder=None)
     assert [audience.notice_for(name).student for name in ("north", "west", "")] == [b"bundle", b"", b""]
     audience.leaves("north")
     assert audience.notice_for("north").student == b""

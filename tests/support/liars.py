@@ -27,7 +27,6 @@ from pate_fed.secure_sum.messages import (
     SumRefused,
     SurvivorConsent,
     UnmaskShares,
-    head_of,
     sharing_view,
 )
 from pate_fed.structure import entries
@@ -281,11 +280,11 @@ class _Teller:
         if name == "sum.mask":
             opening = self._machine._batches[step.batch].opening
             self._view = sharing_view(opening, step.sharers, step.dealt)
-            doubt = ShareDoubt(**head_of(step), party=party, view=self._view, doubted=self._accused)
+            doubt = ShareDoubt(**step.head, party=party, view=self._view, doubted=self._accused)
             return doubt.signed(self._identity)
         if name == "sum.evidence":
             return Complaint(
-                **head_of(step),
+                **step.head,
                 party=party,
                 view=self._view,
                 accused=self._study.names[self._accused],

@@ -13,12 +13,4 @@ from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster, label_counts
 from pate_fed.kinds.label_dp.randres import Alibi, PriorRes, RandRes
 from pate_fed.kinds.label_dp.release import PrivateLabels, label_accuracy
 
-__all__ = [
-    "Alibi",
-    "NoiseCluster",
-    "PriorRes",
-    "PrivateLabels",
-    "RandRes",
-    "label_accuracy",
-    "label_counts",
-]
+__all__ = ["Alibi", "NoiseCluster", "PriorRes", "PrivateLabels", "RandRes", "label_accuracy", "label_counts"]

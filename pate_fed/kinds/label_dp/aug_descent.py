@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.kinds.label_dp.learners import LABELS_ALONE, LearnSettings, train
+from pate_fed.kinds.label_dp.learners import LearnSettings, train
 from pate_fed.kinds.label_dp.public import PublicInputs
 from pate_fed.kinds.label_dp.release import NO_LABEL
 from pate_fed.learning.networks.classifiers import Classifier
@@ -63,13 +63,10 @@ def aug_descent(
     """
     learn, there = settings.learn, np.flatnonzero(label != NO_LABEL)
     warm = LearnSettings(
-        epochs=settings.warm_up,
-        batch_size=learn.batch_size,
-        learning_rate=learn.learning_rate,
-        sgd=learn.sgd,
+        epochs=settings.warm_up, batch_size=learn.batch_size, learning_rate=learn.learning_rate, sgd=learn.sgd
     )
     pair = [
-        train(public, there, label[there], warm, seed=2 * seed + number, supervision=LABELS_ALONE)
+        train(public, there, label[there], warm, seed=2 * seed + number, unlabelled_weight=0.0)
         for number in (0, 1)
     ]
     with seeded(seed, public.device):

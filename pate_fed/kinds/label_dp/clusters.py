@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -33,11 +33,13 @@ from pate_fed.learning.students.fixmatch import ImageViews
 from pate_fed.learning.tensors import seeded, to_tensor
 from pate_fed.privacy.label_dp import equation5_sigma
 
+if TYPE_CHECKING:
+    from pate_fed.kinds.label_dp.public import PublicInputs
+
 # Networks that learn from private labels: a light one on public features, and those on images.
 #
 # LDP, section 5.1: ResNet-18 (He et al. 2016), torchvision's with a stem for small images, and WRN-28-4
 # (Zagoruyko and Komodakis 2016), which it lacks.
-
 
 NETWORKS = ("light", "small-cnn", "deep-cnn", "resnet-18", "wrn-28-4")
 _SURE = 40.0  # logit of the one class of a centre: its probability is 1 in float32
@@ -150,27 +152,14 @@ MOST = 1200  # more small clusters cost time, and smoothing joins them again
 _LARGE = 7.0  # records a cluster in units of σ, so that a majority stands out
 
 
-class ClusterInputs(Protocol):
-    """What a clusterer is shown of the public inputs."""
-
-    images: NDArray[np.uint8]  # (n, H, W, C)
-    shape: tuple[int, int, int]  # of one image
-    device: str
-    flip: bool  # whether a mirrored image shows the same
-
-    @property
-    def features(self) -> Floats:
-        """The encoder's features, float32 (n, d)."""
-
-
 class Clusterer(Protocol):
     """A function of public inputs: of `images`, uint8 (n, H, W, C), or of `features`, float32 (n, d)."""
 
-    def __call__(self, inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
+    def __call__(self, inputs: PublicInputs, num_clusters: int, *, seed: int) -> Ints:
         """The cluster of each input, int64 (n,), 0 .. `num_clusters` - 1."""
 
 
-def encoder_clusters(inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
+def encoder_clusters(inputs: PublicInputs, num_clusters: int, *, seed: int) -> Ints:
     """K-means on the features of the encoder that was fitted to these inputs."""
     return _kmeans(inputs.features, num_clusters, seed)
 
@@ -216,7 +205,6 @@ def _kmeans(features: Floats, num_clusters: int, seed: int) -> Ints:
 # labels" (ECCV 2020), on SimCLR (Chen, Kornblith, Norouzi and Hinton, ICML 2020), with torchvision's
 # ResNet-18. No label is used, so it costs no privacy. The defaults are the papers' and want a GPU.
 
-
 PROJECTED = 128
 _ROWS = 1000
 
@@ -252,7 +240,7 @@ class Scan:
         if self.network == "light":
             raise InputError("SCAN learns features of its own: a network on images is meant, not light")
 
-    def __call__(self, inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
+    def __call__(self, inputs: PublicInputs, num_clusters: int, *, seed: int) -> Ints:
         """The cluster of each input, int64 (n,)."""
         with seeded(seed, inputs.device):
             return _Scan(self, inputs, num_clusters).run()
@@ -261,7 +249,7 @@ class Scan:
 class _Scan:
     """The network, its head for clusters, and the three stages."""
 
-    def __init__(self, settings: Scan, inputs: ClusterInputs, num_clusters: int) -> None:
+    def __init__(self, settings: Scan, inputs: PublicInputs, num_clusters: int) -> None:
         self.settings, self.device = settings, torch.device(inputs.device)
         self.pixels = to_tensor(inputs.images, inputs.device)
         network = build_network(settings.network, inputs.shape, num_clusters)
@@ -286,7 +274,7 @@ class _Scan:
             "clusters", settings.cluster_epochs, [*body, *head], 1e-4, lambda rows: self._cluster(rows, near)
         )
         self._stage("self-labels", settings.label_epochs, [*body, *head], 1e-4, self._self_label)
-        return np.asarray(self._logits().argmax(dim=1).cpu().numpy(), dtype=np.int64)
+        return np.asarray(self._all(self.network.logits).argmax(dim=1).cpu().numpy(), dtype=np.int64)
 
     def _stage(
         self,
@@ -351,9 +339,6 @@ class _Scan:
             for start in range(0, len(features), _ROWS)
         ]
         return torch.cat(found)[:, 1:] if most > 1 else torch.cat(found)
-
-    def _logits(self) -> Tensor:
-        return self._all(self.network.logits)
 
     def _all(self, of: Callable[[Tensor], Tensor]) -> Tensor:
         self.network.eval()

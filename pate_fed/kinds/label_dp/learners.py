@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -33,7 +33,6 @@ from pate_fed.learning.tensors import seeded
 # cluster; all of it is post-processing. Where there are many small clusters, majorities borrow from
 # clusters nearby: counts spread over the graph of the clusters' mean features, as far as the released
 # labels themselves say it helps (pseudo labels from one half of them, agreement with the other half).
-
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -146,22 +145,6 @@ class LearnSettings:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Supervision:
-    """What a network learns beside the labels' plain loss; see `FixMatch`.
-
-    `unlabelled_weight` is the weight of inputs without a label, `keep_probability` that with which randomised
-    response left a label as it was.
-    """
-
-    unlabelled_weight: float = 1.0
-    mixup: float = 0.0
-    keep_probability: float = 1.0
-
-
-LABELS_ALONE = Supervision(unlabelled_weight=0.0)
-
-
 def train(
     public: PublicInputs,
     index: Ints,
@@ -170,12 +153,15 @@ def train(
     *,
     seed: int,
     unlabelled: Ints | None = None,
-    supervision: Supervision = Supervision(),
+    unlabelled_weight: float = 1.0,
+    mixup: float = 0.0,
+    keep_probability: float = 1.0,
 ) -> Classifier:
-    """One network, with averaged weights, from labels of some public inputs.
+    """One network, with averaged weights, from labels of some public inputs, by `FixMatch`.
 
-    Shapes: `index` int64 (m,) into the inputs, `targets` int64 (m,), or probabilities float (m, K);
-    `unlabelled` int64 (u,), all inputs where it is None.
+    `unlabelled_weight` is the weight of inputs without a label, `keep_probability` that with which randomised
+    response left a label as it was. Shapes: `index` int64 (m,) into the inputs, `targets` int64 (m,), or
+    probabilities float (m, K); `unlabelled` int64 (u,), all inputs where it is None.
 
     Raises:
         InputError: there is no label.
@@ -191,10 +177,10 @@ def train(
             settings.student(),
             public.network(),
             views,
-            unlabelled_weight=supervision.unlabelled_weight,
-            mixup=supervision.mixup,
+            unlabelled_weight=unlabelled_weight,
+            mixup=mixup,
             sgd=settings.sgd,
-            keep_probability=supervision.keep_probability,
+            keep_probability=keep_probability,
         )
         every = np.arange(len(public)) if unlabelled is None else unlabelled
         sets = TrainingSets(
@@ -218,7 +204,7 @@ def ldp_normal(
     """
     index = np.flatnonzero(labels.label != NO_LABEL)
     targets = labels.label[index] if labels.posterior is None else labels.posterior[index]
-    return train(public, index, targets, settings, seed=seed, supervision=replace(LABELS_ALONE, mixup=mixup))
+    return train(public, index, targets, settings, seed=seed, unlabelled_weight=0.0, mixup=mixup)
 
 
 def ldp_ssl(
@@ -230,14 +216,7 @@ def ldp_ssl(
     paper learns the responses as they are, and a network that does is never sure of any class.
     """
     index = np.flatnonzero(label != NO_LABEL)
-    return train(
-        public,
-        index,
-        label[index],
-        settings,
-        seed=seed,
-        supervision=Supervision(keep_probability=keep_probability),
-    )
+    return train(public, index, label[index], settings, seed=seed, keep_probability=keep_probability)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

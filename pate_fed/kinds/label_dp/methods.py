@@ -48,10 +48,7 @@ from pate_fed.learning.networks.classifiers import Classifier, Shape
 Ints = NDArray[np.int64]
 Facts = dict[str, float | int | None]
 
-CLUSTERERS: dict[str, Clusterer] = {
-    "light": encoder_clusters,
-    "scan": Scan(),
-}
+CLUSTERERS: dict[str, Clusterer] = {"light": encoder_clusters, "scan": Scan()}
 ROWS = "noisy rows"  # ALIBI's, of which the labels are made
 MIXUP = 1.0
 LIGHT_WEIGHT = 1.0  # λ_u of the light network in AugDescent; held-out records: 80.7 % against 79.1 % with 25
@@ -230,27 +227,24 @@ class _Run:
         """One of the learners from labels that are there."""
         public, settings = self.public, self.settings
         response = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
-        keep_probability = response.probability if labels.delta == 0.0 else 1.0
+        keep = response.probability if labels.delta == 0.0 else 1.0
         if learner in ("normal", "mixup"):
             mixup = MIXUP if learner == "mixup" else 0.0
-            return self._learnt(
-                labels, [ldp_normal(public, labels, settings.learn, seed=self.seed, mixup=mixup)]
-            )
-        if learner == "ssl":
-            network = ldp_ssl(
-                public, labels.label, settings.learn, seed=self.seed, keep_probability=keep_probability
-            )
-            return self._learnt(labels, [network])
-        if learner == "aug-descent":
+            networks = [ldp_normal(public, labels, settings.learn, seed=self.seed, mixup=mixup)]
+        elif learner == "ssl":
+            networks = [ldp_ssl(public, labels.label, settings.learn, seed=self.seed, keep_probability=keep)]
+        elif learner == "aug-descent":
             descent = DescentSettings(
                 learn=replace(settings.learn, learning_rate=settings.learn.learning_rate / 3),
                 warm_up=max(1, settings.learn.epochs // 3),
                 unlabelled_weight=LIGHT_WEIGHT if public.linear else settings.descent_weight,
-                most_clean=keep_probability,
+                most_clean=keep,
                 strong_only=not public.linear,
             )
-            return self._learnt(labels, aug_descent(public, labels.label, descent, seed=self.seed))
-        return self._denoise(labels)
+            networks = aug_descent(public, labels.label, descent, seed=self.seed)
+        else:
+            return self._denoise(labels)
+        return self._learnt(labels, networks)
 
     def _denoise(self, labels: PrivateLabels) -> LabelDpResult:
         public, settings = self.public, self.settings

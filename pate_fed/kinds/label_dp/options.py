@@ -103,11 +103,7 @@ class LabelOptions:
 
 
 def check_method(name: str, *, at_hospitals: bool) -> None:
-    """Refuse a method that there is not, or that does not go with labels at hospitals.
-
-    Raises:
-        InputError: so it is.
-    """
+    """Refuse, by an InputError, no method, or one that does not go with labels at hospitals."""
     if name not in METHODS:
         raise InputError(f"--method {name}: one of {', '.join(METHODS)} is meant{nearest(name, METHODS)}")
     if at_hospitals and not name.startswith(("randres", "lp-1st", "noise-cluster")):
@@ -167,7 +163,6 @@ def _idle(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 # Which method suits an ε, a number of classes and of records: LDP's section 6, from public numbers alone.
-
 
 SURE = 5.0  # deviations between a cluster's class and another, from which its private labels name it
 CLEAN, GOOD = 0.99, 0.8  # private labels right that often need no denoising, or none by clusters

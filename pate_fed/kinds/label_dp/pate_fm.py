@@ -84,15 +84,10 @@ def plan_pate_fm(
     if labels is None:
         labels = _labels(num_teachers, num_classes, epsilon, delta)
     answered = check_count("labels", labels, least=1)
-    sigma2 = _sigma(answered, num_teachers, num_classes, epsilon, delta)
-    return _plan(answered, sigma2, num_teachers, num_classes, delta)
-
-
-def _plan(answered: int, sigma2: float, num_teachers: int, num_classes: int, delta: float) -> PateFM:
-    mechanism = _mechanism(sigma2, num_teachers, num_classes)
-    asked = QUERIES * answered
-    epsilon = epsilon_of(mechanism.cost(asked, answered, LABEL), delta)
-    return PateFM(mechanism=mechanism, asked=asked, answered=answered, epsilon=epsilon, delta=delta)
+    *_, (_, sigma2) = _bisected(answered, num_teachers, num_classes, epsilon, delta)
+    mechanism, asked = _mechanism(sigma2, num_teachers, num_classes), QUERIES * answered
+    spent = epsilon_of(mechanism.cost(asked, answered, LABEL), delta)
+    return PateFM(mechanism=mechanism, asked=asked, answered=answered, epsilon=spent, delta=delta)
 
 
 def _mechanism(sigma2: float, num_teachers: int, num_classes: int) -> ConfidentGNMax:
@@ -118,16 +113,13 @@ def _labels(num_teachers: int, num_classes: int, epsilon: float, delta: float) -
     return at(high)
 
 
-def _sigma(answered: int, num_teachers: int, num_classes: int, epsilon: float, delta: float) -> float:
-    """The least σ2, to one part in 1,000, at which both caps cost at most ε."""
-    *_, (_, high) = _bisected(answered, num_teachers, num_classes, epsilon, delta)
-    return high
-
-
 def _bisected(
     answered: int, num_teachers: int, num_classes: int, epsilon: float, delta: float
 ) -> Iterator[tuple[float, float]]:
-    """Ever closer bounds of the least σ2 at which both caps cost at most ε; the upper one always does."""
+    """Ever closer bounds, to one part in 1,000, of the least σ2 at which both caps cost at most ε.
+
+    The upper one always does.
+    """
     low, high = 1e-2, 1e8
     while high / low > 1.001:
         middle = math.sqrt(low * high)

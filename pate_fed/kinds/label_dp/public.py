@@ -98,7 +98,7 @@ class PublicInputs:
         """The encoder's features of the images themselves, float32 (n, d)."""
         if self._features is None:
             self._log(f"features of {len(self)} images")
-            self._features = self._transformed(self._front, self.images, lambda x: x).cpu().numpy()
+            self._features = self._transformed(self.images, lambda x: x).cpu().numpy()
         return self._features
 
     def network(self) -> Classifier:
@@ -117,8 +117,8 @@ class PublicInputs:
                 if self.linear:
                     plain = torch.from_numpy(self.features).to(self.device)
                     self._log("features of weak and strong views")
-                    weak = [self._transformed(self._front, self.images, weak_view) for _ in range(WEAK)]
-                    strong = [self._transformed(self._front, self.images, strong_view) for _ in range(STRONG)]
+                    weak = [self._transformed(self.images, weak_view) for _ in range(WEAK)]
+                    strong = [self._transformed(self.images, strong_view) for _ in range(STRONG)]
                     self._views = FeatureViews(plain, weak, strong)
                 else:
                     front = self.network().preprocess
@@ -189,16 +189,14 @@ class PublicInputs:
         if images is self.images:
             return self.features
         if id(images) not in self._shown:
-            shown = self._transformed(self._front, images, lambda x: x).cpu().numpy()
+            shown = self._transformed(images, lambda x: x).cpu().numpy()
             self._shown = {id(images): (images, shown)}  # the array is kept, so that its id stays its own
         return self._shown[id(images)][1]
 
-    def _transformed(
-        self, front: HistogramFeatures, images: NDArray[np.uint8], view: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def _transformed(self, images: NDArray[np.uint8], view: Callable[[Tensor], Tensor]) -> Tensor:
         with torch.no_grad():
             parts = [
-                front(view(to_tensor(images[start : start + BATCH], self.device)))
+                self._front(view(to_tensor(images[start : start + BATCH], self.device)))
                 for start in range(0, len(images), BATCH)
             ]
         return torch.cat(parts)

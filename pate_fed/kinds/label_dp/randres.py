@@ -26,7 +26,6 @@ from pate_fed.privacy.mechanisms.noise import NoiseSource
 # Everything is drawn from uniform whole numbers below 2^62 of a `NoiseSource`; a probability is a whole
 # number of 2^-62, rounded to the side that protects more.
 
-
 Ints = NDArray[np.int64]
 
 WORDS = 2**62
@@ -59,11 +58,7 @@ class PureMechanism:
 
 
 def check_pure_epsilon(epsilon: float) -> float:
-    """An ε for a mechanism with δ = 0.
-
-    Raises:
-        InputError: not a finite number of at least 1e-9.
-    """
+    """An ε for a mechanism with δ = 0; InputError where it is not finite and at least 1e-9."""
     if check_epsilon(epsilon) < LEAST_EPSILON:
         raise InputError(f"epsilon={epsilon!r}: must be at least {LEAST_EPSILON:g}, or nothing is learnt")
     return float(epsilon)
@@ -202,7 +197,6 @@ class PriorRes(PureMechanism):
 # Malek, Mironov, Prasad, Shilov and Tramèr, "Antipodes of label differential privacy" (NeurIPS 2021). A
 # replaced label changes a one-hot row by 2 in L1, so the scale is 2/ε. The noise is the discrete Laplace on
 # a grid of 1/1024, sampled with integers: a continuous one in floats would not have δ = 0.
-
 
 GRID = 1024  # steps of the grid in one label
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,34 +12,19 @@ from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count
-from pate_fed.privacy.label_dp import LabelRelease
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.protection import LABEL
+
+if TYPE_CHECKING:
+    from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster
+    from pate_fed.kinds.label_dp.randres import Alibi, PriorRes, RandRes
+
+    LabelMechanism: TypeAlias = RandRes | PriorRes | Alibi | NoiseCluster
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 NO_LABEL = -1
-
-
-class LabelMechanism(Protocol):
-    """A mechanism that makes labels private: δ, its description, and what the ledger says of its release."""
-
-    @property
-    def num_classes(self) -> int:
-        """Classes that a label can have."""
-
-    @property
-    def delta(self) -> float:
-        """δ of the release; 0 for responses label by label."""
-
-    @property
-    def how(self) -> str:
-        """The mechanism as text."""
-
-    @property
-    def on_ledger(self) -> LabelRelease:
-        """The release as a row of the ledger states it; ε follows from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

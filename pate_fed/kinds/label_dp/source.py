@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.kinds.label_dp.noise_cluster import NoiseCluster
 from pate_fed.kinds.label_dp.randres import RandRes
-from pate_fed.kinds.label_dp.release import NO_LABEL, LabelMechanism, PrivateLabels
+from pate_fed.kinds.label_dp.release import NO_LABEL, PrivateLabels
 from pate_fed.privacy.ledger.terms import LedgerTerms
 from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE, Mechanism
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.protection import LABEL
+
+if TYPE_CHECKING:
+    from pate_fed.kinds.label_dp.release import LabelMechanism
 
 Ints = NDArray[np.int64]
 

@@ -176,7 +176,7 @@ def test_with_whom_a_policy_sums(site: Any) -> None:
     terms = make_terms_of(Path("study.toml"))
     authority = Authority.init(Path("masked"), address="127.0.0.1:9", terms=terms, days=90)
     authority.admit(make_request(Path("own"), "north"), days=90).write(Path("north.admission"))
-    HospitalIdentity.accept(Path("own"), Path("north.admission"))
+    HospitalIdentity.offered(Path("own"), Path("north.admission")).take()
     for line, confirmed in (('east = "lusab-babad-gutih-tugad-babab"\n', 1), ("", 0)):
         Path("policy.toml").write_text(f"[trusted]\n{line}")
         row = site.hospital("--tls-dir", "own", "--policy", "policy.toml")["policy"]
@@ -191,6 +191,6 @@ def test_an_expired_identity_and_a_clock_behind_the_authoritys(site: Any, shift_
     assert row.exit_code == 2 and "expired on" in row.text
     with shift_clock(0.5):  # the authority's clock is half a day ahead of this one
         Authority(Path("authority")).admit(Path("identity-north/north.req"), days=9).write(Path("a"))
-        HospitalIdentity.accept(Path("identity-north"), Path("a"))
+        HospitalIdentity.offered(Path("identity-north"), Path("a")).take()
     row = site.hospital(*NORTH)["identity"]
     assert row.exit_code == 2 and "720 minutes behind" in row.text

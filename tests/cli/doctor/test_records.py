@@ -20,7 +20,7 @@ def test_labels_of_a_study_of_private_labels(site: Any) -> None:
     terms = make_label_terms()
     authority = Authority.init(Path("labels"), address="127.0.0.1:9", terms=terms.to_json(), days=90)
     authority.admit(make_request(Path("own"), "north"), days=90).write(Path("north.admission"))
-    HospitalIdentity.accept(Path("own"), Path("north.admission"))
+    HospitalIdentity.offered(Path("own"), Path("north.admission")).take()
     Path("labels.csv").write_text("index,label\n4,0\n7,2\n")
     found = site.hospital("--tls-dir", "own", "--data", "labels.csv")
     assert found["records"].text == "labels of 2 public inputs"

@@ -133,7 +133,7 @@ def test_noise_of_another_shape_leaves_nothing(own: Own, monkeypatch: pytest.Mon
     answer = side.answer(own.question())
     monkeypatch.setattr(Median, "noise", lambda *_: np.zeros(3, dtype=np.int64))
     with pytest.raises(Exception, match="noise gives no int64"):
-        side.add_noise(answer, own.hospital(0)._noise(own.terms, 0))
+        side.add_noise(answer, own.hospital(0)._site.noise(0))
 
 
 def test_an_own_coordinator_is_followed_alone(own: Own) -> None:

@@ -99,7 +99,7 @@ def test_no_teacher_votes_beside_one_of_other_records_where_their_number_changes
         learnt = np.concatenate([np.frombuffer(path.read_bytes(), int) for path in teacher_paths(site)])
         assert len(np.unique(learnt)) == len(learnt)  # nobody's record sways two votes
 
-    monkeypatch.setattr("clients.kinds.votes._train_built_in", train)
+    monkeypatch.setattr("clients.kinds.votes._train", train)
     monkeypatch.setattr("clients.kinds.votes._train_neighbours", lambda *_: [])
     three = np.array_split(mine[:90], 3)
     crashed = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 from pate_fed.errors import InputError
 from pate_fed.kinds.label_dp.learners import (
-    LABELS_ALONE,
     LearnSettings,
     TeachSettings,
     queries_of,
@@ -56,9 +54,7 @@ def test_soft_labels_and_mixup(public: PublicInputs, truth: np.ndarray) -> None:
     soft = np.full((600, 4), 0.1)
     soft[np.arange(600), truth] = 0.7
     for mixup in (0.0, 1.0):
-        network = train(
-            public, np.arange(600), soft, QUICK.learn, seed=0, supervision=replace(LABELS_ALONE, mixup=mixup)
-        )
+        network = train(public, np.arange(600), soft, QUICK.learn, seed=0, unlabelled_weight=0.0, mixup=mixup)
         shares = public.probabilities([network])
         assert np.mean(shares.argmax(axis=1) == truth) > 0.95
         assert shares.max(axis=1).mean() < 0.85  # what it is taught, and not more

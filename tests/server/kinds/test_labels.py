@@ -623,7 +623,7 @@ def test_hospitals_with_processes_were_waited_for_before(
     backend: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """--wait is all the time that they have; only simulated ones, which come at once, are waited for here."""
-    monkeypatch.setattr("server.exchange._CONNECT_S", 0.2)
+    monkeypatch.setattr("server.federation._CONNECT_S", 0.2)
     made = Labels(tmp_path, backend=backend).coordinator()
     made.run(lambda app: run_inline(app, ClientApp(), num_nodes=0))
     assert isinstance(made.error, QuorumError) and words in str(made.error)

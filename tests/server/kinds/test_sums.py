@@ -264,7 +264,7 @@ def test_a_full_disk_at_any_step_costs_nothing(
     monkeypatch.setattr("server.federation.AGAIN_S", 5.0 if passes else 0.0)
     folder, tries = exact.run_dir.parent / "accounts", Counter[str]()
     account = property(lambda site: Account(site.party, folder=folder))
-    monkeypatch.setattr("clients.site.BaseSite.account", account)
+    monkeypatch.setattr("clients.site.Site.account", account)
     name = "join" if kind is None else "sum_step"
     whole = getattr(Hospital, name)
 
