@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import math
 import os
@@ -240,6 +241,21 @@ def test_signatures_are_checked_as_others_check_them() -> None:
         PUBLIC, signature.upper(), b"message"
     )
     assert not is_signed("zz", signature, b"message") and not is_signed(PUBLIC, "", b"message")
+
+
+@pytest.mark.parametrize(("sign", "twist", "signed"), [(1, 1, True), (-1, 1, False), (-1, -1, False)])
+def test_points_are_the_same_where_both_coordinates_are(sign: int, twist: int, signed: bool) -> None:
+    """With -1 both sides differ in x alone, and where (0, -1) is added to one of them in y alone."""
+    p, q, add, times = (getattr(verify_independent, name) for name in ("P", "Q", "_add", "_times"))
+    base = verify_independent._point((4 * pow(5, p - 2, p) % p).to_bytes(32, "little"))
+    secret = bytearray(hashlib.sha512(KEY.private_bytes_raw()).digest()[:32])
+    secret[0], secret[31] = secret[0] & 248, secret[31] & 63 | 64
+    x, y, z, _ = add(times(12345, base), (0, twist % p, 1, 0))
+    x, y = (each * pow(z, p - 2, p) % p for each in (x, y))
+    point = (y | (x & 1) << 255).to_bytes(32, "little")
+    hashed = hashlib.sha512(point + bytes.fromhex(PUBLIC) + b"message").digest()
+    told = sign * (12345 + int.from_bytes(hashed, "little") * int.from_bytes(secret, "little")) % q
+    assert is_signed(PUBLIC, (point + told.to_bytes(32, "little")).hex(), b"message") == signed
 
 
 def test_its_rules_are_the_documented_ones() -> None:
