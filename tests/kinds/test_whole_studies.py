@@ -74,7 +74,7 @@ def _kinds(turn: int, moments: dict[str, Any] | None = None) -> pytest.MarkDecor
 
     def made(kind: type[StudyKind], name: str) -> Any:
         by_default = name in default if kind in BOTH_COORDINATORS else others.get(kind) == name
-        marks = [] if by_default else pytest.mark.slow
+        marks: Any = [] if by_default else pytest.mark.slow
         if moments is None:
             return pytest.param(kind, id=kind.__name__, marks=marks)
         return pytest.param(kind, moments[name], id=f"{name}-{kind.__name__}", marks=marks)
