@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -278,10 +279,16 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
 
 def collect_versions() -> dict[str, str]:
     """Versions of this package, Flower and torch where installed, without importing them."""
-    found = {"pate_fed": VERSION}
+    return dict(_versions())
+
+
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    """Looked up once: a distribution's whole description is read for its number."""
+    found = [("pate_fed", VERSION)]
     for name in ("flwr", "torch"):
         try:
-            found[name] = metadata.version(name)
+            found.append((name, metadata.version(name)))
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return tuple(found)

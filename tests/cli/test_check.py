@@ -46,6 +46,12 @@ bmi = "number"
 [parties]
 num_clients = 4
 teachers_per_client = 1
+[teacher]
+name = "random-forest"
+trees = 5
+[student]
+name = "forest"
+trees = 5
 [aggregation]
 sigma1 = 1.0
 sigma2 = 1.0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from json_schema import json_schema, study_schema
-from jsonschema import Draft202012Validator
 
 from clients.policy import Policy
 from pate_fed.config.study import Study
@@ -16,15 +16,25 @@ from pate_fed.config.template import study_template
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
 
-VALIDATOR = Draft202012Validator(study_schema())
+
+def validator(schema: dict[str, Any]) -> Any:
+    """Of a schema that is one. Imported here: its grammars take two seconds, in each worker that collects."""
+    from jsonschema import Draft202012Validator
+
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+@cache
+def of_studies() -> Any:
+    return validator(study_schema())
 
 
 def faults(values: dict[str, Any]) -> list[str]:
-    return [error.json_path for error in VALIDATOR.iter_errors(values)]
+    return [error.json_path for error in of_studies().iter_errors(values)]
 
 
 def test_it_is_a_schema_and_takes_whole_studies(tmp_path: Path) -> None:
-    Draft202012Validator.check_schema(study_schema())
     schema = Schema(label="outcome", classes=("well", "ill"), columns=(("age", ()), ("sex", ("f", "m"))))
     for text in (
         Study().resolve().to_toml(),
@@ -41,7 +51,7 @@ def test_every_file_of_the_documents_fits() -> None:
         for page in (root / "README.md", root / "deploy" / "README.md", *(root / "docs").rglob("*.md"))
         for block in page.read_text(encoding="utf-8").split("```toml\n")[1:]
     ]
-    policy = Draft202012Validator(json_schema(Policy, title="policy"))
+    policy = validator(json_schema(Policy, title="policy"))
     assert len(blocks) > 3
     for values in map(tomllib.loads, blocks):
         if (
@@ -73,9 +83,9 @@ def test_it_refuses_what_a_study_refuses(values: dict[str, Any], path: str) -> N
 
 
 def test_a_policy_s_schema() -> None:
-    validator = Draft202012Validator(json_schema(Policy, title="policy"))
-    assert not list(validator.iter_errors({"plain_votes": True, "epsilon_public": 3, "trusted": {"a": "1f"}}))
-    assert [error.json_path for error in validator.iter_errors({"plain_votes": 1})] == ["$.plain_votes"]
+    policy = validator(json_schema(Policy, title="policy"))
+    assert not list(policy.iter_errors({"plain_votes": True, "epsilon_public": 3, "trusted": {"a": "1f"}}))
+    assert [error.json_path for error in policy.iter_errors({"plain_votes": 1})] == ["$.plain_votes"]
 
 
 def test_parts_of_one_s_own_are_named() -> None:

@@ -14,7 +14,23 @@ from typing import Any
 import numpy as np
 import pytest
 from dying import dying, takes
-from kinds import HOSPITALS, STUDY_KINDS, CountStudy, StudyKind, VoteStudy
+from kinds import (
+    HOSPITALS,
+    STUDY_KINDS,
+    CountStudy,
+    ExactOwnStudy,
+    ExactRoundStudy,
+    ExactScoredStudy,
+    ExactSumStudy,
+    NoisyVoteStudy,
+    OwnStudy,
+    RoundStudy,
+    ScoredStudy,
+    StudyKind,
+    SumStudy,
+    VoteStudy,
+    WholeStudy,
+)
 
 from clients.base import SummingHospital
 from pate_fed.cli.main import main
@@ -34,33 +50,38 @@ from pate_fed.secure_sum.messages import (
 from server.masked import MaskedRounds
 from server.state import CoordinatorState
 
-KINDS = pytest.mark.parametrize("made", STUDY_KINDS, ids=lambda kind: kind.__name__)
 # Each coordinator of its own code: that of a study and that of labels. The others share this code.
 BOTH_COORDINATORS = (VoteStudy, CountStudy)
+# The others two by two, as near to each other as there are: noise at the hospitals, or at the coordinator.
+PAIRS: tuple[tuple[type[StudyKind], type[StudyKind]], ...] = (
+    *((SumStudy, ExactSumStudy), (RoundStudy, ExactRoundStudy), (OwnStudy, ExactOwnStudy)),
+    *((ScoredStudy, ExactScoredStudy), (WholeStudy, NoisyVoteStudy)),
+)
+assert {*BOTH_COORDINATORS, *(kind for pair in PAIRS for kind in pair)} == {*STUDY_KINDS}
 
 
-def _pairs(moments: dict[str, Any]) -> pytest.MarkDecorator:
-    """Every kind at every moment of a name: by default both coordinators at all, the other kinds at one each.
+def _kinds(turn: int, moments: dict[str, Any] | None = None) -> pytest.MarkDecorator:
+    """Every kind, at every moment of a name where a test has such.
 
-    A moment whose name begins with "slow" is left out by default for all of them.
+    By default both coordinators at all moments, and at one moment one kind of each pair: with the next `turn`
+    the other, so that of two tests one after the other each kind is in one. A moment whose name begins with
+    "slow" is left out by default for all of them.
     """
-    default = [name for name in moments if not name.startswith("slow")]
+    default = [name for name in moments or [""] if not name.startswith("slow")]
+    others = {
+        pair[(turn + place) % 2]: default[(turn + place) % len(default)] for place, pair in enumerate(PAIRS)
+    }
 
-    def by_default(number: int, kind: type[StudyKind], name: str) -> bool:
-        return name in default and (kind in BOTH_COORDINATORS or name == default[number % len(default)])
+    def made(kind: type[StudyKind], name: str) -> Any:
+        by_default = name in default if kind in BOTH_COORDINATORS else others.get(kind) == name
+        marks: Any = [] if by_default else pytest.mark.slow
+        if moments is None:
+            return pytest.param(kind, id=kind.__name__, marks=marks)
+        return pytest.param(kind, moments[name], id=f"{name}-{kind.__name__}", marks=marks)
 
+    names = ("made",) if moments is None else ("made", "moment")
     return pytest.mark.parametrize(
-        ("made", "moment"),
-        [
-            pytest.param(
-                kind,
-                moment,
-                id=f"{name}-{kind.__name__}",
-                marks=[] if by_default(number, kind, name) else pytest.mark.slow,
-            )
-            for number, kind in enumerate(STUDY_KINDS)
-            for name, moment in moments.items()
-        ],
+        names, [made(kind, name) for kind in STUDY_KINDS for name in moments or [""]]
     )
 
 
@@ -91,7 +112,8 @@ def _away(*_: object) -> Any:
 # Death, and going on.
 
 
-@_pairs(
+@_kinds(
+    0,
     {
         "before a vector": (MaskedVector, False),
         "after shares": (UnmaskShares, True),
@@ -100,7 +122,7 @@ def _away(*_: object) -> Any:
         "slow: before a consent": (SurvivorConsent, False),
         "slow: after a consent": (SurvivorConsent, True),
         "slow: before shares": (UnmaskShares, False),
-    }
+    },
 )
 def test_a_sum_that_was_cut_off_goes_on_where_it_was(moment: tuple[type, bool], study: StudyKind) -> None:
     reply, after = moment
@@ -113,7 +135,8 @@ def test_a_sum_that_was_cut_off_goes_on_where_it_was(moment: tuple[type, bool], 
     assert study.entries()[0].batch_digest == digest
 
 
-@_pairs(
+@_kinds(
+    1,
     {
         "before its row": (Ledger, "charge", False),
         "after its row": (Ledger, "charge", True),
@@ -121,7 +144,7 @@ def test_a_sum_that_was_cut_off_goes_on_where_it_was(moment: tuple[type, bool], 
         "closed": (MaskedRounds, "close", True),
         "slow: admitted": (MaskedRounds, "admit", True),
         "slow: begun": (CoordinatorState, "begin_batch", True),
-    }
+    },
 )
 def test_whenever_the_coordinator_dies_there_is_one_sum_and_one_row(
     moment: tuple[type, str, bool], study: StudyKind
@@ -140,7 +163,7 @@ def test_whenever_the_coordinator_dies_there_is_one_sum_and_one_row(
 # Hospitals that are away, fall silent, or never answer.
 
 
-@_pairs({"vectors": MaskRequest, "shares": UnmaskRequest, "slow: consents": SurvivorNotice})
+@_kinds(2, {"vectors": MaskRequest, "shares": UnmaskRequest, "slow: consents": SurvivorNotice})
 def test_too_few_leave_the_sum_open_and_uncharged_and_the_same_command_goes_on(
     moment: type, study: StudyKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,7 +178,7 @@ def test_too_few_leave_the_sum_open_and_uncharged_and_the_same_command_goes_on(
     assert study.entries()[0].batch_digest == digest
 
 
-@KINDS
+@_kinds(3)
 def test_too_few_at_first_cost_nothing_and_one_that_falls_silent_is_left_out(study: StudyKind) -> None:
     with _instead(lambda number, message: number > 2 and isinstance(message, BatchOpening), _away):
         assert study.run() == 4
@@ -166,7 +189,7 @@ def test_too_few_at_first_cost_nothing_and_one_that_falls_silent_is_left_out(stu
     study.check(given=HOSPITALS - 1, refused=2 + study.questions)
 
 
-@_pairs({"over a death": True, "in one process": False})
+@_kinds(4, {"over a death": True, "in one process": False})
 def test_what_was_asked_for_and_never_comes_is_spent_and_not_asked_for_again(
     moment: bool, study: StudyKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,7 +214,7 @@ def test_what_was_asked_for_and_never_comes_is_spent_and_not_asked_for_again(
     assert len(study.events("answered")) == given
 
 
-@KINDS
+@_kinds(5)
 def test_a_coordinator_that_lost_its_memory_gets_no_second_sum(study: StudyKind) -> None:
     with dying(MaskedRounds, "collect"):
         study.run()
@@ -221,7 +244,7 @@ def _none(vector: MaskedVector, request: Any) -> bytes:
     return bytes(request.step)
 
 
-@_pairs({"flipped": _flipped, "of another": _of_another, "cut": _cut, "none": _none})
+@_kinds(6, {"flipped": _flipped, "of another": _of_another, "cut": _cut, "none": _none})
 def test_a_reply_that_is_not_its_own_costs_its_sender_alone(
     moment: Callable[[MaskedVector, Any], bytes], study: StudyKind
 ) -> None:
@@ -236,7 +259,7 @@ def test_a_reply_that_is_not_its_own_costs_its_sender_alone(
     assert len(told) == study.questions and "hospital-0" not in told
 
 
-@KINDS
+@_kinds(7)
 def test_wrong_shares_are_thrown_away_and_enough_others_unmask_the_same_total(study: StudyKind) -> None:
     """A hospital that signs wrong shares of its neighbours' secrets is named, and nobody else."""
 
@@ -315,7 +338,7 @@ TAMPERED = {
 }
 
 
-@KINDS
+@_kinds(8)
 def test_what_does_not_fit_the_ledger_is_found(
     made: type[StudyKind],
     finished: Callable[[type[StudyKind], Path], Path],

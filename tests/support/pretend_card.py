@@ -79,6 +79,11 @@ class Card(TorchDispatchMode):
 
     operations = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """The compiler is not asked, whose import takes two seconds."""
+        return False
+
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -47,7 +47,7 @@ class Site:
 
 
 def _given(*options: str) -> argparse.Namespace:
-    return make_parser().parse_args(["doctor", *options])
+    return make_parser(only=["doctor"]).parse_args(["doctor", *options])
 
 
 def _by_check(rows: Iterator[Finding]) -> dict[str, Finding]:

@@ -173,7 +173,7 @@ def _names_the_new_head(run_dir: Path) -> None:
 _PLAIN_NOISE = "discrete Gaussian, another generator"
 _CHANGES: dict[str, tuple[Any, Any]] = {
     # what: in the terms, in the rows
-    "σ": ({"parameters": {"sigma2": 9.0}}, {"parameters": {"sigma2": 9.0}}),
+    "σ": ({"parameters": {"sigma2": 3.0}}, {"parameters": {"sigma2": 3.0}}),
     "unit": ({"protection": {"unit": "hospital"}}, {"protection": {"unit": "hospital"}}),
     "adjacency": (
         {"protection": {"adjacency": "add-or-remove-one"}},

@@ -27,9 +27,14 @@ from pate_fed.secure_sum.messages import MaskRequest, UnmaskRequest
 from server.kinds.sums import RoundCourse
 from server.state import CoordinatorState
 
-BOTH = pytest.mark.parametrize(
-    "made", [RoundStudy, ExactRoundStudy, WholeStudy], ids=lambda kind: kind.__name__
-)
+
+def _kinds(turn: int) -> pytest.MarkDecorator:
+    """Noise at the hospitals, and in turn one of the others, which share its code; the rest are slow."""
+    others = (ExactRoundStudy, WholeStudy)
+    slow = pytest.param(others[(turn + 1) % 2], marks=pytest.mark.slow)
+    return pytest.mark.parametrize(
+        "made", [RoundStudy, others[turn % 2], slow], ids=lambda kind: kind.__name__
+    )
 
 
 @pytest.fixture
@@ -60,7 +65,7 @@ def _patch(
     patch.setattr(SummingHospital, "sum_step", step)
 
 
-@BOTH
+@_kinds(0)
 def test_each_round_is_a_row_that_names_what_it_was_asked_with(study: RoundStudy) -> None:
     assert study.run() == 0
     study.check()
@@ -127,7 +132,7 @@ def test_whenever_the_coordinator_dies_a_round_has_one_sum_one_draw_and_one_row(
     assert [(entry.hash, entry.batch_digest) for entry in study.entries()][: len(charged)] == charged
 
 
-@BOTH
+@_kinds(1)
 def test_rounds_that_end_for_good_after_the_second_leave_what_was_released(
     study: RoundStudy, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,7 +156,7 @@ def test_rounds_that_end_for_good_after_the_second_leave_what_was_released(
     assert np.array_equal(student.weights, unpack_weights(_given(study, 3), shape))
 
 
-@BOTH
+@_kinds(2)
 def test_a_hospital_that_leaves_after_the_second_round_is_in_the_sums_before(
     study: RoundStudy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +172,7 @@ def test_a_hospital_that_leaves_after_the_second_round_is_in_the_sums_before(
     verify_run(study.run_dir)
 
 
-@BOTH
+@_kinds(3)
 def test_weights_that_are_not_those_on_the_ledger_end_it(
     study: RoundStudy, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,7 +187,7 @@ def test_weights_that_are_not_those_on_the_ledger_end_it(
     assert "not what the ledger names as the weights" in capsys.readouterr().err
 
 
-@BOTH
+@_kinds(4)
 def test_a_round_removed_from_the_ledger_or_moved_is_found(study: RoundStudy) -> None:
     assert study.run() == 0
     assert main(["ledger", "verify", str(study.run_dir)]) == 0
