@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pate_fed.report.accuracy import Accuracy
+    from pate_fed.report.labels import LabelFigures
     from pate_fed.report.targets import TargetFigures
 
 UNKNOWN = -1
@@ -23,16 +24,23 @@ UNKNOWN = -1
 class AccuracyTally:
     """Gathers a student's classes and the true ones, file by file; `names` are its classes'.
 
-    With a `target_range` they are numbers and, of true ones, places in it (`Schema.target_place`).
+    With a `target_range` they are numbers and, of true ones, places in it (`Schema.target_place`). With
+    `labels` they are probabilities of each, and true ones are bits.
     """
 
-    def __init__(self, names: Sequence[str], *, target_range: tuple[float, float] | None = None) -> None:
-        self._names, self._ends = names, target_range
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        target_range: tuple[float, float] | None = None,
+        labels: Sequence[str] = (),
+    ) -> None:
+        self._names, self._ends, self._labels = names, target_range, labels
         self._found: list[NDArray[Any]] = []
         self._truth: list[NDArray[Any]] = []
         self._left_out = 0
 
-    def add(self, found: Sequence[float], truth: NDArray[np.int64], taught: NDArray[np.int64]) -> None:
+    def add(self, found: Sequence[Any], truth: NDArray[np.int64], taught: NDArray[np.int64]) -> None:
         """One file's classes and the true ones, int64 (n,), -1 where unknown; `taught` are places in it."""
         import numpy as np
 
@@ -42,6 +50,10 @@ class AccuracyTally:
             self._found.append(np.array(found)[truth != UNKNOWN])
             self._truth.append(low + (high - low) * truth[truth != UNKNOWN] / TARGET_STEPS)
             return
+        if self._labels:
+            self._found.append(np.array(found, dtype=np.float64).reshape(-1, len(self._labels)))
+            self._truth.append(truth)
+            return
         asked = np.isin(np.arange(len(truth)), taught) & (truth != UNKNOWN)
         self._left_out += int(asked.sum())
         truth[asked] = UNKNOWN
@@ -50,9 +62,9 @@ class AccuracyTally:
 
     def lines(self) -> list[str]:
         """In words; none where no true label was there."""
-        if self._ends is not None:
-            figures = self._figures()
-            return [] if figures is None else [f"off by: {figures.text}", *_warned(figures.warnings)]
+        if self._ends is not None or self._labels:
+            figures, what = self._figures(), "by label" if self._labels else "off by"
+            return [] if figures is None else [f"{what}: {figures.text}", *_warned(figures.warnings)]
         accuracy = self._accuracy()
         found = []
         if accuracy.student is not None:
@@ -70,7 +82,7 @@ class AccuracyTally:
 
     def to_dict(self) -> dict[str, Any]:
         """As values, by the names of metrics.json; empty where no true label was there."""
-        if self._ends is not None:
+        if self._ends is not None or self._labels:
             figures = self._figures()
             return {} if figures is None else asdict(figures)
         accuracy = self._accuracy()
@@ -102,11 +114,16 @@ class AccuracyTally:
         none = [np.empty(0, dtype=np.int64)]
         return Accuracy.of_student(np.concatenate(self._found + none), np.concatenate(self._truth + none))
 
-    def _figures(self) -> TargetFigures | None:
+    def _figures(self) -> TargetFigures | LabelFigures | None:
         import numpy as np
 
+        from pate_fed.report.labels import LabelFigures
         from pate_fed.report.targets import TargetFigures
 
+        if self._labels:
+            rows = [np.empty((0, len(self._labels))), *self._found]
+            known = np.concatenate([np.empty(0, dtype=np.int64), *self._truth])
+            return LabelFigures.of(np.concatenate(rows), known, self._labels)
         none = [np.empty(0)]
         assert self._ends is not None
         found, truth = np.concatenate(self._found + none), np.concatenate(self._truth + none)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.evaluation import AccuracyTally
 from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
 from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
 from pate_fed.cli.predict import predictor_of, with_pictures
@@ -110,7 +109,7 @@ def _ask(bundle: Bundle, model: Predictor, arguments: argparse.Namespace) -> Ite
     yield f"written: {out}, which this user alone can read"
     digest = hashlib.sha256(content).hexdigest()
     yield f"sha256 {digest}: that of another site which asked about the same records is the same"
-    evaluation = AccuracyTally(model.class_names, target_range=model.target_range)
+    evaluation = model.evaluation
     evaluation.add(classes, asked.truth, asked.truth[:0])
     if right := evaluation.lines():
         yield from right
@@ -139,7 +138,10 @@ def _facts(bundle: Bundle) -> Iterator[str]:
     stated = (("purpose", facts.purpose), ("retention", facts.retention))
     yield from (f"{name}: {text}" for name, text in stated if text)
     target = None if facts.table is None else facts.table.target_range
-    if facts.table is not None and target is not None:
+    if facts.table is not None and facts.table.labels:
+        told = ", ".join(f"{name} ({yes})" for name, (_, yes) in facts.table.labels)
+        yield f"labels, each with what yes means: {told}"
+    elif facts.table is not None and target is not None:
         yield f"{facts.table.label}: a number from {target[0]:.15g} to {target[1]:.15g}"
     else:
         yield f"classes: {', '.join(facts.classes) or len(facts.classes)}"
@@ -281,15 +283,18 @@ def _images(path: Path, model: Predictor) -> _Asked:
     return _Asked(parts=parts, head=("file", "image"), names=names, truth=np.concatenate(truth))
 
 
-def _answers(asked: _Asked, model: Predictor) -> tuple[bytes, list[float]]:
-    """The CSV file, and each input's class, or its number."""
-    classes, text, names = list[float](), io.StringIO(), iter(asked.names)
+def _answers(asked: _Asked, model: Predictor) -> tuple[bytes, list[Any]]:
+    """The CSV file, and each input's class, or its number, or its labels' probabilities of yes."""
+    classes, text, names = list[Any](), io.StringIO(), iter(asked.names)
     lines = csv.writer(text, lineterminator="\n")
     label = "predicted"
     while label in model.class_names:
         label += "_"
     numeric = model.target_range is not None
-    lines.writerow([*asked.head, *(() if numeric else model.class_names), label])
+    if model.labels:
+        lines.writerow([*asked.head, *(f"{name}_" if name in asked.head else name for name in model.labels)])
+    else:
+        lines.writerow([*asked.head, *(() if numeric else model.class_names), label])
     for path, inputs in asked.parts:
         for start in range(0, len(inputs), _AT_ONCE):
             shares = model.predict_proba(inputs[start : start + _AT_ONCE], path)
@@ -297,6 +302,10 @@ def _answers(asked: _Asked, model: Predictor) -> tuple[bytes, list[float]]:
                 if numeric:
                     classes.append(model.number(row))
                     lines.writerow([*next(names), f"{classes[-1]:.6g}"])
+                    continue
+                if model.labels:
+                    classes.append(row[1::2])
+                    lines.writerow([*next(names), *(f"{p:.6f}" for p in classes[-1])])
                     continue
                 classes.append(best := row.index(max(row)))
                 lines.writerow([*next(names), *(f"{p:.6f}" for p in row), model.class_names[best]])

@@ -76,6 +76,12 @@ class Predictor:
     unit: str = "image"
     by_labels: bool = True
     target_range: tuple[float, float] | None = None
+    labels: tuple[str, ...] = ()
+
+    @property
+    def evaluation(self) -> AccuracyTally:
+        """What gathers its answers beside true ones."""
+        return AccuracyTally(self.class_names, target_range=self.target_range, labels=self.labels)
 
     def number(self, row: Any) -> float:
         """The number that an input's two probabilities say, where the label is one: the ends of its range."""
@@ -88,9 +94,9 @@ def predict_files(
 ) -> Iterator[str]:
     """One line an image or row: its file, its number in the file, class and probability; or a JSON object.
 
-    Of a folder every picture right in it, by name. Where files tell true classes (a table's label, `y` of an
-    .npz, a picture's folder of a class's name) the student's accuracy follows, as text or as one JSON object
-    with the key "evaluation".
+    Of several labels it is each one's probability of yes. Of a folder every picture right in it, by name.
+    Where files tell true classes (a table's label, `y` of an .npz, a picture's folder of a class's name) the
+    student's accuracy follows, as text or as one JSON object with the key "evaluation".
 
     `student` is a student.pt, a student.bundle or a table's student.npz, which are read without running code,
     or the directory of a run with one of them; or a TorchScript file, which is a program: take one only from
@@ -111,10 +117,9 @@ def predict_files(
         )
     model = _load(student, device) if own is None else _load_own(student, own)
     unit = model.unit
-    evaluation = AccuracyTally(model.class_names, target_range=model.target_range)
-    beside = dict[Path, tuple[str, Any]]()
+    evaluation, beside = model.evaluation, dict[Path, tuple[str, Any]]()
     for path in files if unit == "row" else with_pictures(files):
-        inputs, classes = model.read(path), list[float]()
+        inputs, classes = model.read(path), list[Any]()
         for start in range(0, len(inputs), BATCH):
             probabilities = model.predict_proba(inputs[start : start + BATCH], path)
             for number, row in enumerate(probabilities, start=start):
@@ -122,6 +127,13 @@ def predict_files(
                     classes.append(told := model.number(row))
                     as_json = json.dumps({"file": str(path), unit: number, "number": round(told, 6)})
                     yield as_json if output == "json" else f"{path}[{number}]: {told:.6g}"
+                    continue
+                if model.labels:
+                    classes.append(shares := row[1::2].tolist())
+                    each = dict(zip(model.labels, (round(share, 6) for share in shares), strict=True))
+                    as_json = json.dumps({"file": str(path), unit: number, "probabilities": each})
+                    listed = ", ".join(f"{_printable(name)} {share:.3f}" for name, share in each.items())
+                    yield as_json if output == "json" else f"{path}[{number}]: {listed}"
                     continue
                 label = int(row.argmax())
                 classes.append(label)
@@ -228,6 +240,8 @@ def predictor_of(bundle: Bundle, *, where: str, device: str = "cpu") -> Predicto
         )
     by_labels = facts.kind != "class-sums"
     if facts.table is not None:
+        if getattr(student, "several", 0) != len(facts.table.labels):
+            raise IntegrityError(f"{where}: its student tells other labels than its table has")
         return replace(_of_schema(facts.table, student.predict_proba), by_labels=by_labels)
     if len(facts.shape) != 3:
         raise IntegrityError(f"{where}: neither says what its columns mean nor how large its images are")
@@ -329,6 +343,7 @@ def _of_schema(schema: Schema, predict_proba: Callable[[NDArray[Any]], NDArray[n
         schema.class_names,
         "row",
         target_range=schema.target_range,
+        labels=tuple(name for name, _ in schema.labels),
     )
 
 
