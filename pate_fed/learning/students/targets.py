@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 _TINY = 1e-12  # of the Gram matrix, so that its factor exists without noise too
 _UNTOLD = 0.1  # of a label's variance, at least, so that no probability is a certainty
-_RARE = 1e-4  # the share of a label's yes, at least
+_RARE = 1e-3  # the share of a label's yes, at least, and of its no
 _VARIANCES = (1 / 4, 1 / 16, 1 / 64, 1 / 256)  # of places in the range, about the student's
 _WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # squared ones that may be expected, against such a variance
 
@@ -81,7 +81,8 @@ def fit_labels_student(
     known = _Known.of(noisy, feature_map, pool, sigma=sigma)
     weights, offset = list[Floats](), list[float]()
     for each, share in zip(known.fit().T, known.shares, strict=True):
-        told, variance = known.features @ each, max(1e-12, share * (1 - share))
+        share = min(max(share, _RARE), 1 - _RARE)
+        told, variance = known.features @ each, share * (1 - share)
         slope = 1 / (variance * max(_UNTOLD, 1 - float(told.var()) / variance))
         weights += [np.zeros(len(each)), slope * each]
         offset += [0.0, _offset(slope * told, share)]
@@ -90,7 +91,6 @@ def fit_labels_student(
 
 def _offset(scores: Floats, share: float) -> float:
     """What makes the mean of 1/(1 + exp(-scores - offset)) the share that is known."""
-    share = min(max(share, _RARE), 1 - _RARE)
     far = float(np.abs(scores).max()) + math.log(1 / _RARE)
     return float(brentq(lambda at: float(expit(scores + at).mean()) - share, -far, far))
 
