@@ -78,10 +78,9 @@ def _study_new(arguments: argparse.Namespace) -> int:
         arguments.csv = [arguments.pool]
     if not arguments.csv:
         for option in ("pool", "num_clients", "range", "deal", "label", "target_range", "patient", "yes_to"):
-            if getattr(arguments, option):
-                raise InputError(
-                    f"--{option.replace('_', '-')} {getattr(arguments, option)}: goes with --csv FILE"
-                )
+            if given := getattr(arguments, option):
+                told = " ".join(given) if isinstance(given, list) else given
+                raise InputError(f"--{option.replace('_', '-')} {told}: goes with --csv FILE")
         _write(out, study_template(name=out.stem))
         print(f"wrote {out}: every setting with its default; try it: flower-simulation --config {out}")
         return 0

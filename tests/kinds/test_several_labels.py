@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from pate_fed.cli.main import main
+from pate_fed.cli.terms import make_page, make_terms_of
 from pate_fed.config.study import read_study
 from pate_fed.data.infer import infer_schema
 from pate_fed.data.own_columns import OwnColumns
@@ -20,6 +21,8 @@ from pate_fed.data.profile import examine, examine_rows
 from pate_fed.data.schema import Schema
 from pate_fed.data.table import read_table
 from pate_fed.errors import InputError
+from pate_fed.kinds.sums import SumTerms
+from pate_fed.kinds.terms import Terms
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import FeatureSettings
 
@@ -229,3 +232,29 @@ def test_a_study_from_files_to_predictions(tmp_path: Path, capsys: pytest.Captur
     ):
         assert main([*asked[:-1], f"{study}-no", *wrong]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_hospital_reads_of_labels_before_it_agrees_and_checks_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files, labels = _tables(tmp_path), ["--label", "fever", "--label", "died"]
+    assert main(["study", "new", "--csv", *files, *labels, "--out", "study.toml"]) == 0
+    terms = Terms.from_json(make_terms_of(Path("study.toml")))
+    sums = SumTerms.of(terms)
+    assert (terms.several, terms.num_classes, terms.classes[2]) == (2, 4, "died: False")
+    assert sums.squared_norm == 2 * sums.settings.lattice**2
+    page = " ".join(" ".join(make_page(terms).lines()).split())
+    assert "2 columns, by which features are summed: fever (0 for no, 1 for yes)" in page
+    assert "one column for no and one for yes" in page and "of all labels together, is cut" in page
+    for wrong in ({"num_classes": 2, "classes": ()}, {"privacy": replace(terms.privacy, unit="hospital")}):
+        with pytest.raises(InputError, match="class sums once by record or patient"):
+            replace(terms, **wrong)
+    assert main(["hospital", "check", "h0.csv", "--study", "study.toml"]) == 0
+    lacking = Path("h0.csv").read_text().replace("died", "outcome", 1)
+    Path("lacks.csv").write_text(lacking)
+    capsys.readouterr()
+    assert main(["hospital", "check", "lacks.csv", "--study", "study.toml"]) == 2
+    assert "died: the file has no such column" in capsys.readouterr().out
+    assert main(["doctor", "--config", "study.toml", "--hospital", "a", "--data", "h0.csv"]) in (0, 1, 2)
+    assert "no model is tried: what is learnt is several labels" in capsys.readouterr().out
