@@ -122,7 +122,7 @@ def test_cells_are_read_and_bad_ones_named_without_their_value(tmp_path: Path) -
 
 def test_a_table_is_looked_at_label_by_label(tmp_path: Path) -> None:
     path = tmp_path / "h.csv"
-    told = [("x", "ward", "fever", "change", "died")]
+    told: list[tuple[object, ...]] = [("x", "ward", "fever", "change", "died")]
     told += [
         (number % 7, "ab"[number % 2], number % 2, ("No", "Ch")[number % 3 == 0], "no")
         for number in range(60)
