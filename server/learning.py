@@ -22,6 +22,7 @@ from pate_fed.learning import STUDENTS, TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.learning.teachers.own import is_network, make_own
 from pate_fed.report.accuracy import Accuracy, HowTested
+from pate_fed.report.labels import LabelFigures
 from pate_fed.report.result import Epoch, Samples
 from pate_fed.report.targets import TargetFigures
 from server.exchange import Stopped
@@ -154,15 +155,36 @@ def measure_target(
 
     None of them taught it: all that it knows is the sums.
     """
-    part = choose_test_part(study, dataset, asked=np.empty(0, dtype=np.int64))
-    places, ends = np.concatenate([part.kept, part.not_asked]), study.data.target_range
+    places, tested = _none_taught(study, dataset)
+    ends = study.data.target_range
     if ends is None or not len(places):
         return Accuracy()
     truth = ends[0] + (ends[1] - ends[0]) * dataset.public_labels[places] / TARGET_STEPS
     figures = TargetFigures.of(numbers(dataset.public_images[places]), truth, ends)
-    seen = int((places < dataset.num_queries).sum())
-    tested = HowTested(kept=len(part.kept), not_asked=len(part.not_asked), seen_unlabelled=seen)
     return Accuracy(target=figures, tested=tested) if figures is not None else Accuracy()
+
+
+def measure_labels(
+    study: Study, dataset: Dataset, predict_proba: Callable[[NDArray[Any]], NDArray[Any]]
+) -> Accuracy:
+    """How right a student of several labels is on public inputs with true ones, by the rule above.
+
+    `predict_proba` gives each label's probabilities of no and yes, float (n, 2 · labels).
+    """
+    places, tested = _none_taught(study, dataset)
+    assert study.data.table is not None
+    names = [name for name, _ in study.data.table.labels]
+    found = predict_proba(dataset.public_images[places]) if len(places) else np.empty((0, 2 * len(names)))
+    figures = LabelFigures.of(found[:, 1::2], dataset.public_labels[places], names)
+    return Accuracy(by_label=figures, tested=tested) if figures is not None else Accuracy()
+
+
+def _none_taught(study: Study, dataset: Dataset) -> tuple[Ints, HowTested]:
+    """The public inputs that test a student of the sums alone, which none of their labels taught."""
+    part = choose_test_part(study, dataset, asked=np.empty(0, dtype=np.int64))
+    places = np.concatenate([part.kept, part.not_asked])
+    seen = int((places < dataset.num_queries).sum())
+    return places, HowTested(kept=len(part.kept), not_asked=len(part.not_asked), seen_unlabelled=seen)
 
 
 class Learner:

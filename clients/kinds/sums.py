@@ -135,6 +135,7 @@ class SumSide(HospitalSide):
             pull=pull,
             kept=kept,
             steps=TARGET_STEPS if self.terms.target_range is not None else None,
+            several=self.terms.several or None,
         )
 
     @property
@@ -155,7 +156,7 @@ class SumSide(HospitalSide):
         if not content:
             raise IntegrityError("no feature map came")
         features = _parsed(content, sums.features) if sums.part is None else self._own_map(content)
-        found = (features.settings, features.dimension, features.squared_norm)
+        found = (features.settings, features.dimension, features.squared_norm * (self.terms.several or 1))
         if found != (sums.settings, sums.dimension, sums.squared_norm):
             raise IntegrityError("the feature map that came has other bounds than the terms say")
         return features

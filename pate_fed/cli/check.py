@@ -58,7 +58,7 @@ def check(arguments: argparse.Namespace) -> int:
     while True:
         found, shown = look(own=own), own
         for each in found.proposals:
-            values = {**dict(schema.columns), schema.label: schema.classes}.get(each.column, ())
+            values = {**dict(schema.columns), **dict(schema.outcomes)}.get(each.column, ())
             if str(each) not in asked and (change := _agreed(each, found, values, arguments)):
                 name = change.get("name")
                 if name is not None and any(other.name == name for other in own.columns.values()):

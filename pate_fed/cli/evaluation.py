@@ -26,22 +26,33 @@ UNKNOWN = -1
 class AccuracyTally:
     """Gathers a student's classes and the true ones, file by file; `names` are its classes'.
 
-    With a `target_range` they are numbers and, of true ones, places in it (`Schema.target_place`).
+    With a `target_range` they are numbers and, of true ones, places in it (`Schema.target_place`). With
+    `labels` they are probabilities of each, and true ones are bits.
     """
 
-    def __init__(self, names: Sequence[str], *, target_range: tuple[float, float] | None = None) -> None:
-        self._names, self._ends = names, target_range
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        target_range: tuple[float, float] | None = None,
+        labels: Sequence[str] = (),
+    ) -> None:
+        self._names, self._ends, self._labels = names, target_range, labels
         self._found: list[NDArray[Any]] = []
         self._truth: list[NDArray[Any]] = []
         self._left_out = 0
 
-    def add(self, found: Sequence[float], truth: NDArray[np.int64], taught: NDArray[np.int64]) -> None:
+    def add(self, found: Sequence[Any], truth: NDArray[np.int64], taught: NDArray[np.int64]) -> None:
         """One file's classes and the true ones, int64 (n,), -1 where unknown; `taught` are places in it."""
         truth = truth.copy()
         if self._ends is not None:  # of numbers, which taught nothing here
             low, high = self._ends
             self._found.append(np.array(found)[truth != UNKNOWN])
             self._truth.append(low + (high - low) * truth[truth != UNKNOWN] / TARGET_STEPS)
+            return
+        if self._labels:
+            self._found.append(np.array(found, dtype=np.float64).reshape(-1, len(self._labels)))
+            self._truth.append(truth)
             return
         asked = np.isin(np.arange(len(truth)), taught) & (truth != UNKNOWN)
         self._left_out += int(asked.sum())
@@ -52,7 +63,8 @@ class AccuracyTally:
     def lines(self) -> list[str]:
         """In words; none where no true label was there."""
         accuracy = self._accuracy()
-        found = [] if accuracy.target is None else [f"off by: {accuracy.target.text}"]
+        what = "by label" if self._labels else "off by"
+        found = [] if accuracy.no_class is None else [f"{what}: {accuracy.no_class.text}"]
         if accuracy.student is not None:
             found.append(f"accuracy: {accuracy.student_text}")
         weakest = accuracy.weakest
@@ -69,8 +81,8 @@ class AccuracyTally:
     def to_dict(self) -> dict[str, Any]:
         """As values, by the names of metrics.json; empty where no true label was there."""
         accuracy = self._accuracy()
-        if accuracy.target is not None:
-            return asdict(accuracy.target)
+        if accuracy.no_class is not None:
+            return asdict(accuracy.no_class)
         if accuracy.student is None:
             return {"left_out": self._left_out} if self._left_out else {}
         return {
@@ -93,12 +105,15 @@ class AccuracyTally:
 
     def _accuracy(self) -> Accuracy:
         from pate_fed.report.accuracy import Accuracy
+        from pate_fed.report.labels import LabelFigures
         from pate_fed.report.targets import TargetFigures
 
-        none = np.empty(0, dtype=np.int64 if self._ends is None else np.float64)
-        found, truth = (np.concatenate([none, *each]) for each in (self._found, self._truth))
+        none = np.empty((0, len(self._labels)) if self._labels else 0, dtype=np.int64)
+        found, truth = np.concatenate([none, *self._found]), np.concatenate([*self._truth, none.ravel()])
         if self._ends is not None:
             return Accuracy(target=TargetFigures.of(found, truth, self._ends))
+        if self._labels:
+            return Accuracy(by_label=LabelFigures.of(found, truth, self._labels))
         return Accuracy.of_student(found, truth)
 
     def _name(self, number: int) -> str:

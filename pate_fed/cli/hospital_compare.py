@@ -108,8 +108,8 @@ def _terms(state_dir: Path) -> Terms:
         raise InputError(f"{state_dir}: a study of {terms.words.kind} reads no records to compare models on")
     if terms.words.target:
         raise InputError(
-            f"{state_dir}: the study tells a number ({terms.words.target}), and models of classes alone are "
-            "compared; `pate-fed hospital predict` says how far off its student is on records here"
+            f"{state_dir}: the study tells no class ({terms.words.target}), and models of classes alone are "
+            "compared; `pate-fed hospital predict` says how near its student comes on records here"
         )
     return terms
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cli.evaluation import AccuracyTally
 from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, last_settings, state_dir_of
 from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
 from pate_fed.cli.predict import MOST_NOTICE, Predictor, predictor_of, with_pictures, withdrawn
@@ -128,7 +127,7 @@ def _ask(bundle: Bundle, model: Predictor, arguments: argparse.Namespace) -> Ite
     yield f"written: {out}, which this user alone can read"
     digest = hashlib.sha256(content).hexdigest()
     yield f"sha256 {digest}: that of another site which asked about the same records is the same"
-    evaluation = AccuracyTally(model.class_names, target_range=model.target_range)
+    evaluation = model.evaluation
     evaluation.add(classes, asked.truth, asked.truth[:0])
     if right := evaluation.lines():
         yield from right
@@ -157,7 +156,10 @@ def _facts(bundle: Bundle) -> Iterator[str]:
     stated = (("purpose", facts.purpose), ("retention", facts.retention))
     yield from (f"{name}: {text}" for name, text in stated if text)
     target = None if facts.table is None else facts.table.target_range
-    if facts.table is not None and target is not None:
+    if facts.table is not None and facts.table.labels:
+        told = ", ".join(f"{name} ({yes})" for name, (_, yes) in facts.table.labels)
+        yield f"labels, each with what yes means: {told}"
+    elif facts.table is not None and target is not None:
         yield f"{facts.table.label}: a number from {target[0]:.15g} to {target[1]:.15g}"
     else:
         yield f"classes: {', '.join(facts.classes) or len(facts.classes)}"
@@ -277,20 +279,26 @@ def _images(path: Path, model: Predictor) -> _Asked:
     return _Asked(parts=parts, head=("file", "image"), names=names, truth=np.concatenate(truth))
 
 
-def _answers(asked: _Asked, model: Predictor) -> tuple[bytes, list[float]]:
-    """The CSV file, and each input's class, or its number."""
-    classes, text, names = list[float](), io.StringIO(), iter(asked.names)
+def _answers(asked: _Asked, model: Predictor) -> tuple[bytes, list[Any]]:
+    """The CSV file, and each input's class, or its number, or its labels' probabilities of yes."""
+    classes, text, names = list[Any](), io.StringIO(), iter(asked.names)
     lines = csv.writer(text, lineterminator="\n")
     label = "predicted"
     while label in model.class_names:
         label += "_"
     numeric = model.target_range is not None
-    lines.writerow([*asked.head, *(() if numeric else model.class_names), label])
+    if model.labels:
+        lines.writerow([*asked.head, *(f"{name}_" if name in asked.head else name for name in model.labels)])
+    else:
+        lines.writerow([*asked.head, *(() if numeric else model.class_names), label])
     for path, inputs in asked.parts:
         for row, told in model.answers(inputs, path, at_once=_AT_ONCE):
             classes.append(told)
-            shown: tuple[str, ...] = (f"{told:.6g}",)
-            if not numeric:
-                shown = (*(f"{share:.6f}" for share in row), model.class_names[int(told)])
+            if model.labels:
+                shown = [f"{share:.6f}" for share in told]
+            elif numeric:
+                shown = [f"{told:.6g}"]
+            else:
+                shown = [*(f"{share:.6f}" for share in row), model.class_names[told]]
             lines.writerow([*next(names), *shown])
     return text.getvalue().encode(), classes

@@ -91,8 +91,8 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _plan(arguments: argparse.Namespace) -> int:
     data = read_study(Path(arguments.config)).data if arguments.config else None
-    if data is not None and (data.drawn or data.target_range is not None):
-        return _plan_sums(arguments, number=not data.drawn)
+    if data is not None and (data.drawn or data.no_class):
+        return _plan_sums(arguments, no_class=data.no_class)
     _fill(arguments)
     from pate_fed.privacy.planning.choice import choose
 
@@ -113,8 +113,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _plan_sums(arguments: argparse.Namespace, *, number: bool) -> int:
-    """What a study of sums alone gives, at its own ε: it has no public inputs, or its label is a `number`."""
+def _plan_sums(arguments: argparse.Namespace, *, no_class: str) -> int:
+    """What a study of sums alone gives, at its own ε: it has no public inputs, or its label is `no_class`."""
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.kinds.terms import Terms, worst_epsilon
     from pate_fed.privacy.planning.choice import sums_way
@@ -125,16 +125,17 @@ def _plan_sums(arguments: argparse.Namespace, *, number: bool) -> int:
     epsilon = arguments.epsilon = worst_epsilon(terms)[0]
     _fill(arguments)
     sites = _sites(arguments)
-    way = None if sites is None or number else sums_way(sites)
+    way = None if sites is None or no_class else sums_way(sites)
     if arguments.format == "json":
         values = {"epsilon": epsilon_json(epsilon), "delta": terms.delta, **terms.words.values}
         print(json.dumps({**values, "expected": None if way is None else to_plain(way)}))
         return 0
-    why = "the label is a number" if number else "no public inputs"
+    why = f"the label is {no_class}" if no_class else "no public inputs"
+    why = why.replace("label is several", "records have several")
     lines = [f"{why}: nothing is voted on; asked are {terms.words.asked}"]
     lines += [f"{name}: {text}" for name, text in terms.words.settings("records")]
     lines.append(f"ε {epsilon_text(epsilon)} at δ {delta_text(terms.delta)}, for one {terms.privacy.unit}")
-    if number:
+    if no_class:
         lines.append("how near its student comes is not estimated")
     elif way is None:
         lines.append("how right their student is follows from how many records there are: give --records N")

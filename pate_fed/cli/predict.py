@@ -82,15 +82,25 @@ class Predictor:
     unit: str = "image"
     by_labels: bool = True
     target_range: tuple[float, float] | None = None
+    labels: tuple[str, ...] = ()
+
+    @property
+    def evaluation(self) -> AccuracyTally:
+        """What gathers its answers beside true ones."""
+        return AccuracyTally(self.class_names, target_range=self.target_range, labels=self.labels)
 
     def answers(
         self, inputs: NDArray[Any], source: Path, *, at_once: int
-    ) -> Iterator[tuple[list[float], float]]:
-        """Each input's probabilities and its class, or where the label is one its number; so many at once."""
+    ) -> Iterator[tuple[list[float], Any]]:
+        """Each input's probabilities, and its class; or its number, or of several labels each one's yes."""
         for start in range(0, len(inputs), at_once):
             for row in self.predict_proba(inputs[start : start + at_once], source).tolist():
-                ends = self.target_range
-                yield row, row.index(max(row)) if ends is None else row[0] * ends[0] + row[1] * ends[1]
+                if self.labels:
+                    yield row, row[1::2]
+                elif self.target_range is not None:
+                    yield row, row[0] * self.target_range[0] + row[1] * self.target_range[1]
+                else:
+                    yield row, row.index(max(row))
 
 
 def predict_files(
@@ -98,9 +108,9 @@ def predict_files(
 ) -> Iterator[str]:
     """One line an image or row: its file, its number in the file, class and probability; or a JSON object.
 
-    Of a folder every picture right in it, by name. Where files tell true classes (a table's label, `y` of an
-    .npz, a picture's folder of a class's name) the student's accuracy follows, as text or as one JSON object
-    with the key "evaluation".
+    Of several labels it is each one's probability of yes. Of a folder every picture right in it, by name.
+    Where files tell true classes (a table's label, `y` of an .npz, a picture's folder of a class's name) the
+    student's accuracy follows, as text or as one JSON object with the key "evaluation".
 
     `student` is a student.pt, a student.bundle or a table's student.npz, which are read without running code,
     or the directory of a run with one of them; or a TorchScript file, which is a program: take one only from
@@ -121,26 +131,14 @@ def predict_files(
         )
     model = _load(student, device) if own is None else _load_own(student, own)
     unit = model.unit
-    evaluation = AccuracyTally(model.class_names, target_range=model.target_range)
-    beside = dict[Path, tuple[str, Any]]()
+    evaluation, beside = model.evaluation, dict[Path, tuple[str, Any]]()
     for path in files if unit == "row" else with_pictures(files):
-        inputs, classes = model.read(path), list[float]()
+        inputs, classes = model.read(path), list[Any]()
         for number, (row, told) in enumerate(model.answers(inputs, path, at_once=BATCH)):
             classes.append(told)
-            if model.target_range is not None:
-                as_json = json.dumps({"file": str(path), unit: number, "number": round(told, 6)})
-                yield as_json if output == "json" else f"{path}[{number}]: {told:.6g}"
-                continue
-            label = int(told)
-            name = {"name": model.class_names[label]} if len(model.class_names) == len(row) else {}
-            if output == "json":
-                found = {"file": str(path), unit: number, "class": label, **name}
-                yield json.dumps(found | {"probabilities": [round(share, 6) for share in row]})
-            else:
-                shown = name.get("name", label)
-                if name and not name["name"].isprintable():  # another's, which could steer the terminal
-                    shown = ascii(name["name"])
-                yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
+            values, text = _told(model, row, told)
+            as_json = json.dumps({"file": str(path), unit: number, **values})
+            yield as_json if output == "json" else f"{path}[{number}]: {text}"
         truth = model.truth(path, len(inputs), len(row))
         if (truth >= 0).any():
             taught = taught_places(student, inputs, beside, by_labels=model.by_labels)
@@ -150,6 +148,24 @@ def predict_files(
         yield from [json.dumps({"evaluation": values})] if values else []
     else:
         yield from evaluation.lines()
+
+
+def _told(model: Predictor, row: list[float], told: Any) -> tuple[dict[str, Any], str]:
+    """What a student says of one input, as values and in words."""
+    if model.target_range is not None:
+        return {"number": round(told, 6)}, f"{told:.6g}"
+    if model.labels:
+        each = dict(zip(model.labels, (round(share, 6) for share in told), strict=True))
+        words = ", ".join(f"{_shown(name)} {share:.3f}" for name, share in each.items())
+        return {"probabilities": each}, words
+    name = {"name": model.class_names[told]} if len(model.class_names) == len(row) else {}
+    values = {"class": told, **name, "probabilities": [round(share, 6) for share in row]}
+    return values, f"class {_shown(name['name']) if name else told}, probability {row[told]:.3f}"
+
+
+def _shown(name: str) -> str:
+    """A name from another's file, unable to steer the terminal."""
+    return name if name.isprintable() else ascii(name)
 
 
 def with_pictures(files: Sequence[Path]) -> Iterator[Path]:
@@ -244,6 +260,8 @@ def predictor_of(bundle: Bundle, *, where: str, device: str = "cpu") -> Predicto
         )
     by_labels = facts.kind != "class-sums"
     if facts.table is not None:
+        if getattr(student, "several", 0) != len(facts.table.labels):
+            raise IntegrityError(f"{where}: its student tells other labels than its table has")
         return replace(_of_schema(facts.table, student.predict_proba), by_labels=by_labels)
     if len(facts.shape) != 3:
         raise IntegrityError(f"{where}: neither says what its columns mean nor how large its images are")
@@ -338,6 +356,7 @@ def _of_schema(schema: Schema, predict_proba: Callable[[NDArray[Any]], NDArray[n
         schema.class_names,
         "row",
         target_range=schema.target_range,
+        labels=tuple(name for name, _ in schema.labels),
     )
 
 

@@ -161,8 +161,8 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
     `parts` are the teachers' own records, int64 indices.
     """
     wanted = WantedRecords.by_terms(terms)
-    if wanted.numeric:
-        yield "  not tried: the label is a number, and no model of yours alone is made of one here"
+    if what := wanted.no_class:
+        yield f"  not tried: what is learnt is {what}, and no model of yours alone is made of that here"
         return
     everyone = np.arange(len(rows.labels), dtype=np.int64)
     patients = len(np.unique(rows.patients))

@@ -46,7 +46,11 @@ def add_new_action(actions: Any) -> None:
     deal = "try it with one file: its rows go at random to N parties, a third of them into the pool"
     add_option(new, "--deal N", deal)
     add_option(new, "--decimal", DECIMAL, choices=("point", "comma"))
-    add_option(new, "--label COLUMN", "the column of the class (default: found by its name, else the last)")
+    label = (
+        "the column of the class (default: found by its name, else the last); given again for each further "
+        "one where records have several labels, each yes or no"
+    )
+    add_option(new, "--label COLUMN", label, action="append", default=[])
     target = (
         "where the label is a number: what it can be, declared in public, never what records hold (below 0: "
         "--target-range=-5:5)"
@@ -75,10 +79,9 @@ def _study_new(arguments: argparse.Namespace) -> int:
         arguments.csv = [arguments.pool]
     if not arguments.csv:
         for option in ("pool", "num_clients", "range", "deal", "label", "target_range", "patient", "yes_to"):
-            if getattr(arguments, option):
-                raise InputError(
-                    f"--{option.replace('_', '-')} {getattr(arguments, option)}: goes with --csv FILE"
-                )
+            if given := getattr(arguments, option):
+                told = " ".join(given) if isinstance(given, list) else given
+                raise InputError(f"--{option.replace('_', '-')} {told}: goes with --csv FILE")
         _write(out, study_template(name=out.stem))
         print(f"wrote {out}: every setting with its default; try it: flower-simulation --config {out}")
         return 0
@@ -98,7 +101,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         if arguments.deal is not None or len(files) not in (1, number):
             raise InputError(f"--num-clients {number}: as many as files of --csv; it goes with one of them")
     ends = _target_ends(arguments)
-    how = {"label": arguments.label, "patient": arguments.patient, "decimal": arguments.decimal}
+    how = {"patient": arguments.patient, "decimal": arguments.decimal, **_labels(arguments)}
     found = infer_schema(files, **how, target_range=ends)
     for line in found.read_as:
         print(line)
@@ -126,7 +129,10 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     numbers = len(schema.columns) - len(categories)
     print(f"wrote {out}: {counted(numbers, 'column')} of numbers, {len(categories)} of categories")
     kind = ", ".join(schema.classes) if ends is None else f"a number from {ends[0]:.15g} to {ends[1]:.15g}"
-    print(f"label: {schema.label} ({kind}); patient: {schema.patient or 'none named'}")
+    told = f"label: {schema.label} ({kind})"
+    if schema.labels:
+        told = f"labels: {', '.join(f'{name} (no: {no}, yes: {yes})' for name, (no, yes) in schema.labels)}"
+    print(f"{told}; patient: {schema.patient or 'none named'}")
     for name, why in found.left_out:
         print(f"left out: {printable(name)} {why}")
     for line in _about_patients(found):
@@ -152,6 +158,29 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
                 _say_room(Terms.from_json(make_terms_of(out)))
         print(f"try it on these files: flower-simulation --config {out}")
     return 0
+
+
+def _labels(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The column of the label or, where --label is given several times, those of all.
+
+    Raises:
+        InputError: one is given twice, or they are several beside what is for one.
+    """
+    from pate_fed.data.schema import MOST_LABELS
+
+    given = arguments.label
+    if len(given) < 2:
+        return {"label": given[0] if given else None}
+    for place, name in enumerate(given):
+        if name in given[:place]:
+            raise InputError(f"--label {name}: is given twice")
+    if len(given) > MOST_LABELS:
+        raise InputError(f"--label: {len(given)} are given, and at most {MOST_LABELS} are meant")
+    if arguments.target_range is not None:
+        raise InputError("--target-range: is for one label, a number; several are yes or no")
+    if arguments.range:
+        raise InputError("--label: several want public inputs; give --pool FILE in place of --range")
+    return {"labels": given}
 
 
 def _target_ends(arguments: argparse.Namespace) -> tuple[float, float] | None:

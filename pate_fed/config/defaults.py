@@ -328,6 +328,7 @@ def _telling(study: Study) -> tuple[str, str] | None:
         (CLASS_SUMS, "[sums]", study.sums != Sums()),
         (CLASS_SUMS, "data.table.ranges", study.data.drawn),
         (CLASS_SUMS, "data.table.target_range", study.data.target_range is not None),
+        (CLASS_SUMS, "data.table.labels", study.data.several > 0),
         *((VOTES, name, getattr(aggregation, name) is not None) for name in _NOISE),
         (VOTES, "labels", queries.labels is not None),
         (VOTES, "max_queries", queries.max_queries is not None),
@@ -427,7 +428,7 @@ _LEAST_SCORED = 50  # held-out records times ε: below, noise leaves no figure, 
 
 def fixed_scores(study: Study) -> bool:
     """Whether held-out records are counted where a study does not say: where nothing else tells figures."""
-    if not study.data.drawn or study.data.target_range is not None or study.privacy.unit == HOSPITAL_UNIT:
+    if not study.data.drawn or study.data.no_class or study.privacy.unit == HOSPITAL_UNIT:
         return False
     records, epsilon = known_records(study), study.privacy.epsilon
     if records is None or epsilon is None:
@@ -443,8 +444,8 @@ def fixed_rounds(study: Study) -> tuple[int, str]:
     whole = study.privacy.unit == HOSPITAL_UNIT
     if whole and study.sums.features != DIRECTIONS:
         return 0, f"a whole hospital's sum is asked for in rounds with the map {DIRECTIONS} alone"
-    if study.data.target_range is not None:
-        return 0, "a number's sums are asked for once"
+    if study.data.no_class:
+        return 0, f"the sums of {study.data.no_class} are asked for once"
     if study.aggregation.sigma2 is not None:
         return 0, "--sigma2 is given, and each round costs as much again"
     table = study.data.table

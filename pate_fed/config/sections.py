@@ -198,6 +198,16 @@ class Data:
         return None if self.table is None or self.dataset != "table" else self.table.target_range
 
     @property
+    def several(self) -> int:
+        """How many labels each record has, where these are several; else 0."""
+        return 0 if self.table is None or self.dataset != "table" else len(self.table.labels)
+
+    @property
+    def no_class(self) -> str:
+        """What a label is where it is no class, in words; empty where it is one."""
+        return "" if self.table is None or self.dataset != "table" else self.table.no_class
+
+    @property
     def from_files(self) -> bool:
         """Whether the study names files of its own rather than a known data set."""
         return self.dataset in FROM_FILES

@@ -86,7 +86,7 @@ class Study:
             raise refusal(self, "privacy.delta", "a number above 0 and below 1 is meant")
         self._check_way()
         self._check_drawn()
-        self._check_target()
+        self._check_no_class()
         if self.privacy.sanitise and self.seed is not None:
             raise InputError(
                 "--sanitise with --seed: seeded noise protects nobody, so nothing of it may be published; "
@@ -145,11 +145,12 @@ class Study:
                 if getattr(section, name) != getattr(type(section)(), name):
                     raise refusal(self, f"{given}.{name}", f"none is meant beside data.table.ranges: {why}")
 
-    def _check_target(self) -> None:
-        """A number is learnt from sums alone, which are given once, by record or patient."""
+    def _check_no_class(self) -> None:
+        """A number or several labels are learnt from sums alone, given once, by record or patient."""
         given, sums = self.aggregation, self.sums
-        if self.data.target_range is None:
+        if not self.data.no_class:
             return
+        beside = "data.table.labels" if self.data.several else "data.table.target_range"
         for key, fits, wanted in (
             ("aggregation.aggregator", given.kind is None and (given.sums or given.open), CLASS_SUMS),
             ("student.name", self.student.name == RIDGE or self.aggregation.open, RIDGE),
@@ -160,9 +161,7 @@ class Study:
             ("sums.balanced", not sums.balanced, "false"),
         ):
             if not fits:
-                raise refusal(
-                    self, key, f"{wanted} is meant beside data.table.target_range: a number, no class"
-                )
+                raise refusal(self, key, f"{wanted} is meant beside {beside}: {self.data.no_class}, no class")
 
     def _check_models(self) -> None:
         """Tables want forests, images want networks; of the user's own data only the data can tell."""

@@ -94,9 +94,13 @@ def _setting(entry: DeclaredField, given: dict[str, Any], default: Any) -> list[
 
 def _table(schema: Schema) -> list[str]:
     values = to_plain(schema)
-    columns = values.pop("columns")
+    columns, labels = values.pop("columns"), values.pop("labels")
     lines = ["[data.table]"]
     lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value]
+    if labels:
+        lines.append("[data.table.labels]  # each with the value for no and the one for yes")
+    for name, both in labels:
+        lines.append(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(both, ensure_ascii=False)}")
     lines.append("[data.table.columns]")
     for name, allowed in columns:
         lines.append(

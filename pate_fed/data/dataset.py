@@ -44,7 +44,7 @@ class Dataset:
         owners: `int64 (private,)`, the party of each record, where files say so; None: records are dealt out.
         patients: `int64 (private,)`, equal for records of one patient, in whichever party; None: not named.
         public_patients: `int64 (public,)`, the same of the public inputs.
-        label_steps: where labels are numbers they are places from 0 to so many between two ends, the classes.
+        most_label: the greatest label where they are no classes (`Schema.most_label`).
         shape: of an input, where rows stand for arrays of other shapes; else ().
 
     Rows of numbers stand in place of images as `float64 (n, features)`.
@@ -64,7 +64,7 @@ class Dataset:
     patients: NDArray[np.int64] | None = None
     public_patients: NDArray[np.int64] | None = None
     shape: tuple[int, ...] = ()
-    label_steps: int | None = None
+    most_label: int | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from pate_fed.data.pictures import (
     read_labelled_images,
     read_picture,
 )
-from pate_fed.data.schema import TARGET_STEPS, Schema
+from pate_fed.data.schema import Schema
 from pate_fed.data.table import LARGEST, UNLABELLED, Rows, read_table
 from pate_fed.disk import load_arrays
 from pate_fed.errors import InputError
@@ -132,8 +132,8 @@ def dataset_from_files(
         raise InputError(
             f"data.num_queries in study.toml is {asked}: {where} has {len(public.labels)} inputs"
         )
-    numeric = spec.schema is not None and spec.schema.target_range is not None
-    if pool is not None and labelled and num_queries is None and not numeric:
+    most = None if spec.schema is None else spec.schema.most_label
+    if pool is not None and labelled and num_queries is None and most is None:
         check_mixed(pool, public.labels, asked, spec.classes)
     empty = Rows(public.inputs[:0], public.labels[:0], public.patients[:0])
     patients = [each.patients ^ file_mark(number) for number, each in enumerate(parts)]
@@ -155,7 +155,7 @@ def dataset_from_files(
         owners=np.repeat(np.arange(len(parts)), [len(each.labels) for each in parts]).astype(np.int64),
         patients=np.concatenate(patients) if named else None,
         public_patients=public.patients,
-        label_steps=TARGET_STEPS if numeric else None,
+        most_label=most,
     )
 
 
@@ -186,8 +186,8 @@ def _read(path: Path, spec: InputSpec, *, labelled: bool) -> Rows:
         if path.is_dir():
             raise InputError(f"{path}: a folder; the study's records are a table: a CSV file is meant")
         return read_table(path, spec.schema, labelled=labelled, decimal=spec.decimal)
-    if spec.schema is not None and spec.schema.target_range is not None:
-        raise InputError(f"{path}: the study's label is a number: a CSV file is meant")
+    if spec.schema is not None and spec.schema.most_label is not None:
+        raise InputError(f"{path}: the study's label is no class: a CSV file is meant")
     if path.suffix == ".npz":
         rows = _read_npz(path, spec)
     elif path.is_dir():

@@ -15,6 +15,7 @@ import numpy as np
 
 from pate_fed.data.csv_file import CsvFile, in_chunks, letters_of
 from pate_fed.data.schema import MISSING, Schema, is_missing_word, number_in
+from pate_fed.data.table import YES_NO
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, naming_refusal
 from pate_fed.format import counted
@@ -71,6 +72,7 @@ def infer_schema(
     paths: Sequence[Path],
     *,
     label: str | None = None,
+    labels: Sequence[str] = (),
     patient: str | None = None,
     decimal: str | None = None,
     target_range: tuple[float, float] | None = None,
@@ -79,7 +81,8 @@ def infer_schema(
 
     A column of numbers is a number, one of at most 20 texts a category; what has more texts, a date or a
     name, is left out, and so is a column that only counts the rows. Without `label` and `patient`
-    their columns are found by the usual names. With a `target_range` the label is a number.
+    their columns are found by the usual names. With a `target_range` the label is a number. `labels` are in
+    place of one: columns of two values each.
 
     Raises:
         InputError: a file that cannot be read, other columns in one than in the first, or no column that
@@ -87,40 +90,49 @@ def infer_schema(
     """
     files = [CsvFile(path, decimal=decimal) for path in paths]
     header, counts, rows = _count(files)
-    label = _label(paths[0], header, counts) if label is None else _named(paths[0], header, label, "--label")
+    if not labels and label is None:
+        label = _label(paths[0], header, counts)
+    taught = [*labels] or [label or ""]
+    for name in taught:
+        _named(paths[0], header, name, "--label")
     if patient is None:
-        patient = _patient([name for name in header if name != label])
+        patient = _patient([name for name in header if name not in taught])
     else:
         _named(paths[0], header, patient, "--patient")
-    classes = () if target_range is not None else _values(counts[label])
-    words = None if target_range is None else _words(counts[label], partial(_place_of, files, label))
-    if target_range is not None and words is None:
-        raise InputError(f"--target-range: {label} in {paths[0].name} holds texts; numbers are meant")
-    if target_range is None and not 2 <= len(classes) <= MOST_VALUES:
-        raise InputError(
-            f"--label {label}: {len(classes)} values in {paths[0].name}; 2 to {MOST_VALUES} classes are "
-            "meant, or of a number --target-range LOW:HIGH"
-        )
-    features = [name for name in header if name not in (label, patient)]
+    words: set[str] | None = None
+    if target_range is not None:
+        words = _words(counts[taught[0]], partial(_place_of, files, taught[0]))
+        if words is None:
+            raise InputError(f"--target-range: {label} in {paths[0].name} holds texts; numbers are meant")
+    outcomes = [(name, _values(counts[name]) if target_range is None else ()) for name in taught]
+    for name, values in outcomes if target_range is None else ():
+        if not 2 <= len(values) <= (MOST_VALUES if not labels else 2):
+            meant = f"2 to {MOST_VALUES} classes are meant, or of a number --target-range LOW:HIGH"
+            meant = "two are meant, for no and for yes, where labels are several" if labels else meant
+            raise InputError(f"--label {name}: {counted(len(values), 'value')} in {paths[0].name}; {meant}")
+    if labels:
+        outcomes = [(name, _no_first(values)) for name, values in outcomes]
+    features = [name for name in header if name not in (*taught, patient)]
     columns, left_out, missing = _sorted_out(features, counts, files)
     if not columns:
         raise InputError(f"{paths[0]}: no column could teach anything: numbers or categories are meant")
-    found = {value for _, values in columns for value in values} | set(classes)
+    found = {value for _, values in (*columns, *outcomes) for value in values}
     schema = Schema(
-        label=label,
-        classes=classes,
+        label="" if labels else taught[0],
+        classes=() if labels else outcomes[0][1],
+        labels=tuple(outcomes) if labels else (),
         columns=tuple(columns),
         patient=patient,
         missing=tuple(sorted((missing | (words or set())) - found)),
         target_range=target_range,
     )
-    names = [name for name, _ in columns] + [label] + ([] if patient is None else [patient])
+    names = [name for name, _ in columns] + taught + ([] if patient is None else [patient])
     texts = [Text(column=name) for name in sorted(names, key=header.index)] + [
         Text(column=name, value=value, rows=counts[name][value])
-        for name, values in [(label, classes), *columns]
+        for name, values in [*outcomes, *columns]
         for value in values
     ]
-    asked = [] if patient is not None else [name for name in header if name != label]
+    asked = [] if patient is not None else [name for name in header if name not in taught]
     return InferredSchema(
         schema=schema,
         left_out=tuple(left_out),
@@ -130,6 +142,12 @@ def infer_schema(
         cases=patient is not None and _PATIENTS[-1].fullmatch(letters_of(patient)) is not None,
         read_as=tuple(f"{file.path} read as {told}" for file in files if (told := file.described())),
     )
+
+
+def _no_first(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Two values, the one that says no before the one that says yes; else as they are sorted."""
+    yes, no = YES_NO
+    return values[::-1] if values[1].casefold() in no or values[0].casefold() in yes else values
 
 
 def _sorted_out(
@@ -310,7 +328,7 @@ def deal_csv(path: Path, folder: Path, *, parties: int, schema: Schema, decimal:
     with naming_refusal(f"{folder}: cannot be made", "; --deal writes its files there"):
         folder.mkdir(mode=0o700)
     pool = folder / "pool.csv"
-    names = {schema.label, schema.patient, *(name for name, _ in schema.columns)}
+    names = {schema.patient, *(name for name, _ in (*schema.columns, *schema.outcomes))}
     kept = [place for place, name in enumerate(header) if name in names]
     for written, part in [
         (pool, order[:public]),
@@ -327,7 +345,7 @@ def _units(
 ) -> tuple[list[list[list[str]]], list[int]]:
     """The rows of each patient, or each row, and the numbers of those that lack what a party's row needs."""
     key = None if schema.patient is None else header.index(schema.patient)
-    needed = [header.index(schema.label)] + ([] if key is None else [key])
+    needed = [header.index(name) for name, _ in schema.outcomes] + ([] if key is None else [key])
     units: dict[str, list[list[str]]] = {}
     left_out = []
     for number, cells in rows:

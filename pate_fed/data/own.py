@@ -133,7 +133,7 @@ def check_dataset(dataset: Dataset, *, what: str) -> None:
     ):
         if not holds:
             raise InputError(f"{what}: {wrong}")
-    most = dataset.label_steps or classes - 1
+    most = dataset.most_label or classes - 1
     for key, labels, least in (
         ("private_labels", dataset.private_labels, 0),
         ("public_labels", dataset.public_labels, UNLABELLED),

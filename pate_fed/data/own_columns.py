@@ -196,12 +196,12 @@ def _quoted(text: str, *, key: bool = False) -> str:
 
 def _wrong(name: str, each: OwnColumn, schema: Schema) -> str | None:
     """What does not go with the schema, after the column's name; None: all does."""
-    columns = dict(schema.columns) | {schema.label: schema.classes}
+    columns = dict(schema.columns) | dict(schema.outcomes)
     patient = name == schema.patient
     if name not in columns and not patient:
         return f": no column of the study{nearest(name, columns)}"
     values = columns.get(name, ())
-    if each.missing and (name == schema.label or patient):
+    if each.missing and (name in dict(schema.outcomes) or patient):
         return ".missing: every record needs it"
     if each.missing and each != OwnColumn(missing=True):
         return ".missing: a column that the file lacks has no name, factor or map"

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,9 @@ def examine_rows(
     With `ranges_alone` only what is held to the pool's or the declared ranges.
     """
     found, start = _Examiner(schema, own, np.arange(len(rows.labels))), 0
-    numeric = schema.target_range is not None
-    labels = None if numeric else rows.labels.astype(np.float64)
+    labels = [] if schema.target_range is not None else [rows.labels.astype(np.float64)]
+    if schema.labels:
+        labels = [(rows.labels >> place & 1).astype(np.float64) for place in range(len(schema.labels))]
     if rows.beyond and not ranges_alone:
         found.note_beyond(rows.beyond, len(rows.labels))
     for name, names in schema.columns:
@@ -174,14 +176,14 @@ class _Examiner:
     def _propose(self, column: str, question: str, *, mend: bool = False, **change: Any) -> None:
         self.proposals.append(Note(column=column, text=question, mend=mend, change=change))
 
-    def look_at(self, name: str, values: Floats, labels: Floats | None) -> None:
-        """What is worth a look in a column that can be read."""
+    def look_at(self, name: str, values: Floats, labels: Sequence[Floats]) -> None:
+        """What is worth a look in a column that can be read; `labels` are the columns of classes."""
         kinds = np.unique(values[~np.isnan(values)])
         if len(kinds) < 2:
             self._note(name, "the same value in all rows with one" if len(kinds) else "no row has a value")
-        elif labels is not None and (share := _told_alone(values, labels)) is not None:
+        elif shares := [share for each in labels if (share := _told_alone(values, each)) is not None]:
             why = "is it known only once the label is, or the label itself?"
-            self._note(name, f"tells {share_text(share)} of the labels alone: {why}")
+            self._note(name, f"tells {share_text(max(shares))} of the labels alone: {why}")
 
     def hold_to_range(self, name: str, values: Floats, pool: Floats | None) -> dict[str, float]:
         """Hold numbers to the declared or the pool's range, which is given back; empty: there is none."""
@@ -257,16 +259,17 @@ class _TableExaminer(_Examiner):
     def profile(self, pool: Floats | None, *, by_patient: bool) -> TableProfile:
         """What was found."""
         free = self._propose_names()
-        start, found, label = 0, list[ColumnProfile](), self._schema.label
-        labels, columns = None, list[ColumnProfile]()
-        if label in self._reader.places:
-            classes = self._schema.classes
-            read: Callable[[str, int], float] = self._reader.label if classes else self._reader.target
-            labels, unread = self._read(label, read, classes)
+        start, found = 0, list[ColumnProfile]()
+        labels, columns = list[Floats](), list[ColumnProfile]()
+        for label, classes in self._schema.outcomes:
+            if label not in self._reader.places:
+                continue
+            read: Callable[[str, int], float] = partial(self._reader.label, name=label)
+            values, unread = self._read(label, read if classes else self._reader.target, classes)
             kind = "label" if classes else "number"
-            columns.append(self._column(label, kind, labels, unread, classes, None))
-            labels = labels if classes else None  # a column that tells a number alone is no fault
-            for name in (each for each in classes if not columns[0].values[each]):
+            columns.append(self._column(label, kind, values, unread, classes, None))
+            labels += [values] if classes else []  # a column that tells a number alone is no fault
+            for name in (each for each in classes if not columns[-1].values[each]):
                 self._note(label, f"no record of {name}: what is trained here will never name it")
         for column in self._reader.columns:
             part = None if pool is None else pool[:, start : start + max(1, len(column.values))]
@@ -303,7 +306,7 @@ class _TableExaminer(_Examiner):
                 self._note(name, says, mend=True)
                 self._propose(name, f"{says}, and has {other!r}: is it that?", name=other)
             else:
-                needs = name in (self._schema.label, self._schema.patient)
+                needs = name in {*dict(self._schema.outcomes), self._schema.patient}
                 option = "" if needs else f", or give --missing {name}"
                 self._note(name, f"{says}: say in the settings what it calls it{option}", mend=True)
                 self._propose(name, f"{says}: what does it call it?", mend=needs)
@@ -330,7 +333,9 @@ class _TableExaminer(_Examiner):
             self._propose(name, f"read {meant}?", map=meanings)
         for code in sorted(text for text in wrong if values and _CODE.fullmatch(text))[:_SHOWN]:
             asks = f"what does its code {code} mean: {', '.join(values)}?"
-            self.proposals.append(Note(column=name, text=asks, mend=name == self._schema.label, code=code))
+            self.proposals.append(
+                Note(column=name, text=asks, mend=name in dict(self._schema.outcomes), code=code)
+            )
         return found[codes], sum(len(where) for _, where in rows)
 
     def _column(

@@ -32,6 +32,7 @@ _KNOWN_WORDS = frozenset(word.strip() for word in _MISSING_WORDS.split(",")) | {
 }  # the last of SAS and Stata
 MOST_TEXT = 1000  # characters of a name or a value
 TARGET_STEPS = 10**6  # of a target's range: its place in it is a whole number
+MOST_LABELS = 16  # of a record, where there are several
 
 
 def _ranges(given: Any) -> Any:
@@ -62,12 +63,14 @@ class Schema:
     the usual ones (nothing, ?, NA, N/A, nan, NULL), numbers however they are written. `ranges` are declared
     for every number where no public inputs are there: what can be measured, never what records hold. So is
     `target_range` where the label is a number and has no classes: one beyond it counts as the nearer end.
+    `labels` are in place of one `label`: 2 to 16 columns, each with the value that says no and the one that
+    says yes.
 
     Raises:
         InputError: names twice, too few classes, no column, or ranges of other columns than the numbers.
     """
 
-    label: str = setting(allowed="the name of a column", most=MOST_TEXT, help="the column of the class")
+    label: str = setting("", allowed="the name of a column", most=MOST_TEXT, help="the column of the class")
     classes: tuple[str, ...] = setting((), most=MOST_TEXT, help="what that column may hold")
     target_range: tuple[float, float] | None = setting(
         None,
@@ -75,6 +78,13 @@ class Schema:
         high=1e50,
         allowed="[lowest, highest], the first the smaller,",
         help="in place of classes: the label is a number, and what it can be",
+    )
+    labels: tuple[tuple[str, tuple[str, ...]], ...] = setting(
+        (),
+        read=_pairs,
+        most=MOST_TEXT,
+        allowed="name = [no, yes], for each label,",
+        help="in place of label and classes: several columns, each with the value for no and that for yes",
     )
     columns: tuple[tuple[str, tuple[str, ...]], ...] = setting(
         read=_pairs,
@@ -100,12 +110,16 @@ class Schema:
 
     def __post_init__(self) -> None:
         check(self)
-        names = [name for name, _ in self.columns] + [self.label]
+        names = [name for name, _ in (*self.columns, *self.outcomes)]
         names += [self.patient] if self.patient is not None else []
         for name, count in Counter(names).items():
             if count > 1:
                 raise refusal(self, "columns", f"the column {name!r} is named more than once")
-        if (ends := self.target_range) is not None:
+        if self.labels:
+            self._check_labels()
+        elif not self.label:
+            raise refusal(self, "label", "the name of a column is meant, or several labels")
+        elif (ends := self.target_range) is not None:
             # As texts too: what a hospital agrees to is what it reads.
             if self.classes:
                 raise refusal(self, "target_range", "no classes are meant beside it")
@@ -122,7 +136,7 @@ class Schema:
             listed = ", ".join(map(repr, numbers)) or "none, as all columns are categories"
             raise refusal(self, "ranges", f"name = [lowest, highest] for each number is meant: {listed}")
         missing = set(self.missing)
-        for text in {value for _, values in self.columns for value in values} | set(self.classes):
+        for text in {value for _, values in (*self.columns, *self.outcomes) for value in values}:
             if text in missing:
                 raise refusal(self, "missing", f"{text!r} is a value of a column: no value can be both")
 
@@ -131,9 +145,48 @@ class Schema:
         """Numbers a row becomes."""
         return sum(max(1, len(values)) for _, values in self.columns)
 
+    def _check_labels(self) -> None:
+        if self.label or self.classes or self.target_range is not None:
+            raise refusal(self, "labels", "no label, classes or target_range is meant beside them")
+        if not 2 <= len(self.labels) <= MOST_LABELS:
+            raise refusal(self, "labels", f"2 to {MOST_LABELS} are meant; of one the name stands in label")
+        for name, values in self.labels:
+            if not name or len(set(values)) != 2 or len(values) != 2:
+                raise refusal(self, "labels", f"{name!r}: two values are meant, that for no and that for yes")
+        if len(set(self.class_names)) < 2 * len(self.labels):
+            raise refusal(self, "labels", "names and values that read alike together are not meant")
+
+    @property
+    def outcomes(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The columns that hold what is learnt, each with its values; a number has none."""
+        return self.labels or ((self.label, self.classes),)
+
+    @property
+    def no_class(self) -> str:
+        """What the label is where it is no class, in words; empty where it is one."""
+        if self.labels:
+            return "several labels"
+        return "" if self.target_range is None else "a number"
+
+    @property
+    def most_label(self) -> int | None:
+        """The greatest label of a record where it is no class; None where it is.
+
+        Of a number it is `TARGET_STEPS` (`target_place`); of several labels all bits, one a label, the first
+        the lowest.
+        """
+        if self.labels:
+            return int(2 ** len(self.labels)) - 1
+        return None if self.target_range is None else TARGET_STEPS
+
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The classes; of a number the two ends of its range, which share each record by where it stands."""
+        """The classes; of a number the two ends of its range, which share each record by where it stands.
+
+        Of several labels the values of each: a record has one of each two.
+        """
+        if self.labels:
+            return tuple(f"{name}: {value}" for name, values in self.labels for value in values)
         return (
             self.classes if self.target_range is None else tuple(f"{end:.15g}" for end in self.target_range)
         )
@@ -150,11 +203,15 @@ class Schema:
         def one(text: str) -> str:
             return unicodedata.normalize("NFC", text)
 
+        def each(columns: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+            return tuple((one(name), tuple(map(one, values))) for name, values in columns)
+
         return replace(
             self,
             label=one(self.label),
             classes=tuple(map(one, self.classes)),
-            columns=tuple((one(name), tuple(map(one, values))) for name, values in self.columns),
+            labels=each(self.labels),
+            columns=each(self.columns),
             patient=None if self.patient is None else one(self.patient),
             missing=tuple(map(one, self.missing)),
             ranges=tuple((one(name), ends) for name, ends in self.ranges),

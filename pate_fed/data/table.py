@@ -30,8 +30,9 @@ class Rows:
     """Records: a table's rows as numbers, or images.
 
     Shapes: inputs float64 (n, features) or uint8 (n, height, width, channels), labels int64 (n,), -1 where a
-    record has none, of numbers their places in the range (`Schema.target_place`), patients int64 (n,): equal
-    for records of one patient, where they are `named`; else each record is one of its own. `read_as` says how
+    record has none, of numbers their places in the range (`Schema.target_place`), of several labels a bit for
+    each, 1 for yes; patients int64 (n,): equal for records of one patient, where they are `named`; else each
+    record is one of its own. `read_as` says how
     a file was written, where it is told ("semicolons, decimal commas"); `beyond` are those whose number is
     outside of the declared range: of private records for their hospital's terminal alone.
     """
@@ -83,8 +84,7 @@ def read_table(
 
 def _looks_like_data(header: list[str], schema: Schema, needed: list[str]) -> bool:
     """Whether the first line names no column and half of it could be values."""
-    values = {value for _, values in schema.columns for value in values} | set(schema.classes)
-    values |= {"?"}
+    values = {value for _, values in (*schema.columns, *schema.outcomes) for value in values} | {"?"}
     like = sum(number_in(text) is not None or text in values for text in header)
     return bool(like) and 2 * like >= len(header) and not set(needed) & set(header)
 
@@ -103,7 +103,13 @@ def _meant(text: str, known: Iterable[str], words: str, *, cutoff: float = 0.6) 
     return f"; {words.format(repr(spelt[near[0]]))}" if near else ""
 
 
-_YES_NO = (
+def as_bits(found: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Places of several labels' values, int64 (labels, n), as a bit for each; -1 where a row lacks one."""
+    bits = (found << np.arange(len(found))[:, None]).sum(axis=0)
+    return np.where((found < 0).any(axis=0), UNLABELLED, bits)
+
+
+YES_NO = (
     frozenset("yes y ja j oui sí si sì sim tak ano true wahr vrai verdadero vero".split()),
     frozenset("no n nein non não nao nie ne nee nej nei false falsch faux falso".split()),
 )
@@ -120,11 +126,11 @@ class _Names:
         self.values = values
         self._exact = {value: place for place, value in enumerate(values)}
         said = [
-            [place for place, value in enumerate(values) if value.casefold() in words] for words in _YES_NO
+            [place for place, value in enumerate(values) if value.casefold() in words] for words in YES_NO
         ]
         self._words: dict[str, int] = {}
         if all(len(places) == 1 for places in said):
-            for words, bits, [place] in zip(_YES_NO, _BITS, said, strict=True):
+            for words, bits, [place] in zip(YES_NO, _BITS, said, strict=True):
                 self._words |= dict.fromkeys((*words, *bits), place)
         numbers = [number_in(value) for value in values]
         self._numbers: dict[float, int] = {
@@ -231,7 +237,9 @@ class TableReader:
         self.header = self.own.named(path, header)
         self.places = {name: place for place, name in enumerate(self.header) if name}
         self.columns = [ColumnReader(self, name, values) for name, values in self.schema.columns]
-        self._classes, self._class_map = _Names(self.schema.classes), self.own.of(self.schema.label).map
+        self._classes = {
+            name: (_Names(values), self.own.of(name).map) for name, values in self.schema.outcomes
+        }
         numeric = self.schema.target_range is not None
         self._targets = ColumnReader(self, self.schema.label, ()) if numeric else None
         self._beyond = 0  # targets outside of their range
@@ -291,7 +299,8 @@ class TableReader:
 
     def needed(self, *, labelled: bool) -> list[str]:
         """The columns that the file has to have, by the study's names."""
-        own = [self.schema.label] + ([self.schema.patient] if self.schema.patient else [])
+        own = [name for name, _ in self.schema.outcomes]
+        own += [self.schema.patient] if self.schema.patient else []
         return [name for name, _ in self.schema.columns if not self.own.of(name).missing] + own * labelled
 
     def require_columns(self, *, labelled: bool, lacking: bool = False) -> None:
@@ -310,12 +319,14 @@ class TableReader:
                 raise InputError(
                     f"{path} row 1: the study's column {name!r} is missing{_why_missing(name, header)}"
                 )
-        if not labelled and schema.label not in header:
+        labels = [name for name, _ in schema.outcomes]
+        for label in labels if not labelled else ():
             # A pool may be without labels; one with almost that column was meant to have them.
-            others = [name for name in header if name not in {*needed, schema.patient}]
-            if hint := _meant(schema.label, others, "there is {}, which looks like it", cutoff=0.8):
-                raise InputError(f"{path} row 1: the study's label {schema.label!r} is missing{hint}")
-        for name in {*needed, schema.label}:
+            others = [name for name in header if name not in {*needed, *labels, schema.patient}]
+            hint = _meant(label, others, "there is {}, which looks like it", cutoff=0.8)
+            if label not in header and hint:
+                raise InputError(f"{path} row 1: the study's label {label!r} is missing{hint}")
+        for name in {*needed, *labels}:
             if header.count(name) > 1:
                 raise InputError(f"{path} row 1: the column {name!r} is there twice")
 
@@ -351,9 +362,14 @@ class TableReader:
             width = max(1, len(column.values))
             part[:, at : at + width] = own[:, None] == np.arange(width) if column.values else own[:, None]
             at += width
-        place, patient = self.places.get(self.schema.label), self.places.get(self.schema.patient or "")
-        labels = [""] * len(rows) if place is None else texts[place]
-        self._labels[self._count : end] = [*map(self.label, labels, numbers)]
+        patient, found = self.places.get(self.schema.patient or ""), list[list[int]]()
+        for name, _ in self.schema.outcomes:
+            place = self.places.get(name)
+            labels = [""] * len(rows) if place is None else texts[place]
+            found.append(
+                [self.label(text, number, name) for text, number in zip(labels, numbers, strict=True)]
+            )
+        self._labels[self._count : end] = found[0] if len(found) == 1 else as_bits(np.array(found))
         if patient is not None:
             names = [*map(self.patient, texts[patient], numbers)]
             self._patients[self._count : end] = patient_numbers(names)
@@ -387,8 +403,10 @@ class TableReader:
         self._beyond += number < low or number > high
         return number
 
-    def label(self, text: str, row: int) -> int:
+    def label(self, text: str, row: int, name: str | None = None) -> int:
         """The place of a row's class, or of its target; -1 where it has none and needs none.
+
+        Of several labels that of `name`.
 
         Raises:
             InputError: it is none of the classes.
@@ -396,13 +414,15 @@ class TableReader:
         if self._targets is not None:
             number = self.target(text, row)
             return UNLABELLED if math.isnan(number) else self.schema.target_place(number)
-        text = self._class_map.get(text, text)
-        place = self._classes.find(text)
+        name = name or self.schema.label
+        classes, own = self._classes[name]
+        text = own.get(text, text)
+        place = classes.find(text)
         if place is not None:
             return place
-        known, where = ", ".join(self.schema.classes), self.where(self.schema.label, row)
+        known, where = ", ".join(classes.values), self.where(name, row)
         if not self.schema.lacks(text):
-            hint = _meant(text, self.schema.classes, "did you mean {}?")
+            hint = _meant(text, classes.values, "did you mean {}?")
             raise InputError(f"{where} is none of the classes {known}{hint}")
         if self._labelled:
             raise InputError(f"{where}: the label is missing; one of {known} is meant in every row")

@@ -109,8 +109,9 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
     shape = SumShape(
         num_classes=dataset.num_classes,
         dimension=features.dimension,
-        squared_norm=features.squared_norm,
+        squared_norm=features.squared_norm * (study.data.several or 1),
     )
+    longest = shape.squared_norm
     if isinstance(features, DirectionFeatures) and privacy.unit == HOSPITAL_UNIT:
         most, steps = _whole_lengths(study, dataset, features)
     elif rounds:
@@ -144,7 +145,7 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
         "settings": features.settings,
         "features": features.digest,
         "dimension": features.dimension,
-        "squared_norm": features.squared_norm,
+        "squared_norm": longest,
         "sigma": sigma if shares is None else None,
         "most_units": most,
         "part": features.part if isinstance(features, OwnFeatures) else None,

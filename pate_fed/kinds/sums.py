@@ -115,7 +115,10 @@ class SumTerms(KindTerms):
 
     def room(self, terms: Terms) -> int:
         """The records, or patients, that one hospital's sum is sure to have room for."""
-        return self.largest_entry(terms) // (math.isqrt(self.squared_norm) * self.times)
+        longest = self.squared_norm
+        if terms.several:  # equally much of what a record, or a patient, adds is of each: docs/proofs
+            longest = 2 * longest // terms.several
+        return self.largest_entry(terms) // (math.isqrt(longest) * self.times)
 
     @property
     def max_queries(self) -> int:
@@ -311,6 +314,11 @@ class SumWords(Words):
 
     @property
     def _summed(self) -> str:
+        if count := self.terms.several:
+            return (
+                f"for each feature and each of {count} labels the sum over your records, in one column for "
+                "no and one for yes. A record counts in one of the two, for each label"
+            )
         if (ends := self.terms.target_range) is None:
             return "for each feature and class the sum over your records"
         low, high = (f"{end:.15g}" for end in ends)
@@ -324,6 +332,8 @@ class SumWords(Words):
     def _label(self) -> str:
         """What features are summed by."""
         table = self.terms.table
+        if self.terms.several:
+            return "each of several labels"
         return "class" if table is None or table.target_range is None else table.label
 
     @property
@@ -332,7 +342,8 @@ class SumWords(Words):
             lengths = counted(self.sums.most_units, "record")
             return f"What your whole hospital adds is cut to a fixed length, that of {lengths}."
         one = "patient's" if self.terms.names_patients else "record's"
-        return f"One {one} part in the sum is cut to a fixed length."
+        labels = ", of all labels together," if self.terms.several else ""
+        return f"One {one} part in the sum{labels} is cut to a fixed length."
 
     @property
     def sees(self) -> Facts:
@@ -342,6 +353,8 @@ class SumWords(Words):
             sees = f"Sees noisy sums over {many}. Neither exact sums nor your hospital's own."
         else:
             what = "how many of all records have a class and a feature"
+            if self.terms.several:
+                what = "how many of all records have a label's value and a feature"
             if self.terms.target_range is not None:
                 what = f"how many of all records have a feature, and the sum of their {self._label}"
             sees = (
@@ -360,6 +373,11 @@ class SumWords(Words):
             made = (
                 f"For {labels} inputs of the pool's {pool} the ledger has the end that is nearer by the sums."
             )
+        if self.terms.several:
+            made = (
+                f"For {labels} inputs of the pool's {pool} the ledger has the one value of all labels' that "
+            )
+            made += "is surest by the sums."
         if self.terms.drawn:
             made = f"None but of {labels} rows drawn from declared ranges, as there are no public inputs."
         return (

@@ -99,12 +99,12 @@ class Terms(Agreed):
             ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
             ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
             (
-                "table.target_range",
-                self.target_range is None
+                "table.labels" if self.several else "table.target_range",
+                (self.target_range is None and not self.several)
                 or (
                     self.asks.kind == CLASS_SUMS
                     and self.privacy.unit != HOSPITAL_UNIT
-                    and self.num_classes == 2  # the ends of its range
+                    and self.num_classes == 2 * max(1, self.several)  # the ends of its range, or no and yes
                 ),
                 "classes, or class sums once by record or patient,",
             ),
@@ -195,6 +195,11 @@ class Terms(Agreed):
     def target_range(self) -> tuple[float, float] | None:
         """What labels can be where they are numbers, not classes."""
         return None if self.table is None else self.table.target_range
+
+    @property
+    def several(self) -> int:
+        """How many labels each record has, where these are several; else 0."""
+        return 0 if self.table is None else len(self.table.labels)
 
     @property
     def names_patients(self) -> bool:

@@ -78,12 +78,31 @@ class Words(ABC):
 
     @property
     def target(self) -> str:
-        """What is told where it is a number, with its range; empty where there are classes."""
+        """What is told where it is a number, with its range, or several labels; empty of classes."""
         table = getattr(self.terms, "table", None)  # a study of private labels has none
+        if table is not None and self.several:
+            return f"{len(table.labels)} yes/no labels"
         if table is None or table.target_range is None:
             return ""
         low, high = table.target_range
         return f"{table.label} from {low:.15g} to {high:.15g}"
+
+    @property
+    def several(self) -> bool:
+        """Whether several labels are told."""
+        table = getattr(self.terms, "table", None)
+        return table is not None and bool(table.labels)
+
+    @property
+    def score(self) -> str:
+        """What says first how good the student is."""
+        return "mean AUC" if self.several else "R²" if self.target else "accuracy"
+
+    @property
+    def true_ones(self) -> str:
+        """What an input has to have to test a student that tells no class; empty where it tells one."""
+        both = "all true labels, both yes and no of one," if self.several else "true numbers that differ"
+        return both if self.target else ""
 
     @property
     def outcomes(self) -> str:
@@ -110,6 +129,9 @@ class Words(ABC):
             low, high = table.target_range
             told = f"A number between {low:.15g} and {high:.15g}. One beyond that counts as the nearer end."
             found = (*found[:2], ("target", told))
+        if table.labels:
+            names = ", ".join(f"{name} ({no} for no, {yes} for yes)" for name, (no, yes) in table.labels)
+            found = (*found[:1], ("labels", f"{len(table.labels)} columns, {self.label}: {names}."))
         if table.patient is None:
             return found
         one = f"The column {table.patient} says which rows are one patient's. It is not learnt from."

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.format import FEW_TRIALS, accuracy_text, counted, interval_text, share_text, wilson_interval
+from pate_fed.report.labels import LabelFigures, logit_interval, own_parts
 from pate_fed.report.own_records import OwnRecords
 from pate_fed.report.targets import TargetFigures
 
@@ -106,12 +107,12 @@ class Ranking:
         if probabilities.shape[1] != 2 or min((truth == 0).sum(), (truth == 1).sum()) < 2:
             return None
         no, yes = _by_class(probabilities, truth)
-        parts = _own_parts(no, yes)
+        parts = own_parts(no, yes)
         auc, spread = float(parts[0].mean()), _spread(parts)
         cut = np.sort(no)[math.ceil(_SPECIFICITY * len(no)) - 1]
         return cls(
             auc=auc,
-            interval=_logit_interval(auc, spread),
+            interval=logit_interval(auc, spread),
             sensitivity=float((yes > cut).mean()),
             positive=len(yes),
             negative=len(no),
@@ -155,13 +156,6 @@ def _by_class(probabilities: NDArray[Any], truth: Ints) -> tuple[Floats, Floats]
     return no, yes
 
 
-def _own_parts(no: Floats, yes: Floats) -> tuple[Floats, Floats]:
-    """Each input's own part in the area: the share of the other class on its right side, ties by half."""
-    below = np.searchsorted(np.sort(no), yes) + np.searchsorted(np.sort(no), yes, side="right")
-    above = np.searchsorted(np.sort(yes), no) + np.searchsorted(np.sort(yes), no, side="right")
-    return below / (2 * len(no)), above / (2 * len(yes))
-
-
 def _spread(parts: Sequence[Floats]) -> float:
     """The variance of a sum of means."""
     return float(sum(each.var(ddof=min(1, len(each) - 1)) / len(each) for each in parts))
@@ -182,7 +176,7 @@ class Difference:
     def of(cls, one: NDArray[Any], other: NDArray[Any], truth: Ints, *, ranked: bool) -> Difference:
         """Of both models' probabilities, float (n, classes), of inputs of known classes int64 (n,)."""
         if ranked:
-            both = (_own_parts(*_by_class(each, truth)) for each in (one, other))
+            both = (own_parts(*_by_class(each, truth)) for each in (one, other))
             parts = [first - second for first, second in zip(*both, strict=True)]
             what, by, spread = "AUC", float(parts[0].mean()), _spread(parts)
         else:
@@ -192,14 +186,6 @@ class Difference:
             spread = _spread(parts) / len(parts) ** 2
         far = 1.96 * math.sqrt(spread) if spread else 3 / len(truth)  # none differs: the rule of three
         return cls(what=what, by=by, interval=(by - far, by + far))
-
-
-def _logit_interval(share: float, variance: float) -> tuple[float, float]:
-    if not 0 < share < 1:
-        return share, share
-    middle, far = math.log(share / (1 - share)), 1.96 * math.sqrt(variance) / (share * (1 - share))
-    low, high = (1 / (1 + math.exp(-end)) for end in (middle - far, middle + far))
-    return low, high
 
 
 _SEEN_OFTEN = 10  # test inputs of a class: fewer may all be missed by chance
@@ -254,7 +240,8 @@ class Accuracy:
     which whoever always says it gets right. `by_class` are, for each class, how many test inputs of it the
     student got right, and of how many; `tested` says which inputs these were. `calibration` and, of two
     classes, `ranking` are of those that the published student itself was tested on. `own_records` are of
-    noisy counts of hospitals' own. Of a target, a number, no answer is right, and there is `target` alone.
+    noisy counts of hospitals' own. Of a target, a number, no answer is right, and there is `target` alone;
+    of several labels `by_label` alone.
     """
 
     teacher_mean: float | None = None
@@ -273,6 +260,7 @@ class Accuracy:
     ranking: Ranking | None = None
     own_records: OwnRecords | None = None
     target: TargetFigures | None = None
+    by_label: LabelFigures | None = None
 
     @classmethod
     def of_student(cls, found: Ints, truth: Ints, *, tested: HowTested | None = None) -> Accuracy:
@@ -316,7 +304,13 @@ class Accuracy:
             calibration=other.calibration,
             ranking=other.ranking,
             target=other.target,
+            by_label=other.by_label,
         )
+
+    @property
+    def no_class(self) -> TargetFigures | LabelFigures | None:
+        """Figures of the student where it tells no class."""
+        return self.target or self.by_label
 
     @property
     def student_interval(self) -> tuple[float, float] | None:
@@ -358,8 +352,8 @@ class Accuracy:
     @property
     def student_text(self) -> str:
         """The student's accuracy in words, with number, interval and the majority's share; "-" if unknown."""
-        if self.target is not None:
-            return self.target.text
+        if self.no_class is not None:
+            return self.no_class.text
         return accuracy_text(self.student, self.student_n, majority=self.majority)
 
     @property
@@ -410,8 +404,8 @@ class Accuracy:
     def warnings(self, name: Callable[[int], str] = str) -> list[str]:
         """Why the student's figure says little, a sentence each; `name` gives a class's name."""
         interval = self.student_interval
-        if self.target is not None:
-            return self.target.warnings
+        if self.no_class is not None:
+            return self.no_class.warnings
         if self.student is None or interval is None or not self.student_n:
             return []
         found: list[str] = []

@@ -131,8 +131,10 @@ class Comparison:
         """Names of what `rows` hold."""
         private = ("◆ data-dependent ε", "◆ ensemble") if self.analyst else ()
         told: tuple[str, ...] = ("labels", "labels right", "student right", "95 %", "n", "balanced")
-        if _tell_numbers(self.runs):
-            told = ("R²", "95 %", "off by", "n")
+        if score := _score(self.runs):
+            known = (run.result.outcome.accuracy.no_class for run in self.runs)
+            beside = next((found.beside[0] for found in known if found is not None), "")
+            told = (score, "95 %", beside, "n")
         return ("run", "status", "ε", "δ", *told, "time", "ledger", *private)
 
     @property
@@ -156,11 +158,12 @@ class Comparison:
             f"{found.student_n:,}" if found.student_n else "-",
             found.balanced_text,
         )
-        if _tell_numbers(self.runs):
+        if _score(self.runs):
             told = (_UNKNOWN,) * 4
-            if (target := found.target) is not None:
-                ends = "{:.3f} to {:.3f}".format(*target.r2_interval)
-                told = (f"{target.r2:.3f}", ends, f"{target.mae:.3g}", f"{target.count:,}")
+            if (figures := found.no_class) is not None:
+                _, value, (low, high) = figures.rows[0]
+                ends = f"{low:.3f} to {high:.3f}"
+                told = (f"{value:.3f}", ends, figures.beside[1], f"{figures.count:,}")
         run_is = (run.name, outcome.status, run.epsilon, delta_text(result.study.terms.delta))
         return (*run_is, *told, duration_text(outcome.seconds.total), run.ledger, *private)
 
@@ -327,15 +330,15 @@ def accuracy_against_epsilon(runs: Sequence[RunToCompare]) -> Figure | None:
     points = [point for point in map(_point, _groups(runs)) if point]
     if sum(point.repeats for point in points) < 2:
         return None
-    numbers, deltas = _tell_numbers(runs), {delta_text(run.result.study.terms.delta) for run in runs}
-    what = "R²" if numbers else "accuracy"
+    numbers, deltas = _score(runs), {delta_text(run.result.study.terms.delta) for run in runs}
+    what = numbers or "accuracy"
     top = max(point.epsilon for point in points)
     low = max(0.0, min(point.low for point in points) - 0.02)
     chart = Chart(
         nice_ticks(0, top * 1.05),
         [tick for tick in nice_ticks(low, max(point.high for point in points)) if tick <= 1.0],
         x_label=f"ε at δ = {deltas.pop()}" if len(deltas) == 1 else "ε (δ differs)",
-        y_label="the student's R²" if numbers else "the student's accuracy",
+        y_label=f"the student's {what}",
         y_text=lambda value: f"{value:.2g}" if numbers else f"{100 * value:.3g}%",
     )
     named = len(points) <= _MOST_NAMES
@@ -354,8 +357,8 @@ def accuracy_against_epsilon(runs: Sequence[RunToCompare]) -> Figure | None:
         f"{_told(point.accuracy, numbers)} at ε {epsilon_text(point.epsilon)}" for point in points
     )
     return Figure(
-        title=f"{what.capitalize()} against ε",
-        picture=chart.svg(f"{what.capitalize()} against ε: {words}."),
+        title=f"{what[0].upper()}{what[1:]} against ε",
+        picture=chart.svg(f"{what[0].upper()}{what[1:]} against ε: {words}."),
         caption=caption,
         legend=tuple(("c1", f"{at}: {point.name}") for at, point in enumerate(points, 1)) if named else (),
         header=("run", "ε", what, "95 %", "repeats"),
@@ -363,12 +366,13 @@ def accuracy_against_epsilon(runs: Sequence[RunToCompare]) -> Figure | None:
     )
 
 
-def _tell_numbers(runs: Sequence[RunToCompare]) -> bool:
-    """Whether all students tell numbers: they have no classes that could be right."""
-    return all(run.result.study.words.target for run in runs)
+def _score(runs: Sequence[RunToCompare]) -> str:
+    """By what all students are judged where they tell no class that could be right; else empty."""
+    scores = {run.result.study.words.score if run.result.study.words.target else "" for run in runs}
+    return scores.pop() if len(scores) == 1 else ""
 
 
-def _told(value: float, numbers: bool) -> str:
+def _told(value: float, numbers: str) -> str:
     return f"{value:.3f}" if numbers else share_text(value)
 
 
@@ -383,15 +387,15 @@ def _point(group: Sequence[RunToCompare]) -> _Point | None:
         for epsilon, found in (
             (run.result.outcome.privacy.student, run.result.outcome.accuracy) for run in group
         )
-        if epsilon is not None and (found.target or (found.student is not None and found.student_n))
+        if epsilon is not None and (found.no_class or (found.student is not None and found.student_n))
     ]
     if not known:
         return None
-    targets = [found.target for _, found in known if found.target is not None]
+    targets = [found.no_class.rows[0] for _, found in known if found.no_class is not None]
     shares = tuple(found.student for _, found in known if found.student is not None)
     if targets:  # one below 0 is drawn there
-        shares = tuple(max(0.0, target.r2) for target in targets)
-        low, high = (max(0.0, fmean(ends)) for ends in zip(*[t.r2_interval for t in targets], strict=True))
+        shares = tuple(max(0.0, value) for _, value, _ in targets)
+        low, high = (max(0.0, fmean(each)) for each in zip(*[ends for *_, ends in targets], strict=True))
     mean = fmean(shares)
     if not targets:
         low, high = wilson_interval(mean, min(found.student_n or 1 for _, found in known))
@@ -423,7 +427,7 @@ def _draw(chart: Chart, point: _Point, *, shift: float, number: str) -> None:
         chart.text(x + 5.5, chart.y(point.accuracy) - 4, number, "t strong halo")
 
 
-def _row(point: _Point, numbers: bool) -> tuple[str, ...]:
+def _row(point: _Point, numbers: str) -> tuple[str, ...]:
     told = (f"{100 * point.accuracy:.1f} %", interval_text((point.low, point.high)))
     if numbers:
         told = (f"{point.accuracy:.3f}", f"{point.low:.3f} to {point.high:.3f}")

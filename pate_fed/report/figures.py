@@ -262,23 +262,22 @@ def accuracy_bars(result: RunResult, *, publishable: bool) -> Figure | None:
     )
 
 
-def target_errors(result: RunResult) -> Figure | None:
-    """How far off the student's numbers are, where a number is learnt; None where that is not known."""
+def of_no_class(result: RunResult) -> Figure | None:
+    """How near the student comes where it tells a number or several labels; None where that is not known."""
     accuracy, study = result.outcome.accuracy, result.study
-    if (target := accuracy.target) is None:
+    if (found := accuracy.no_class) is None:
         return None
-    low, high = (min(1.0, max(0.0, end)) for end in target.r2_interval)
-    ends = (low, high)
-    bar = _Bar(name="R²", share=max(0.0, target.r2), count=target.count, interval=ends, counted_below=0)
-    rows = [(name, f"{value:.4g}", f"{low:.4g} to {high:.4g}") for name, value, (low, high) in target.rows]
-    tested = accuracy.how_tested(study.inputs, made_of=study.words.made_of)
+    bars = [
+        _Bar(name=name, share=value, count=found.count, interval=ends, counted_below=0)
+        for name, value, ends in found.bars
+    ]
+    name, value, _ = found.rows[0]
     return Figure(
         title=f"How near it comes: {study.words.target}",
-        picture=_draw([bar]).svg(f"R² {target.r2:.3f}."),
-        caption="R² is the share of the variance that it tells. A true number beyond the range counts as its "
-        f"nearer end. {tested}",
-        header=("figure", "value", "95 % interval"),
-        rows=(*rows, ("error of always the mean", f"{target.usual:.4g}", "-")),
+        picture=_draw(bars).svg(f"{name} {value:.3f}."),
+        caption=f"{found.caption} {accuracy.how_tested(study.inputs, made_of=study.words.made_of)}",
+        header=found.header,
+        rows=found.table,
     )
 
 

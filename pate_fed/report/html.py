@@ -188,15 +188,11 @@ def _good(result: RunResult) -> str:
             f"It was right in {own.accuracy.text} {about}. They were counted with noise, which the interval "
             f"includes.{chose} Whether that is enough to be used on patients, this report does not say."
         )
-    if (target := accuracy.target) is not None:
-        least, most = target.mae_interval
-        return (
-            f"On {target.count:,} public {result.study.inputs} it was off by {target.mae:.3g} in the mean "
-            f"(95 % interval {least:.3g} to {most:.3g}), where always saying their mean is off by "
-            f"{target.usual:.3g}. Whether that is enough to be used on patients, this report does not say."
-        )
+    if (found := accuracy.no_class) is not None:
+        said = found.said(result.study.inputs)
+        return f"{said} Whether that is enough to be used on patients, this report does not say."
     if interval is None or not count or accuracy.student is None:
-        true = "true numbers that differ" if result.study.words.target else "a true label"
+        true = result.study.words.true_ones or "a true label"
         return f"Nobody knows yet: no public input with {true} tested it."
     low, high = (share_text(end, count) for end in interval)
     told = (
@@ -284,7 +280,7 @@ def _groups(result: RunResult, *, publishable: bool) -> list[tuple[str, list[lis
     own = figures.own_records(result)
     good = (
         "How good it is",
-        [accuracy, figures.target_errors(result), figures.recall_bars(result), own, sure, matrix, curve],
+        [accuracy, figures.of_no_class(result), figures.recall_bars(result), own, sure, matrix, curve],
     )
     learnt = ("How the student learnt", [*figures.learning_curves(result), _samples(result)])
     groups: list[tuple[str, Sequence[plots.Figure | None]]] = (

@@ -137,11 +137,11 @@ def _own_records(result: RunResult) -> dict[str, Any]:
 
 
 def _target(result: RunResult) -> dict[str, Any]:
-    """How far off the student's numbers are, where a number is learnt."""
+    """How near the student comes, where a number or several labels are learnt."""
     if not (told := result.study.words.target):
         return {}
-    found = result.outcome.accuracy.target
-    return {"target": {"what": told, **({} if found is None else asdict(found))}}
+    found, key = result.outcome.accuracy.no_class, "by_label" if result.study.words.several else "target"
+    return {key: {"what": told, **({} if found is None else asdict(found))}}
 
 
 def _ranking(found: Accuracy) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
         f"δ={delta_text(study.terms.delta)}",
         f"unit={study.terms.privacy.unit}",
         f"labels={result.queries_answered}",
-        _accuracy_on_the_line(outcome.accuracy, "R2" if study.words.target else "accuracy"),
+        _accuracy_on_the_line(outcome.accuracy, study.words.score.replace("²", "2").replace(" ", "_")),
         *(("noise=seeded",) if study.terms.seed is not None else ()),
         f"report={'-' if report is None else printable(str(report), '?')}",
     )
@@ -238,9 +238,8 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
 
 
 def _accuracy_on_the_line(found: Accuracy, unknown: str) -> str:
-    if (target := found.target) is not None:
-        low, high = target.r2_interval
-        return f"R2={target.r2:.3f} n={target.count} interval={low:.3f}-{high:.3f} MAE={target.mae:.4g}"
+    if found.no_class is not None:
+        return found.no_class.on_the_line
     share, interval, count = _finite(found.student), found.student_interval, found.student_n
     if share is None:
         return f"{unknown}=-"

@@ -142,16 +142,16 @@ def about_of(study: StudyRecord | LabelStudyRecord) -> About:
 def figures_of(result: RunResult) -> tuple[Measured, ...]:
     """The student's figures that may be published, those of hospitals' own records last."""
     metrics = without_private(make_metrics(result))
-    own, target = metrics.get("own_records", {}), metrics.get("target", {})
-    return (*_on_public(result, metrics["accuracy"]), *_of_numbers(result, target), *_on_own(own))
+    own = metrics.get("own_records", {})
+    return (*_on_public(result, metrics["accuracy"]), *_of_no_class(result), *_on_own(own))
 
 
-def _of_numbers(result: RunResult, found: Mapping[str, Any]) -> Iterator[Measured]:
-    for name, key in (("R²", "r2"), ("mean absolute error", "mae"), ("RMSE", "rmse")):
-        if key in found:
-            on = f"{found['what']}, public {result.study.inputs}"
-            low, high = found[f"{key}_interval"]
-            yield Measured(name=name, value=found[key], on=on, ends=(low, high), count=found["count"])
+def _of_no_class(result: RunResult) -> Iterator[Measured]:
+    if (found := result.outcome.accuracy.no_class) is None:
+        return
+    on = f"{result.study.words.target}, public {result.study.inputs}"
+    for name, value, ends in found.rows:
+        yield Measured(name=name, value=value, on=on, ends=ends, count=found.count)
 
 
 def _on_public(result: RunResult, found: Mapping[str, Any]) -> Iterator[Measured]:
@@ -248,7 +248,7 @@ def _card(result: RunResult) -> Iterator[Part]:
     figures = tuple((figure.name, figure.text) for figure in figures_of(result))
     yield Part(title="Metrics", text=(answers["How good is the student?"],), rows=figures)
     tested = result.outcome.accuracy.how_tested(study.inputs, made_of=study.words.made_of)
-    true = "true numbers that differ" if study.words.target else "a true label"
+    true = study.words.true_ones or "a true label"
     tested = tested or f"No public input with {true} tested it."
     own = result.outcome.accuracy.own_records
     held = () if own is None else (f"Counted on hospitals' own records: {own.text}.",)
@@ -340,7 +340,7 @@ def _ethics(result: RunResult) -> Iterator[Part]:
             f"ε = {epsilon_text(result.outcome.privacy.student)} is small enough for these records.",
             "A patient's records at several hospitals, and in several studies, were thought of.",
             "Patients whose number it is furthest from are not harmed."
-            if result.study.words.target
+            if result.study.words.target and not result.study.words.several
             else "Classes that the student finds least often do not harm the patients who are of them.",
             "Subgroups (age, sex, origin) are measured before any use.",
             "Somebody is named who answers for the student, and for withdrawing it.",
@@ -374,7 +374,7 @@ def model_card_json(run: Run) -> dict[str, Any]:
         "licenses": [{"license": {"name": about.licence}}],
         "modelCard": {
             "modelParameters": {
-                "task": "regression" if study.words.target else "classification",
+                "task": "classification" if study.words.several or not study.words.target else "regression",
                 "modelArchitecture": dict(describe_terms(result)).get("Student", study.student),
                 "datasets": [
                     {

@@ -66,6 +66,50 @@ class TargetFigures:
         )
 
     @property
+    def bars(self) -> tuple[tuple[str, float, tuple[float, float]], ...]:
+        """What is drawn: R², with ends from 0 to 1."""
+        low, high = (min(1.0, max(0.0, end)) for end in self.r2_interval)
+        return (("R²", max(0.0, self.r2), (low, high)),)
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Names of what `table` holds."""
+        return ("figure", "value", "95 % interval")
+
+    @property
+    def table(self) -> tuple[tuple[str, ...], ...]:
+        """A row for each figure, in words."""
+        rows = [(name, f"{value:.4g}", f"{low:.4g} to {high:.4g}") for name, value, (low, high) in self.rows]
+        return (*rows, ("error of always the mean", f"{self.usual:.4g}", "-"))
+
+    @property
+    def caption(self) -> str:
+        """What the figures are, in a sentence or two."""
+        return (
+            "R² is the share of the variance that it tells. A true number beyond the range counts as its "
+            "nearer end."
+        )
+
+    @property
+    def beside(self) -> tuple[str, str]:
+        """What stands beside R², and its value."""
+        return "off by", f"{self.mae:.3g}"
+
+    @property
+    def on_the_line(self) -> str:
+        """For a run's last line."""
+        low, high = self.r2_interval
+        return f"R2={self.r2:.3f} n={self.count} interval={low:.3f}-{high:.3f} MAE={self.mae:.4g}"
+
+    def said(self, inputs: str) -> str:
+        """In a sentence for everybody."""
+        least, most = self.mae_interval
+        return (
+            f"On {self.count:,} public {inputs} it was off by {self.mae:.3g} in the mean (95 % interval "
+            f"{least:.3g} to {most:.3g}), where always saying their mean is off by {self.usual:.3g}."
+        )
+
+    @property
     def text(self) -> str:
         """In words."""
         told = [f"{name} {value:.3g} ({low:.3g} to {high:.3g})" for name, value, (low, high) in self.rows]

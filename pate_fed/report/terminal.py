@@ -283,10 +283,10 @@ def _facts(result: RunResult, width: int) -> list[str]:
 def _figures(result: RunResult, width: int) -> list[str]:
     """Shares of right answers, each with its number and interval where it has them."""
     found = result.outcome.accuracy
-    if found.target is not None:
+    if found.no_class is not None:
         return [
             line
-            for name, value, ends in found.target.rows
+            for name, value, ends in found.no_class.rows
             for line in _row(name, f"{value:.4g} ({ends[0]:.4g} to {ends[1]:.4g})", width)
         ]
     rows = [("", "right", "n", "95 % interval", "majority")]

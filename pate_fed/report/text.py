@@ -264,7 +264,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
             "danger" if bad else "",
         ),
         KeyFigure(
-            "student's R²" if study.words.target else "student's accuracy",
+            f"student's {study.words.score}",
             *_right_share(study, outcome.accuracy),
         ),
         KeyFigure(study.words.released, f"{answered:,}", (share, *_right(outcome.accuracy))),
@@ -282,10 +282,11 @@ def _right(accuracy: Accuracy) -> tuple[str, ...]:
 
 def _right_share(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[str, tuple[str, ...]]:
     """The student's accuracy on public inputs, else on hospitals' own records, for its card."""
-    own, target = accuracy.own_records, accuracy.target
-    if target is not None:
-        told = (f"95 % interval {low:.3g} to {high:.3g}" for _, _, (low, high) in target.rows[:1])
-        return f"{target.r2:.3f}", (f"on {target.count:,} public {study.inputs}", *told)
+    own, found = accuracy.own_records, accuracy.no_class
+    if found is not None:
+        _, value, (low, high) = found.rows[0]
+        told = f"95 % interval {low:.3g} to {high:.3g}"
+        return f"{value:.3f}", (f"on {found.count:,} public {study.inputs}", told)
     if accuracy.student is None and own is not None and own.accuracy is not None:
         share, ends = own.accuracy.text.split(" (")
         return share, (f"on about {own.records:,.0f} hospitals' records", f"95 %, with noise: {ends[:-1]}")
@@ -295,8 +296,7 @@ def _right_share(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> t
 def _tested(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[str, ...]:
     interval, count = accuracy.student_interval, accuracy.student_n
     if interval is None or not count:
-        true = "numbers that differ" if study.words.target else "labels"
-        return (f"no public {study.inputs} with true {true} tested it",)
+        return (f"no public {study.inputs} with {study.words.true_ones or 'true labels'} tested it",)
     found = [f"on {count:,} public {study.inputs}", f"95 % interval {interval_text(interval, count)}"]
     if accuracy.majority is not None:
         found.append(f"majority {share_text(accuracy.majority, count)}")

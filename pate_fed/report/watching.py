@@ -272,7 +272,7 @@ def _student(now: Snapshot) -> Iterator[tuple[str, str]]:
         last = share_text(points[-1], result.study.test_size)
         yield "student", f"{sparkline(points)} {last} right after {counted(len(points), 'epoch')}"
     accuracy = result.outcome.accuracy
-    if now.over and (accuracy.student is not None or accuracy.target is not None):
+    if now.over and (accuracy.student is not None or accuracy.no_class is not None):
         yield ("student" if not points else ""), accuracy.student_text
 
 

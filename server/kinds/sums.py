@@ -27,14 +27,14 @@ from pate_fed.learning import RIDGE
 from pate_fed.learning.features.build import drawn_alike
 from pate_fed.learning.features.residuals import ScoreRows, pack_weights, unpack_weights
 from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent
-from pate_fed.learning.students.targets import fit_target_student
+from pate_fed.learning.students.targets import fit_labels_student, fit_target_student
 from pate_fed.privacy.ledger.rows import Provenance
 from pate_fed.privacy.mechanisms.class_sums import ClassSums
 from pate_fed.protocol.messages import Question
 from pate_fed.report.own_records import HeldOutCount, even_edges
 from server.figures import measure
 from server.kinds.base import StudyCourse
-from server.learning import measure_target
+from server.learning import measure_labels, measure_target
 from server.release import Release
 from server.state import CoordinatorState, Totals
 
@@ -161,6 +161,8 @@ class SumCourse(StudyCourse):
         if self._target_range is not None:
             how = {**known, "target_range": self._target_range}
             student = fit_target_student(noisy, self._features, self._alike(noisy), **how)
+        elif several := self._study.data.several:
+            student = fit_labels_student(noisy, self._features, self._pool, **known, several=several)
         else:
             known["balanced"] = self._study.sums.balanced
             student = find_part(RIDGE, "student")(noisy, self._features, self._alike(noisy), **known)
@@ -173,7 +175,7 @@ class SumCourse(StudyCourse):
 
     def measure(self) -> None:
         """Accuracy of the labels, where the public inputs' true ones are known and are classes."""
-        if self._target_range is not None:
+        if self._study.data.no_class:
             return
         truth = self._dataset.public_labels
         found = measure(self._ledger, {}, None, truth=truth, num_teachers=0, exact=False)
@@ -195,8 +197,11 @@ class SumCourse(StudyCourse):
                 student = self._learner.learn(index, label, shares)
         student.save(self._setup.student_path)
         self.figures.student = student
-        if self._target_range is not None:
-            tested = measure_target(self._study, self._dataset, ridge.numbers)
+        if self._study.data.no_class:
+            if self._study.data.several:
+                tested = measure_labels(self._study, self._dataset, ridge.predict_proba)
+            else:
+                tested = measure_target(self._study, self._dataset, ridge.numbers)
             self.figures.accuracy = self.figures.accuracy.with_student(tested)
             return
         self._measure_student(student, asked=asked, index=index, label=label, probabilities=shares)

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 import pytest
+from class_sums_labels import reproduce_sums_of_labels
 from class_sums_numbers import reproduce_sums_of_numbers
 from class_sums_tables import Bench, reproduce_sums_of_images, reproduce_sums_of_tables
 
@@ -23,6 +24,7 @@ def test_class_sums_of_four_hospitals(shared: Path, tmp_path: Path) -> None:
     for name, make in (
         ("class-sums-tables", reproduce_sums_of_tables),
         ("class-sums-numbers", reproduce_sums_of_numbers),
+        ("class-sums-labels", reproduce_sums_of_labels),
         ("class-sums-fashion-mnist", reproduce_sums_of_images),
     ):
         lines = make(Bench(name=name, data_dir=shared / "data", out_dir=out, seeds=seeds), print)

@@ -118,8 +118,9 @@ def test_what_an_ε_is_stated_for_is_shown_before_it_is_agreed_to(
     adjacency: str, colluders: int, words: str
 ) -> None:
     secret = {"secure_sum": True, "noise_at": "hospitals", "sigma_party": 8.0, "colluders": colluders}
-    few = {"teachers_per_client": 1, "labels": 8, "max_queries": 20, "epsilon": None}
-    terms = vary(TABLE, **secret, **few, adjacency=adjacency)
+    few = {"teachers_per_client": 1, "max_queries": 20, "epsilon": None}
+    asks = vary(TABLE.asks, labels=8)  # a table has labels, too
+    terms = vary(replace(TABLE, asks=asks), **secret, **few, adjacency=adjacency)
     text, values = _text(terms), make_page(terms).values["epsilon"]
     replaced = adjacency == "replace-one"
     assert f"One patient {'replaced' if replaced else 'added or removed'} (" in text

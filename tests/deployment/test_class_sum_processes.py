@@ -116,6 +116,32 @@ def test_hospitals_sum_by_a_number_and_get_a_student_that_tells_it(rehearsal: An
         assert all(0 <= float(line.split(",")[1]) <= 100 for line in lines)
 
 
+def test_hospitals_sum_by_two_labels_and_get_a_student_that_tells_both(rehearsal: Any) -> None:
+    text = STUDY.replace('label = "ill"\n', "").replace(
+        'classes = ["no", "yes"]', 'labels = [["ill", ["no", "yes"]], ["sex", ["f", "m"]]]'
+    )
+    study = SumStudy(rehearsal, text=text.replace('sex = ["f", "m"]\n', ""))
+    study.kill_at("after the row")
+    server = study.coordinator()
+    assert server.wait(300) == 0, server.text + study.hospitals[0].text
+    assert [party.wait(60) for party in study.hospitals] == [0] * 4
+    run = verify_run(study.folder / "run")
+    [entry] = run.chain.entries
+    mechanism: Any = entry.event.mechanism
+    assert (mechanism.name, mechanism.num_classes) == ("class-sums-shares", 4)
+    assert mechanism.squared_norm % 2 == 0  # of both labels
+    metrics = json.loads((study.folder / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert [each["label"] for each in metrics["by_label"]["each"]] == ["ill", "sex"]
+    for name in HOSPITALS[:2]:
+        state = str(rehearsal.state_of(name))
+        asks = rehearsal.start(f"{name} asks", "-c", NO_TORCH, "hospital", "predict", state, f"{name}.csv")
+        assert asks.wait() == 0 and "by label: mean AUC" in asks.text, asks.text
+        assert "labels, each with what yes means: ill (yes), sex (m)" in asks.text
+        header, *lines = (study.folder / f"{name}.predictions.csv").read_text(encoding="utf-8").splitlines()
+        assert header == "row,ill,sex" and len(lines) == 90
+        assert all(0 <= float(share) <= 1 for line in lines for share in line.split(",")[1:])
+
+
 def test_a_coordinator_that_is_killed_before_and_after_the_row_goes_on(rehearsal: Any) -> None:
     study = SumStudy(rehearsal)
     for moment in ("before the row", "after the row"):

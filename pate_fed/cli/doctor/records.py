@@ -18,7 +18,7 @@ from pate_fed.cli.doctor.machine import CheckResult
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Parties
 from pate_fed.config.study import read_study
-from pate_fed.data import InputSpec, Rows, split_by_patient
+from pate_fed.data import InputSpec, Rows, Schema, split_by_patient
 from pate_fed.format import accuracy_text, share_text
 from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TABLE_TEACHERS, TeacherSettings
@@ -72,9 +72,9 @@ class WantedRecords:
         )
 
     @property
-    def numeric(self) -> bool:
-        """Whether a label is a number, which no teacher learns."""
-        return self.spec.schema is not None and self.spec.schema.target_range is not None
+    def no_class(self) -> str:
+        """What a label is where no teacher learns it, in words; else empty."""
+        return "" if self.spec.schema is None else self.spec.schema.no_class
 
     def written(self, decimal: str | None) -> WantedRecords:
         """The same where the hospital's CSV files write numbers so."""
@@ -85,10 +85,10 @@ class WantedRecords:
         rows = check_records(path, self.spec, unit=self.unit)
         inputs = "×".join(map(str, rows.inputs.shape[1:]))
         how = f"; read as {rows.read_as}" if rows.read_as else ""
-        if self.numeric:
+        if self.no_class == "a number":
             told = f"{len(rows.labels)} records, {inputs} features, and a number to be told{how}"
             return rows, CheckResult(told, file_text=_READABLE)
-        counts = np.bincount(rows.labels, minlength=len(self.spec.classes)).tolist()
+        counts = label_counts(rows.labels, self.spec.schema, len(self.spec.classes))
         what = f"{inputs} features" if self.spec.schema is not None else f"images of {inputs}"
         shown = ", ".join(f"{count} {name}" for count, name in zip(counts, self.spec.classes, strict=True))
         missing = [name for count, name in zip(counts, self.spec.classes, strict=True) if not count]
@@ -96,6 +96,14 @@ class WantedRecords:
             unknown = f"no record of {', '.join(missing)}: teachers here will never name that"
             return rows, CheckResult(warnings=(unknown,))
         return rows, CheckResult(f"{len(rows.labels)} records, {what}: {shown}{how}", file_text=_READABLE)
+
+
+def label_counts(labels: Ints, schema: Schema | None, classes: int) -> list[int]:
+    """How many records there are of each class, or of each value of several labels."""
+    if schema is None or not schema.labels:
+        return np.bincount(labels, minlength=classes).tolist()  # type: ignore[no-any-return]
+    yes = [int((labels >> place & 1).sum()) for place in range(len(schema.labels))]
+    return [count for each in yes for count in (len(labels) - each, each)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +132,8 @@ def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
     With several teachers each is tested on the others' parts, which no patient shares; with one a fifth of
     the patients is left out.
     """
-    if wanted.numeric:
-        return CheckResult("no model is tried: the label is a number, and none of these learns one")
+    if what := wanted.no_class:
+        return CheckResult(f"no model is tried: what is learnt is {what}, which none of these learns")
     everyone = np.arange(len(rows.labels), dtype=np.int64)
     patients = len(np.unique(rows.patients))
     if patients < 2:

@@ -5,7 +5,7 @@ INTERFACE for a federation:
     build_feature_map(settings, public)    the coordinator's, from the public pool alone
     FeatureMap.to_bytes(), feature_map_from_bytes(data, digest=)    to hospitals
     .dimension .squared_norm .digest .largest_entry(records)
-    .contributions(inputs, labels, num_classes=, groups=, most_units=, pull=, steps=)
+    .contributions(inputs, labels, num_classes=, groups=, most_units=, pull=, steps=, several=)
                                                                    -> int64 (dimension, classes)
 
 A record's features are rounded down to the lattice before anything is summed, and clipped in whole numbers,
@@ -227,11 +227,14 @@ class FeatureMap(ABC):
         pull: Pull | None = None,
         kept: NDArray[Any] | None = None,
         steps: int | None = None,
+        several: int | None = None,
     ) -> Ints:
         """A hospital's clipped sum Σ φ(x) onehot(y)ᵀ, int64 (dimension, num_classes).
 
         With `steps` labels are places from 0 to so many between two ends, which share φ(x): the second has
-        its label's part of each feature, rounded to a whole number, and the first what is left.
+        its label's part of each feature, rounded to a whole number, and the first what is left. With
+        `several` labels are bits of so many yes/no labels, two columns each: φ(x) counts in one of each two,
+        and what a record adds is √`several` times as long.
 
         Records with the same number in `groups` int64 (n,) are one patient's: their own sum is clipped to the
         length of one record's. With `most_units` the whole sum is clipped to so many such lengths, which is
@@ -241,19 +244,24 @@ class FeatureMap(ABC):
         Raises:
             InputError: inputs, labels or groups that do not fit together.
         """
-        _check_labels(labels, len(inputs), num_classes if steps is None else steps + 1)
+        known = num_classes if steps is None else steps + 1
+        _check_labels(labels, len(inputs), known if several is None else 2**several)
         if steps is not None and (num_classes != 2 or pull is not None):
             raise InputError("steps: two ends are meant, and nothing that pulls")
+        if several is not None and (num_classes != 2 * several or (steps, pull) != (None, None)):
+            raise InputError("several: two columns a label are meant, and nothing that pulls")
         if groups is not None and groups.shape != labels.shape:
             raise InputError(f"groups {groups.shape} for labels {labels.shape}: one for each record is meant")
-        squared_norm = self.squared_norm * (1 if pull is None else pull.length**2)
+        squared_norm = self.squared_norm * (several or 1) * (1 if pull is None else pull.length**2)
         total = np.zeros((self.dimension, num_classes), dtype=np.int64)
 
         def pulled(rows: Ints) -> tuple[Ints, Ints | Floats | None]:
             features = self.features(inputs[rows]) if kept is None else kept[rows].astype(np.int64)
+            if several is not None:
+                return features, _marks(labels[rows], several)
             return features, None if pull is None else pull(features, labels[rows])
 
-        alone, several = _by_patient(labels, groups)
+        alone, together = _by_patient(labels, groups)
         for start in range(0, len(alone), _CHUNK):
             rows = alone[start : start + _CHUNK]
             if steps is not None:
@@ -261,7 +269,7 @@ class FeatureMap(ABC):
             else:
                 _add(total, *pulled(rows), labels[rows])
         most = max(1, _ENTRIES // total.size)  # patients at once
-        for patients in several:
+        for patients in together:
             step = max(1, min(most, _CHUNK // patients.shape[1]))
             for start in range(0, len(patients), step):
                 rows = patients[start : start + step]
@@ -297,6 +305,12 @@ def _shared(features: Ints, labels: Ints, steps: int) -> Ints:
     """Each record's features shared by two ends, int64 (n, dimension, 2): none is negative."""
     second = (2 * features * labels[:, None] + steps) // (2 * steps)
     return np.stack([features - second, second], axis=2)
+
+
+def _marks(labels: Ints, several: int) -> Ints:
+    """In which columns records count, 1 or 0, int64 (n, 2·several): of each label's no and yes, in one."""
+    yes = labels[:, None] >> np.arange(several) & 1
+    return np.stack([1 - yes, yes], axis=2).reshape(len(labels), -1)
 
 
 def _products(features: Ints, pulls: Ints | Floats) -> Ints:

@@ -94,6 +94,7 @@ class OwnFeatures(FeatureMap):
         pull: Pull | None = None,
         kept: NDArray[Any] | None = None,
         steps: int | None = None,
+        several: int | None = None,
     ) -> Ints:
         """As of every map; refused where the code says afterwards something else than before.
 
@@ -113,6 +114,7 @@ class OwnFeatures(FeatureMap):
             pull=pull,
             kept=kept,
             steps=steps,
+            several=several,
         )
         after = self._asked(some[::-1])[::-1]
         if not np.array_equal(after, before) or not np.array_equal(self._asked(self._probes), self._expected):

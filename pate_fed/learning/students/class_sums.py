@@ -39,6 +39,7 @@ class SumsStudent:
     """Scores φ(x)·W of a public feature map, as probabilities softmax(sharpness · scores + offset).
 
     With a `target_range` they are of a number: scores + offset say how near it is to each end, 1 for there.
+    With `several` labels each two columns are of one, no and yes, and their probabilities have the sum 1.
 
     Shapes: `weights` float64 (dimension, classes), for features in units of the greatest length; `offset`
     float64 (classes,).
@@ -54,10 +55,11 @@ class SumsStudent:
         sharpness: float = 1.0,
         offset: Floats | None = None,
         target_range: tuple[float, float] | None = None,
+        several: int = 0,
     ) -> None:
         self.feature_map, self.weights, self.sharpness = feature_map, weights, sharpness
         self.offset = np.zeros(weights.shape[1]) if offset is None else offset
-        self.target_range = target_range
+        self.target_range, self.several = target_range, several
         self.num_classes = int(weights.shape[1])
         self.class_names: tuple[str, ...] = ()
 
@@ -74,7 +76,12 @@ class SumsStudent:
         return np.asarray(self.sharpness * (features @ self.weights) + self.offset)
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.int64]:
-        """The class of each input, of a number the nearer end of its range; int64 (n,)."""
+        """The class of each input, of a number the nearer end of its range; int64 (n,).
+
+        Of several labels the column of the one value that is surest.
+        """
+        if self.several:
+            return np.asarray(self.predict_proba(inputs).argmax(axis=1), dtype=np.int64)
         return np.asarray(self.logits(inputs).argmax(axis=1), dtype=np.int64)
 
     def numbers(self, inputs: NDArray[Any]) -> Floats:
@@ -93,8 +100,11 @@ class SumsStudent:
         logits = self._logits_of(features)
         if self.target_range is not None:
             return np.asarray(np.clip(logits, 0.0, 1.0), dtype=np.float32)
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True), dtype=np.float32)
+        labels = self.several or 1
+        parts = logits.reshape(len(logits), labels, self.num_classes // labels)
+        shares = np.exp(parts - parts.max(axis=2, keepdims=True, initial=-np.inf))
+        shares /= shares.sum(axis=2, keepdims=True)
+        return np.asarray(shares.reshape(logits.shape), dtype=np.float32)
 
     def save(self, path: Path) -> None:
         """Write the student to `path` (.npz), whole or not at all, readable by the owner only.
@@ -115,6 +125,8 @@ class SumsStudent:
             "sharpness": np.array(self.sharpness),
             "offset": self.offset,
         }
+        if self.several:
+            arrays["several"] = np.array(self.several)
         return arrays if self.target_range is None else arrays | {"target_range": np.array(self.target_range)}
 
     @classmethod
@@ -157,11 +169,15 @@ class SumsStudent:
         if ends is not None:
             fits = fits and ends.dtype == np.float64 and ends.shape == (2,) == offset.shape
             fits = fits and bool(ends[0] < ends[1])
+        several = int(arrays.get("several", 0))
+        if several:
+            fits = fits and several > 1 and offset.shape == (2 * several,) and ends is None
         known = (weights, sharpness, offset, *(() if ends is None else (ends,)))
         if not fits or not all(np.isfinite(part).all() for part in known):
             raise IntegrityError(f"{where}: the file is damaged or holds no student")
         target_range = None if ends is None else (float(ends[0]), float(ends[1]))
-        return cls(feature_map, weights, sharpness=sharpness, offset=offset, target_range=target_range)
+        told: dict[str, Any] = {"target_range": target_range, "several": several}
+        return cls(feature_map, weights, sharpness=sharpness, offset=offset, **told)
 
 
 def holds_sums(path: Path) -> bool:

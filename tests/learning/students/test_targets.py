@@ -30,7 +30,7 @@ def test_a_student_of_exact_sums_tells_the_numbers(tmp_path: Path) -> None:
     again = SumsStudent.load(tmp_path / "student.npz")
     assert again.target_range == (0.0, 20.0)
     assert np.array_equal(again.numbers(x), student.numbers(x))
-    with pytest.raises(InputError, match="one input at least are meant"):
+    with pytest.raises(InputError, match="one at least is meant"):
         fit_target_student(sums, features, x[:0], sigma=1.0, target_range=(0.0, 20.0))
 
 
