@@ -174,7 +174,7 @@ def checked_epsilon(query: CheckedQuery, times: int, delta: float) -> float:
     if values is None:
         return _by_profile(query, times, delta)
     if times > FEW:
-        return _by_profile(query, times, delta, lambda slack: values.variance((FEW,), slack))
+        return _by_profile(query, times, delta, partial(values.variance, (FEW,)))
     return min(_by_profile(query, times, delta), values.epsilon((times,)))
 
 
@@ -323,7 +323,7 @@ def capped_epsilon(
     """ε at δ of any adaptive sequence of `outcomes`, each kind as often as its cap; rounded up.
 
     In any order, each chosen from all earlier outcomes, stopped at any time. `shares` of δ are tried for the
-    far tails. `begun` says what variance, but for a slack, is above the value of `FEW` of the coarsest.
+    far tails. `begun` says what variance, but for a slack, is above the value of `FEW` of the one kind.
     """
     delta, parts = check_delta(delta), _coarsest_first(outcomes)
     if not parts:
@@ -338,8 +338,8 @@ def capped_epsilon(
             if math.isfinite(variance):
                 found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
     if begun is not None:
-        main, *others = parts
-        rest = [replace(main, times=max(0, main.times - FEW)), *others]
+        [main] = parts
+        rest = [replace(main, times=main.times - FEW)]
         for share in shares:
             first = begun(share * delta * (1 - _FOR_REST)) / main.variance
             variance = math.inf
@@ -364,17 +364,17 @@ def capped_cost_epsilon(cost: Cost, delta: float) -> float:
         CappedOutcome(rdp=_curve(outcome), variance=outcome.variance, times=times)
         for outcome, times in cost.outcomes
     ]
-    times = [part.times for part in parts]
-    values = (
-        _few_outcomes(tuple(outcome for outcome, _ in cost.outcomes), delta) if max(times) <= MANY else None
-    )
+    times = tuple(part.times for part in parts)
+    few = math.prod(count + 1 for count in times) <= _MOST_STATES
+    # The induction goes on from few of one kind alone: kinds may be asked in turns.
+    values = None
+    if few or (len(times) == 1 and times[0] <= MANY):
+        values = _few_outcomes(tuple(outcome for outcome, _ in cost.outcomes), delta)
     if values is None:
         return min(found, capped_epsilon(parts, delta))
-    if math.prod(count + 1 for count in times) <= _MOST_STATES and max(times) <= FEW:
-        return min(found, capped_epsilon(parts, delta), values.epsilon(tuple(times)))
-    main = parts.index(_coarsest_first(parts)[0])
-    few = tuple(min(count, FEW) if at == main else 0 for at, count in enumerate(times))
-    return min(found, capped_epsilon(parts, delta, begun=lambda slack: values.variance(few, slack)))
+    if few and max(times) <= FEW:
+        return min(found, capped_epsilon(parts, delta), values.epsilon(times))
+    return min(found, capped_epsilon(parts, delta, begun=partial(values.variance, (FEW,))))
 
 
 @lru_cache(maxsize=16)
