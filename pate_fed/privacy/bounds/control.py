@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +23,7 @@ from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, round_up, to
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of
 from pate_fed.privacy.bounds.hockey_stick import WinnerBounds, rounded_up, winner_bounds
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, Ints, NoiseLaw
+from pate_fed.privacy.bounds.values import LEAST, WIDEST, WIDEST_BIT, Bit, Query, Rows, Values, winner_of
 from pate_fed.privacy.checks import Floats, check_count, check_delta, check_sigma
 
 # Rényi orders of the table of moments, in units of √(2/variance). Between them the moments are log-convex.
@@ -33,8 +34,14 @@ _BLOCK = 0.2  # growth of the variance after which the increment is computed ane
 _STARTS = (2.0, 3.5)  # first variances that are tried, in units of the coarsest outcome's
 _SHARES = (0.003, 0.01)  # of δ that may go to the far tails
 _FOR_MAIN = 0.8  # of that, for the coarsest outcomes
+_FOR_REST = 0.9  # of that, for outcomes beyond the few whose value is known
 _ATTEMPTS = 40  # to find an increment
 _LARGEST = 300.0  # exponent that is taken at most
+FEW, MANY = 20, 300
+"""Queries of which the value is known state by state, and up to which such a begin is looked for."""
+_MOST_STATES = 49
+_MOST_TEACHERS = 2000  # whose largest total is tried, vote by vote
+_FARTHEST = 300.0  # ε that a grid is made for
 _ROUNDING = 1e-9  # relative; the sums here are a few terms of 1e-15 each
 
 
@@ -163,8 +170,38 @@ class CheckedQuery:
 @lru_cache(maxsize=256)
 def checked_epsilon(query: CheckedQuery, times: int, delta: float) -> float:
     """ε at δ of at most so many queries, each chosen from all earlier outcomes, stopped at any time."""
+    values = _few_queries(query, delta)
+    if values is None:
+        return _by_profile(query, times, delta)
+    if times > FEW:
+        return _by_profile(query, times, delta, partial(values.variance, (FEW,)))
+    return min(_by_profile(query, times, delta), values.epsilon((times,)))
+
+
+def _by_profile(
+    query: CheckedQuery, times: int, delta: float, begun: Callable[[float], float] | None = None
+) -> float:
     part = CappedOutcome(rdp=query.rdp, variance=query.variance, times=times)
-    return capped_epsilon([part], delta, shares=(*_SHARES, 0.05))
+    return capped_epsilon([part], delta, shares=(*_SHARES, 0.05), begun=begun)
+
+
+@lru_cache(maxsize=16)
+def _few_queries(query: CheckedQuery, delta: float) -> Values | None:
+    """The values of up to `FEW` queries; None where tables would be long, or several votes move."""
+    if query.votes > 1 or query.teachers > _MOST_TEACHERS or not LEAST <= query.sigma1 <= WIDEST_BIT:
+        return None
+    if not LEAST <= query.sigma2 <= WIDEST:
+        return None
+    near = _by_profile(query, FEW, delta)
+    make = partial(
+        Query,
+        threshold=query.threshold,
+        sigma1=query.sigma1,
+        sigma2=query.sigma2,
+        teachers=query.teachers,
+    )
+    of_winner = 2 / query.sigma2**2
+    return Values([make], variance=of_winner, near=near, delta=delta) if near < _FARTHEST else None
 
 
 def _orders(variance: float) -> list[float]:
@@ -277,12 +314,16 @@ def _coarsest_first(outcomes: Sequence[CappedOutcome]) -> list[CappedOutcome]:
 
 
 def capped_epsilon(
-    outcomes: Sequence[CappedOutcome], delta: float, *, shares: Sequence[float] = _SHARES
+    outcomes: Sequence[CappedOutcome],
+    delta: float,
+    *,
+    shares: Sequence[float] = _SHARES,
+    begun: Callable[[float], float] | None = None,
 ) -> float:
     """ε at δ of any adaptive sequence of `outcomes`, each kind as often as its cap; rounded up.
 
     In any order, each chosen from all earlier outcomes, stopped at any time. `shares` of δ are tried for the
-    far tails.
+    far tails. `begun` says what variance, but for a slack, is above the value of `FEW` of the one kind.
     """
     delta, parts = check_delta(delta), _coarsest_first(outcomes)
     if not parts:
@@ -294,6 +335,16 @@ def capped_epsilon(
     for first in _STARTS:
         for share in shares:
             variance = _variance(parts, first=first, slack=share * delta)
+            if math.isfinite(variance):
+                found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
+    if begun is not None:
+        [main] = parts
+        rest = [replace(main, times=main.times - FEW)]
+        for share in shares:
+            first = begun(share * delta * (1 - _FOR_REST)) / main.variance
+            variance = math.inf
+            if math.isfinite(first):
+                variance = _variance(rest, first=first, slack=share * delta * _FOR_REST)
             if math.isfinite(variance):
                 found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
     return min(found)
@@ -313,7 +364,37 @@ def capped_cost_epsilon(cost: Cost, delta: float) -> float:
         CappedOutcome(rdp=_curve(outcome), variance=outcome.variance, times=times)
         for outcome, times in cost.outcomes
     ]
-    return min(found, capped_epsilon(parts, delta))
+    times = tuple(part.times for part in parts)
+    few = math.prod(count + 1 for count in times) <= _MOST_STATES
+    # The induction goes on from few of one kind alone: kinds may be asked in turns.
+    values = None
+    if few or (len(times) == 1 and times[0] <= MANY):
+        values = _few_outcomes(tuple(outcome for outcome, _ in cost.outcomes), delta)
+    if values is None:
+        return min(found, capped_epsilon(parts, delta))
+    if few and max(times) <= FEW:
+        return min(found, capped_epsilon(parts, delta), values.epsilon(times))
+    return min(found, capped_epsilon(parts, delta, begun=partial(values.variance, (FEW,))))
+
+
+@lru_cache(maxsize=16)
+def _few_outcomes(outcomes: tuple[OutcomeCost, ...], delta: float) -> Values | None:
+    """The values of few outcomes of these kinds; None where there are no tables for one."""
+    make = [_on_a_grid(outcome) for outcome in outcomes]
+    kinds = [CappedOutcome(rdp=_curve(each), variance=each.variance, times=FEW) for each in outcomes]
+    variance = max(each.variance for each in kinds)
+    near = capped_epsilon(kinds, delta) if all(make) else math.inf
+    return Values(make, variance=variance, near=near, delta=delta) if near < _FARTHEST else None
+
+
+def _on_a_grid(outcome: OutcomeCost) -> Callable[..., Rows] | None:
+    winner, law = outcome.of == "argmax", NoiseLaw(outcome.kind, outcome.scale)
+    widest = (WIDEST if winner else WIDEST_BIT) / (1 if outcome.kind == GAUSSIAN else 4)
+    if outcome.of not in ("argmax", "one-total", "check") or not LEAST <= outcome.scale <= widest:
+        return None
+    if outcome.distance or (outcome.votes > 1 and outcome.of != "check"):
+        return None
+    return partial(winner_of, law=law) if winner else partial(Bit, law=law, moved=outcome.votes)
 
 
 @lru_cache(maxsize=256)

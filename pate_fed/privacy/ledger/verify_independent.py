@@ -29,6 +29,7 @@ FEW, MANY = 7, 1.05  # queries whose every state the second tier looks at, and w
 NEAR, EXACT = 1.25, 1.02
 """By so much may our figure be above a stated ε: pate_fed also adds up in tighter ways. The second is for
 what is no vote, and for votes where NumPy and `verify_exact.py` are there."""
+SOME, TOGETHER = 60, 1.55  # so many queries, bit and winner on the same votes: the first tier adds them up
 COLUMNS = (
     *("seq", "time", "kind", "mechanism", "parameters", "protection", "coordinator", "asked", "answered"),
     *("batch_digest", "outputs_digest", "noise", "private", "version", "epsilon", "body", "previous"),
@@ -580,7 +581,8 @@ def _own(terms: Given, charges: list[Charge], stated: float) -> tuple[float, flo
         found = second(charges, terms["protection"], terms["delta"], bound, honest=honest)
         if found < math.inf:
             return min(bound, found), EXACT if all(each[2] <= FEW for each in charges) else MANY
-    return min(bound, gauss), NEAR
+    few = all(each[0] == "confident-gnmax" and each[2] <= SOME for each in charges)
+    return min(bound, gauss), TOGETHER if few and terms["coordinator"]["kind"] == "plain" else NEAR
 
 
 def _second_tier() -> Callable[..., float] | None:

@@ -25,17 +25,20 @@ from pate_fed.privacy.ledger import verify_exact, verify_independent
         (ConfidentGNMax(classes=3, threshold=8, sigma1=6.0, sigma2=4.0, num_teachers=12), 90, 40, 1e-7),
     ],
 )
-def test_the_second_tier_is_within_one_percent(
+def test_the_second_tier_is_within_one_percent_and_three_beyond_sixty_outcomes(
     mechanism: Any, asked: int, answered: int, delta: float
 ) -> None:
-    """And never below votes of two classes that are nearly level at every query."""
+    """And never below votes of two classes that are nearly level at every query.
+
+    Beyond, it begins with a Gaussian where what is stated goes on from the value of 20 queries.
+    """
     stated = capped_cost_epsilon(mechanism.cost(asked, answered, RECORD), delta)
     charge = mechanism.name, mechanism.parameters(), asked, answered
     protection = asdict(RECORD)
     terms = {"protection": protection, "delta": delta, "sanitise": None}
     first, _ = verify_independent.own_epsilon(terms, [charge])
     own = min(first, verify_exact.votes_epsilon([charge], protection, delta, first, honest=False))
-    assert own <= 1.01 * stated
+    assert own <= (1.01 if asked <= verify_exact.EVERY_STATE else 1.035) * stated
     noise = "laplace" if mechanism.name == "lnmax" else "gaussian"
     given = mechanism.parameters()
     level = two_classes(noise, given.get("sigma2", given.get("sigma", given.get("scale"))))

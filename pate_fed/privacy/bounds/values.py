@@ -1,0 +1,390 @@
+"""ε of few queries: the worst adversary's own value, on a grid of likelihood ratios.
+
+`pate_fed.privacy.bounds.control` keeps a Gaussian's profile above that value, which few queries have not come
+near to. Here it is computed state by state, from the chances of every outcome's lattice: a value is a convex
+function of r, kept at r = e^x, x = 0, h, 2h, ..., and joined by chords, which are above it. What an outcome
+adds to such a value is linear in its hockey sticks. `docs/proofs/control.md`, "On a grid", has the proof.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from pate_fed.privacy.bounds.conversion import round_up
+from pate_fed.privacy.bounds.lattice import Lattice, Region
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN, Ints, NoiseLaw, log_ndtr
+from pate_fed.privacy.checks import Floats
+
+LEAST, WIDEST, WIDEST_BIT = 0.5, 50.0, 5000.0
+"""Votes of Gaussian noise for which there are tables: every point of a winner's lattice, and every bit."""
+_CHORDS = 0.003  # of the variance of an outcome's loss, that chords may add
+_CUT = 2e-6  # of δ, that a tail outside of the lattice may hold
+_ROUNDING = 2e-12  # relative, of a chance: `hockey_stick`'s
+_SLACK = 4e-12  # of a value at each outcome: what the chances of two bits are off, for their ratio
+_PART = 512  # laws at once, which a processor's cache holds
+_REACH = 7.5  # deviations of a Gaussian loss that the sticks are kept for; beyond, the last one is added
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Places x = 0, `step`, 2 `step`, ...; at 1/r a value is 1 - 1/r + value(r)/r, by exchange."""
+
+    step: float
+
+    def weights(self, value: Floats, before: int, after: int) -> tuple[Floats, float]:
+        """R times the change of slope at the knots from -`before` on, and `after` zeros; none is below 0.
+
+        Besides, the sum of what was: the value is convex but for so much rounding.
+        """
+        low, rise = math.exp(-self.step), np.diff(value)
+        left = np.concatenate(([value[0] - (1 - low + low * value[1])], rise))
+        change = np.append(rise / math.expm1(self.step), 0.0) + left / math.expm1(-self.step)
+        kept = np.maximum(change, 0.0)
+        below = (kept * np.exp(-self.step * np.arange(len(value))))[1 : before + 1][::-1]
+        parts = np.zeros(before - len(below)), below, kept, np.zeros(after)
+        return np.concatenate(parts), 2 * float((kept - change).sum())
+
+    def both_sides(self, value: Floats, before: int) -> Floats:
+        """The value from -`before` on."""
+        low = np.exp(-self.step * np.arange(before, 0, -1))
+        return np.concatenate((1 - low + low * value[before:0:-1], value))
+
+    def moved(self, values: Floats, before: int, shifts: Floats) -> Floats:
+        """Values that are given from -`before` on, each at x + its shift for x >= 0, by chords; at most 1.
+
+        Shapes: (n, before + size) or one for all, (n,) to (n, size).
+        """
+        whole = np.floor(np.clip(shifts, -1e6, 1e6) / self.step)
+        part = np.expm1(np.clip(shifts, -1e6, 1e6) - whole * self.step) / math.expm1(self.step)
+        most = values.shape[-1] - 1
+        place = np.arange(before, most + 1) + whole.astype(np.int64)[:, None]
+        at = [np.clip(each, 0, most) for each in (place, place + 1)]
+        one, two = (values[each] if values.ndim == 1 else np.take_along_axis(values, each, 1) for each in at)
+        part = np.clip(part, 0.0, 1.0)[:, None]
+        return np.where(place < 0, 1.0, (1 - part) * one + part * two)
+
+
+class Outcome(ABC):
+    """A kind of outcome on a grid: `slack` is what votes outside of its tables may add, each tail `cut`."""
+
+    def __init__(self, grid: Grid, law: NoiseLaw, totals: int, moved: int, cut: float) -> None:
+        self.grid, self.law, self.slack = grid, law, 5 * cut
+        mu = math.sqrt(totals) * moved / law.scale
+        far = mu * mu / 2 + _REACH * mu if law.kind == GAUSSIAN else totals * moved / law.scale
+        self.span = math.ceil(far / grid.step) + 1
+        self._turned = np.exp(-grid.step * np.arange(-self.span, self.span + 1))
+
+    @abstractmethod
+    def most(self, value: Floats) -> Floats:
+        """What the outcome makes of a value at most. Shapes: (size,) to the same."""
+
+    def raise_to(self, rows: Floats, at: Ints, here: Floats, there: Floats) -> None:
+        """Raise row `at` of each law to its sticks, rounded up. Shapes: (rows, s), (laws,), (outcomes, laws).
+
+        Σ max(0, p - q/t) - max(0, 1 - 1/t), t = e^(s step); where t > 1 it is Σ max(0, q/t - p), as chances
+        sum to 1.
+        """
+        middle, turned = self.span + 1, self._turned
+        (p_up, q_up), (p_down, q_down) = (
+            [each * (1 + sign * _ROUNDING) for each in (here, there)] for sign in (1, -1)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most, least = (np.nan_to_num(each, nan=0.0) for each in (p_up / q_down, p_down / q_up))
+        for start in range(0, len(at), _PART):
+            part = slice(start, start + _PART)
+            found = np.zeros((len(at[part]), len(turned)))
+            for outcome in range(len(here)):
+                # The columns where anything is above 0: p/q at least what is there 1/t, or at most.
+                one = slice(int(np.searchsorted(-turned[:middle], -most[outcome, part].max())), middle)
+                less = q_down[outcome, part, None] * turned[one]
+                np.subtract(p_up[outcome, part, None], less, out=less)
+                found[:, one] += np.maximum(less, 0.0, out=less)
+                end = np.searchsorted(-turned[middle:], -least[outcome, part].min(), side="right")
+                two = slice(middle, middle + int(end))
+                more = q_up[outcome, part, None] * turned[two]
+                more -= p_down[outcome, part, None]
+                found[:, two] += np.maximum(more, 0.0, out=more)
+            first = np.flatnonzero(np.diff(at[part], prepend=-1))
+            np.maximum.at(rows, at[part][first], np.maximum.reduceat(found, first, axis=0))
+
+    def exchanged(self, rows: Floats) -> Floats:
+        """The sticks where both laws of each row change places."""
+        found: Floats = rows[..., ::-1] * self._turned
+        return found
+
+    def gains(self, rows: Floats, value: Floats, before: int = 0) -> tuple[Floats, float]:
+        """What rows add to a value from -`before` on, (rows, places), and by how much it may be more."""
+        weights, clipped = self.grid.weights(value, before + self.span, self.span)
+        windows = np.ascontiguousarray(sliding_window_view(weights, 2 * self.span + 1).T)
+        # Weights are off by 2^-49, that at 1 by 2^-50 of a step's part; the last stick holds for all beyond.
+        off = 2.0**-48 * float(rows.sum(axis=-1).max()) + 2.0**-50 / self.grid.step * float(rows.max())
+        off += float(rows[..., [0, -1]].max()) * (1 + 1e-9)
+        found: Floats = rows @ windows * (1 + 1e-11)
+        return found, off + clipped + self.slack
+
+
+class Rows(Outcome):
+    """An outcome whose laws are all given by their hockey sticks."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> Floats:
+        """(laws, s)."""
+
+    def most(self, value: Floats) -> Floats:
+        """The largest gain."""
+        gain, off = self.gains(self.rows, value)
+        found: Floats = np.minimum(value + gain.max(axis=0) + off + 2.0**-50, 1.0)
+        return found
+
+
+class Bit(Rows):
+    """Whether a total that changes by `moved` reaches a threshold, in cells of thresholds."""
+
+    def __init__(self, grid: Grid, law: NoiseLaw, cut: float, moved: int = 1) -> None:
+        super().__init__(grid, law, 1, moved, cut)
+        reach = _first_below(law.upper_tails, cut, law) + moved
+        at = np.arange(-reach, reach + 1)
+        cells = np.arange(len(at)) // max(1, int(law.scale // 40))
+        rows = np.zeros((int(cells[-1]) + 1, 2 * self.span + 1))
+        self.raise_to(rows, cells, *_bits(law, at, moved))
+        self._rows = np.concatenate((rows, self.exchanged(rows)))
+
+    @property
+    def rows(self) -> Floats:
+        """One of each cell, and exchanged."""
+        return self._rows
+
+
+class Winner(Rows):
+    """The class that wins, where one vote goes from a to b.
+
+    By how far a stands above b, in cells, and by the higher of both above the others' best: `inner`. Those of
+    which one is out, by the other's height: `bits`; both far above all others, by how far apart: `pairs`.
+    What is exchanged is not among them: a one lower, b one higher, and then to and fro.
+    """
+
+    def __init__(self, grid: Grid, law: NoiseLaw, cut: float) -> None:
+        super().__init__(grid, law, 2, 1, cut)
+        near = self.near = _first_below(law.upper_tails, cut, law) + 1
+        wide = _first_below(law.difference_tails, cut, law)
+        region = Region(low=near + 2, both=near + 2, ahead=near + 2, gap=wide + 6)
+        fine, coarse = max(1, int(law.scale // 12)), max(1, int(law.scale // 2))
+        self.gaps = _edges(1, region.widest, 3 * law.scale, fine, coarse)
+        self.levels = _edges(-region.low - 1, region.both + region.widest, 3 * law.scale, fine, coarse)
+        size = len(self.gaps), len(self.levels), 2 * self.span + 1
+        inner = np.zeros((size[0] * size[1], size[2]))
+        for (u, v), here, there in Lattice(law, region).placed(lambda chances: chances):
+            kept = u - v >= 1
+            if kept.any():
+                at = _cell(self.gaps, (u - v)[kept]) * size[1] + _cell(self.levels, u[kept])
+                self.raise_to(inner, at, here[:, kept], there[:, kept])
+        w = np.arange(self.levels[0], near + 3)
+        bits, pairs = np.zeros(size[1:]), np.zeros((size[0], size[2]))
+        self.raise_to(bits, _cell(self.levels, w), *_bits(law, -w, 1))
+        d = np.arange(1, region.gap + 1)
+        self.raise_to(pairs, _cell(self.gaps, d), *_pairs(law, d))
+        self.parts = inner, bits, pairs
+
+    @cached_property
+    def rows(self) -> Floats:
+        """All of them, and exchanged."""
+        every = np.concatenate(self.parts)
+        every = every[every.any(axis=1)]
+        return np.concatenate((every, self.exchanged(every)))
+
+
+@lru_cache(maxsize=4)
+def winner_of(grid: Grid, law: NoiseLaw, cut: float) -> Winner:
+    """Its tables, which take a second, once."""
+    return Winner(grid, law, cut)
+
+
+class Query(Outcome):
+    """Bit and winner on the same votes, by the cases of docs/proofs/same-votes.md; one vote moves."""
+
+    def __init__(
+        self, grid: Grid, cut: float, *, threshold: int, sigma1: float, sigma2: float, teachers: int
+    ) -> None:
+        self._winner, check = winner_of(grid, NoiseLaw(GAUSSIAN, sigma2), cut), NoiseLaw(GAUSSIAN, sigma1)
+        super().__init__(grid, check, 1, 1, cut)
+        self._exchanged = [self._winner.exchanged(part) for part in self._winner.parts]
+        most = math.ceil(36 * sigma1)  # what is farther never happens
+        tails = check.upper_tails(most)
+        missing = np.clip(threshold - np.arange(-1, teachers + 2), 1 - most, most)
+        # Chances that totals -1..teachers + 1 pass, and that they do not.
+        self._passed, self._not = tails[missing + most], tails[1 - missing + most]
+        self._apart = np.maximum(2 * np.arange(teachers + 1) - teachers, 0)
+
+    def most(self, value: Floats) -> Floats:
+        """The largest by any total that may be the largest, whoever has it, and however it moves."""
+        before = min(self.span, len(value) - 1)
+        given = self.grid.both_sides(value, before)
+        above, below, held, off = self._gains(value, before)
+        near = np.where(self._apart[:, None] <= 1, above, 0.0)
+        moves = (-1, above), (0, np.maximum(near, held)), (1, np.maximum(np.maximum(near, below), held))
+        best = value
+        for step, gain in moves:
+            then = slice(1 + step, len(self._apart) + 1 + step)
+            found = np.zeros((len(self._apart), len(value)))
+            for chances, after in (
+                (self._not, given),
+                (self._passed, np.minimum(given + gain + off, 1.0)),
+            ):
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    shift = np.log(chances[then] / chances[1:-1])
+                shift[np.isnan(shift)] = -math.inf
+                found += chances[1:-1, None] * self.grid.moved(after, before, shift)
+            best = np.maximum(best, found.max(axis=0))
+        return np.minimum(best * (1 + 1e-11) + off + _SLACK, 1.0)
+
+    def _gains(self, value: Floats, before: int) -> tuple[Floats, Floats, Floats, float]:
+        """What a winner adds where a has the largest total, where b, and where a third, as `gains`.
+
+        By the largest total, which says how far above any other it is at least.
+        """
+        winner, off = self._winner, 0.0
+        sides = []
+        for parts in (winner.parts, self._exchanged):
+            (inner, *rest), more = zip(*(winner.gains(part, value, before) for part in parts), strict=True)
+            sides.append((inner.reshape(len(winner.gaps), len(winner.levels), -1), *rest))
+            off = max(off, *more)
+        out = np.maximum(sides[0][1], sides[1][1])
+        by_gap = [np.maximum(inner.max(axis=1), pairs) for inner, _, pairs in sides]
+        plain, turned = (np.maximum.accumulate(each[::-1])[::-1] for each in by_gap)
+        some, apart = out.max(axis=0), self._apart
+        above = np.maximum(plain[_cell(winner.gaps, np.maximum(apart, 1))], some)
+        level = by_gap[1][: int(_cell(winner.gaps, np.array(2))) + 1].max(axis=0)
+        above = np.where(apart[:, None] <= 1, np.maximum(above, level), above)
+        below = np.maximum(turned[_cell(winner.gaps, apart + 2)], some)
+        under = np.maximum(out, np.maximum(sides[0][0].max(axis=0), sides[1][0].max(axis=0)))
+        top = int(_cell(winner.levels, np.array(winner.near)))
+        under[top] = np.maximum(under[top], np.maximum(plain[0], turned[0]))
+        under = np.maximum.accumulate(under)
+        # Pr[-apart - Z, or one more where laws are exchanged, is a height's cell or above]
+        law = winner.law
+        tails = law.upper_tails(most := law.depth() + winner.near)
+        chance = tails[np.clip(apart[:, None] + winner.levels - 1, -most, most) + most]
+        held = chance @ np.diff(under, axis=0, prepend=0.0) * (1 + 1e-11)
+        return above, below, held, off
+
+
+class Values:
+    """The worst adversary's value of studies of up to so many outcomes of each kind, in any order."""
+
+    def __init__(self, make: Sequence[Any], *, variance: float, near: float, delta: float) -> None:
+        """`make` are outcomes but for their grid and cut, `near` an ε that no study is above."""
+        step = math.sqrt(4 * _CHORDS * 0.6 * variance)
+        self._grid, size = Grid(step), math.ceil((1.1 * near + 8 * math.sqrt(variance)) / step) + 2
+        self._parts: list[Outcome] = [each(self._grid, cut=_CUT * delta) for each in make]
+        self._delta = delta
+        self._found = {(0,) * len(make): np.zeros(size)}
+
+    def epsilon(self, times: tuple[int, ...]) -> float:
+        """ε at δ, rounded up; ∞ where it is beyond the grid."""
+        value = self._value(times)
+        under = np.flatnonzero(value <= self._delta)
+        if not len(under):
+            return math.inf
+        at = int(under[0])
+        if at == 0:
+            return 0.0
+        r, (high, low) = np.exp(self._grid.step * np.array([at - 1, at])), value[at - 1 : at + 1]
+        return round_up(math.log(r[0] + (r[1] - r[0]) * (high - self._delta) / (high - low)))
+
+    def variance(self, times: tuple[int, ...], slack: float) -> float:
+        """About the least variance of a Gaussian whose profile, and `slack`, is above the value; ∞ if none.
+
+        For values whose ε is beyond the grid it is ∞.
+        """
+        value, step = self._value(times), self._grid.step
+        x: Floats = step * np.arange(len(value), dtype=np.float64)
+
+        def stands(variance: float) -> bool:
+            mode = np.clip(variance / 2, x[:-1], x[1:])
+            bend = np.exp(-((mode - variance / 2) ** 2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)
+            # the profile is below its chord by no more
+            gap = (
+                np.maximum(np.append(bend, 0.0), np.append(0.0, bend))
+                * (1 + 1e-9)
+                * math.expm1(step) ** 2
+                / 8
+            )
+            return bool((value + gap <= _profile_down(x, variance) + slack).all())
+
+        low, high = 0.0, 1e-3 * step
+        while not stands(high):
+            low, high = high, 2 * high
+            if value[-1] > slack or high > 4 * x[-1] + 100:
+                return math.inf
+        while high - low > 1e-5 * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if stands(middle) else (middle, high)
+        return high
+
+    def _value(self, times: tuple[int, ...]) -> Floats:
+        if times not in self._found:
+            before = [
+                (part, (*times[:at], times[at] - 1, *times[at + 1 :]))
+                for at, part in enumerate(self._parts)
+                if times[at]
+            ]
+            self._found[times] = np.max([part.most(self._value(each)) for part, each in before], axis=0)
+        return self._found[times]
+
+
+def _profile_down(x: Floats, variance: float) -> Floats:
+    """δ at ε = x of a Gaussian with this variance of its loss, rounded down."""
+    mu = math.sqrt(variance)
+    first, tail = log_ndtr(mu / 2 - x / mu), log_ndtr(-mu / 2 - x / mu)
+    off = 16 * sys.float_info.epsilon * (1 + np.abs(first) + np.abs(tail) + x)
+    found: Floats = -np.exp(first - off) * np.expm1(np.minimum(x + tail - first + off, 0.0)) * (1 - 1e-12)
+    return found
+
+
+def _first_below(tails: Any, cut: float, law: NoiseLaw) -> int:
+    """The first distance in votes that noise reaches with a chance of at most `cut`."""
+    most = 2 * law.depth()
+    found = tails(most)[-most - 1 :]
+    return int(np.flatnonzero(found <= cut)[0])
+
+
+def _edges(low: int, high: int, near: float, fine: int, coarse: int) -> Ints:
+    """The first place of each cell: finer ones up to `near`, on either side."""
+    at = np.arange(low, high + 1)
+    kept = (at == low) | np.where(np.abs(at) <= near, at % fine == 0, at % coarse == 0)
+    found: Ints = at[kept]
+    return found
+
+
+def _cell(edges: Ints, at: Ints) -> Ints:
+    found: Ints = np.maximum(np.searchsorted(edges, at, side="right") - 1, 0)
+    return found
+
+
+def _bits(law: NoiseLaw, at: Ints, moved: int) -> tuple[Floats, Floats]:
+    """Chances that noise is `at` or above, and that it is not; and `moved` farther."""
+    most = int(np.abs(at).max()) + moved + 1
+    tails = law.upper_tails(most)
+    here, there = (np.stack((tails[j + most], tails[1 - j + most])) for j in (at, at + moved))
+    return here, there
+
+
+def _pairs(law: NoiseLaw, apart: Ints) -> tuple[Floats, Floats]:
+    """Chances that a beats b, which is so far below it, and that b does; and two less apart."""
+    most = int(apart.max()) + 3
+    mass, tails = law.difference_masses(most), law.difference_tails(most + 1)
+    above = np.concatenate((1 - tails[:0:-1], tails[1:-1]))  # Pr[Z - Z' >= j] for j = -most..most
+    here, there = (
+        np.stack([above[1 - e + most] + mass[most - e] / 2 for e in (d, -d)]) for d in (apart, apart - 2)
+    )
+    return here, there

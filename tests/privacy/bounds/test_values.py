@@ -1,0 +1,252 @@
+"""The value of few queries on a grid: above every real law's, by every rounding, and near the worst votes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import lru_cache, partial
+from itertools import pairwise
+
+import mpmath
+import numpy as np
+import pytest
+import winner_search
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from pate_fed.privacy import RECORD, GNMax, LNMax, capped_cost_epsilon
+from pate_fed.privacy.bounds import control, values
+from pate_fed.privacy.bounds.control import CheckedQuery, checked_epsilon
+from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, NoiseLaw
+from pate_fed.privacy.bounds.values import Bit, Grid, Outcome, Query, Values, winner_of
+
+Floats = NDArray[np.float64]
+GRID, SIZE, CUT = Grid(0.05), 120, 1e-12
+QUERY = CheckedQuery(threshold=5, sigma1=4.0, sigma2=1.5, teachers=6)
+
+
+def at(value: Floats, r: Floats) -> Floats:
+    """The value at any r > 0: chords between the grid's places, and exchange below 1. By hand."""
+    places = np.exp(GRID.step * np.arange(len(value)))
+
+    def from_one_on(r: Floats) -> Floats:
+        found: Floats = np.interp(r, places, value)
+        return found
+
+    found: Floats = np.where(r >= 1, from_one_on(r), 1 - r + r * from_one_on(1 / np.clip(r, 1e-300, 1.0)))
+    return found
+
+
+def some_values() -> list[Floats]:
+    x = GRID.step * np.arange(SIZE)
+    return [
+        np.zeros(SIZE),  # before the first outcome
+        np.maximum(0.0, 0.4 - 0.1 * np.expm1(x)),  # one that bends once
+        np.exp(-x) * 0.2 / (1 + x),
+    ]
+
+
+def made(value: Floats, p: Floats, q: Floats) -> Floats:
+    """E_p[f(r q/p)] at the grid's places, outcome by outcome; what a float takes for 0 adds 1e-300."""
+    r = np.exp(GRID.step * np.arange(SIZE))
+    found = np.zeros(SIZE)
+    for one, other in zip(p, q, strict=True):
+        if one > 0:
+            found += one * at(value, r * other / one)
+    return found
+
+
+@pytest.mark.parametrize(("kind", "scale"), [(GAUSSIAN, 0.8), (GAUSSIAN, 5.0), (LAPLACE, 1.5)])
+def test_no_votes_make_more_of_a_value_by_who_wins(kind: str, scale: float) -> None:
+    """Two classes, three, two among a crowd, near and far outside of the lattice; moved to and fro."""
+    winner, noise = winner_of(GRID, NoiseLaw(kind, scale), CUT), winner_search.Noise(kind, scale)
+    rng = np.random.default_rng(1)
+    for value in some_values():
+        most, best = winner.most(value), np.zeros(SIZE)
+        for wide in (1.0, 4.0, 30.0):
+            u, v = np.rint(rng.normal(0, wide * scale + 1, (2, 60))).astype(np.int64)
+            for law in (lambda u, v: noise.two(u - v), noise.crowd, noise.three):
+                for p, q in zip(law(u, v), law(u - 1, v + 1), strict=True):
+                    best = np.maximum(best, np.maximum(made(value, p, q), made(value, q, p)))
+        assert (best <= most + 1e-15).all()
+        assert most[0] - value[0] <= 1.1 * (best[0] - value[0])
+
+
+@lru_cache(maxsize=10_000)
+def released(votes: tuple[int, ...], query: CheckedQuery) -> Floats:
+    """Law of what a query releases: no answer, or which of up to three classes wins."""
+    noise, check = (winner_search.Noise(GAUSSIAN, sigma) for sigma in (query.sigma2, query.sigma1))
+    refused = float(check.below(np.array(query.threshold - max(votes)))[0])
+    if len(votes) == 2:
+        law = noise.two(np.array([votes[0] - votes[1]]))[0]
+    else:
+        law = noise.three(*(np.array([each - votes[2]]) for each in votes[:2]))[0]
+    return np.concatenate(([refused], (1 - refused) * law))
+
+
+def moves(votes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Those with one vote moved."""
+    found = []
+    for a, b in itertools.permutations(range(len(votes)), 2):
+        if votes[a]:
+            found.append(tuple(each - (at == a) + (at == b) for at, each in enumerate(votes)))
+    return found
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(
+    "query",
+    [
+        QUERY,
+        CheckedQuery(threshold=4, sigma1=1.5, sigma2=1.0, teachers=5),
+        CheckedQuery(threshold=40, sigma1=0.6, sigma2=1.5, teachers=4),  # hardly ever answered
+        CheckedQuery(threshold=-40, sigma1=0.6, sigma2=1.5, teachers=4),  # always
+    ],
+)
+def test_no_votes_make_more_of_a_value_by_a_whole_query(query: CheckedQuery, classes: int) -> None:
+    """All histograms, abstaining teachers too, and all moves."""
+    whole = _whole(query)
+    every = [
+        votes
+        for votes in itertools.product(range(query.teachers + 1), repeat=classes)
+        if sum(votes) <= query.teachers
+    ]
+    for value in some_values():
+        most = whole.most(value)
+        for votes in every:
+            for other in moves(votes):
+                found = made(value, released(votes, query), released(other, query))
+                assert (found <= most + 1e-15).all(), (votes, other)
+
+
+def _whole(query: CheckedQuery) -> Outcome:
+    return Query(
+        GRID,
+        CUT,
+        threshold=query.threshold,
+        sigma1=query.sigma1,
+        sigma2=query.sigma2,
+        teachers=query.teachers,
+    )
+
+
+def exact_bits(sigma: float, reach: int) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
+    """Pr[Z >= j] and Pr[Z < j] in 40 digits, for j from -reach to reach."""
+    mass = {z: mpmath.exp(-(mpmath.mpf(z) ** 2) / (2 * mpmath.mpf(sigma) ** 2)) for z in range(-60, 61)}
+    whole = mpmath.fsum(mass.values())
+    above = [mpmath.fsum(m for z, m in mass.items() if z >= j) / whole for j in range(-reach, reach + 1)]
+    return [(each, 1 - each) for each in above]
+
+
+def exact_stick(p: list[mpmath.mpf], q: list[mpmath.mpf], x: mpmath.mpf) -> mpmath.mpf:
+    t = mpmath.exp(x)
+    return mpmath.fsum(max(0, a - b / t) for a, b in zip(p, q, strict=True)) - max(0, 1 - 1 / t)
+
+
+def short_by(rounding: float, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many sticks of bits are below what they are in 40 digits."""
+    monkeypatch.setattr(values, "_ROUNDING", rounding)
+    bit = Bit(GRID, NoiseLaw(GAUSSIAN, 2.0), CUT)
+    half = len(bit.rows) // 2
+    with mpmath.workdps(40):
+        step = mpmath.mpf(GRID.step)
+        laws = exact_bits(2.0, (half - 1) // 2 + 1)[1:]
+        rows = zip(bit.rows, laws, laws[1:], strict=False)
+        return sum(
+            float(found) < exact_stick(list(p), list(q), (place - bit.span) * step) - mpmath.mpf("1e-38")
+            for row, p, q in rows
+            for place, found in enumerate(row)
+        )
+
+
+def test_every_stick_is_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is below the exact one; without what is added to chances many are."""
+    assert short_by(values._ROUNDING, monkeypatch) == 0
+    assert short_by(0.0, monkeypatch) > 10
+
+
+def test_two_bits_reveal_what_enumeration_in_forty_digits_says() -> None:
+    """The second bit's threshold is chosen after the first; from above, and within 1 %."""
+    law = NoiseLaw(GAUSSIAN, 2.0)
+    known = Values([partial(Bit, law=law)], variance=0.25, near=4.0, delta=1e-4)
+    stated = known.epsilon((2,))
+    with mpmath.workdps(40):
+        laws = exact_bits(2.0, 16)
+        pairs = [*pairwise(laws), *zip(laws[1:], laws, strict=False)]
+
+        def delta(epsilon: float) -> mpmath.mpf:
+            def after(p: mpmath.mpf, r: mpmath.mpf) -> mpmath.mpf:
+                return p * max(sum(max(0, a - r * b) for a, b in zip(*each, strict=True)) for each in pairs)
+
+            e = mpmath.exp(epsilon)
+            return max(sum(after(p, e * q / p) for p, q in zip(*each, strict=True)) for each in pairs)
+
+        assert delta(stated) <= 1e-4 < delta(stated * 0.99)
+
+
+def winners(sigma: float, delta: float = 1e-5) -> Values:
+    return Values(
+        [partial(winner_of, law=NoiseLaw(GAUSSIAN, sigma))], variance=2 / sigma**2, near=5.0, delta=delta
+    )
+
+
+def test_more_queries_never_cost_less() -> None:
+    """Also where a Gaussian's profile goes on from the value of the last that is known state by state."""
+    counts = [1, 2, 3, 8, 19, 20, 21, 22, 60, 150]
+    whole = [checked_epsilon(QUERY, count, 1e-5) for count in counts]
+    alone = [capped_cost_epsilon(GNMax(sigma=5.0, classes=3).cost(n, n, RECORD), 1e-5) for n in counts]
+    laplace = [capped_cost_epsilon(LNMax(scale=3.0, classes=3).cost(n, n, RECORD), 1e-5) for n in counts]
+    for found in (whole, alone, laplace):
+        assert all(one < two for one, two in pairwise(found))
+    assert checked_epsilon(QUERY, 3, 1e-7) > whole[2]
+
+
+def test_a_gaussian_stands_above_the_value_where_it_goes_on_from() -> None:
+    """And what follows is above the value itself, which takes longer, and within 2 % of it."""
+    known, slack = winners(5.0), 1e-7
+    value, variance = known._value((20,)), known.variance((20,), slack)
+    x = np.linspace(-0.999, 0.999, 4001) * known._grid.step * (len(value) - 1)
+    places = np.exp(known._grid.step * np.arange(len(value)))
+    r = np.exp(np.abs(x))
+    stated = np.interp(r, places, value)
+    mu = math.sqrt(variance)
+    profile = np.array([values._profile_down(np.array([each]), variance)[0] for each in np.abs(x)])
+    assert (stated <= profile + slack).all() and (stated > profile - 0.02).all()
+    more = capped_cost_epsilon(GNMax(sigma=5.0, classes=3).cost(40, 40, RECORD), 1e-5)
+    itself = Values(
+        [partial(winner_of, law=NoiseLaw(GAUSSIAN, 5.0))], variance=2 / 25, near=8.0, delta=1e-5
+    ).epsilon((40,))
+    assert itself <= more <= 1.02 * itself
+    assert gaussian_dp_epsilon(mu, 1e-5) >= known.epsilon((20,))
+    assert known.variance((20,), 1e-30) == math.inf
+
+
+@pytest.mark.parametrize("times", [2, 3, 5])
+def test_few_labels_are_within_a_few_percent_of_what_votes_reach(times: int) -> None:
+    """From below: the best that a search over votes, each query's by itself, finds."""
+    noise, delta = winner_search.Noise(GAUSSIAN, 6.0), 1e-5
+    gaps = np.arange(-58, 2, 3)  # a vote moves from the class behind
+    here, there = noise.two(gaps), noise.two(gaps - 2)
+    best = 0.0
+    for one, other in itertools.product(range(len(gaps)), repeat=2):
+        p, q = np.ones(1), np.ones(1)
+        for at in (one, *[other] * (times - 1)):
+            p, q = np.multiply.outer(p, here[at]).ravel(), np.multiply.outer(q, there[at]).ravel()
+
+        def over(epsilon: float, p: Floats = p, q: Floats = q) -> float:
+            return float(np.maximum(0.0, p - math.exp(epsilon) * q).sum()) - delta
+
+        if over(best) > 0:
+            best = float(brentq(over, best, 20.0))
+    stated = capped_cost_epsilon(GNMax(sigma=6.0, classes=3).cost(times, times, RECORD), delta)
+    print(f"{times} labels: {stated:.4f} is stated, {best:.4f} is reached: {stated / best:.3f}")
+    assert best <= stated <= 1.05 * best
+
+
+def test_where_no_table_reaches_control_stands() -> None:
+    wide = CheckedQuery(threshold=200, sigma1=150.0, sigma2=60.0, teachers=250)
+    several = CheckedQuery(threshold=5, sigma1=4.0, sigma2=1.5, teachers=6, votes=2)
+    for query in (wide, several):
+        assert control._few_queries(query, 1e-5) is None
+        assert 0 < checked_epsilon(query, 3, 1e-5) < math.inf
