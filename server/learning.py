@@ -173,7 +173,7 @@ def measure_labels(
     """
     places, tested = _none_taught(study, dataset)
     assert study.data.table is not None
-    names = [name for name, _ in study.data.table.labels]
+    names = study.data.table.label_names
     found = predict_proba(dataset.public_images[places]) if len(places) else np.empty((0, 2 * len(names)))
     figures = LabelFigures.of(found[:, 1::2], dataset.public_labels[places], names)
     return Accuracy(by_label=figures, tested=tested) if figures is not None else Accuracy()

@@ -157,8 +157,7 @@ def _facts(bundle: Bundle) -> Iterator[str]:
     yield from (f"{name}: {text}" for name, text in stated if text)
     target = None if facts.table is None else facts.table.target_range
     if facts.table is not None and facts.table.labels:
-        told = ", ".join(f"{name} ({yes})" for name, (_, yes) in facts.table.labels)
-        yield f"labels, each with what yes means: {told}"
+        yield f"labels, each with what yes means: {', '.join(facts.table.label_names)}"
     elif facts.table is not None and target is not None:
         yield f"{facts.table.label}: a number from {target[0]:.15g} to {target[1]:.15g}"
     else:
@@ -288,7 +287,7 @@ def _answers(asked: _Asked, model: Predictor) -> tuple[bytes, list[Any]]:
         label += "_"
     numeric = model.target_range is not None
     if model.labels:
-        lines.writerow([*asked.head, *(f"{name}_" if name in asked.head else name for name in model.labels)])
+        lines.writerow([*asked.head, *model.labels])
     else:
         lines.writerow([*asked.head, *(() if numeric else model.class_names), label])
     for path, inputs in asked.parts:

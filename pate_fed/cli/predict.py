@@ -356,7 +356,7 @@ def _of_schema(schema: Schema, predict_proba: Callable[[NDArray[Any]], NDArray[n
         schema.class_names,
         "row",
         target_range=schema.target_range,
-        labels=tuple(name for name, _ in schema.labels),
+        labels=schema.label_names,
     )
 
 

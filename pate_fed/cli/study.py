@@ -126,17 +126,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         data=data, schema=schema, num_clients=clients, notes=notes, name=out.stem, about=about
     )
     _write(out, text)
-    numbers = len(schema.columns) - len(categories)
-    print(f"wrote {out}: {counted(numbers, 'column')} of numbers, {len(categories)} of categories")
-    kind = ", ".join(schema.classes) if ends is None else f"a number from {ends[0]:.15g} to {ends[1]:.15g}"
-    told = f"label: {schema.label} ({kind})"
-    if schema.labels:
-        told = f"labels: {', '.join(f'{name} (no: {no}, yes: {yes})' for name, (no, yes) in schema.labels)}"
-    print(f"{told}; patient: {schema.patient or 'none named'}")
-    for name, why in found.left_out:
-        print(f"left out: {printable(name)} {why}")
-    for line in _about_patients(found):
-        print(line)
+    _say_found(found, schema, out)
     if clients is None:
         print("say in [parties] how many hospitals there are: num_clients")
     if apart:
@@ -158,6 +148,29 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
                 _say_room(Terms.from_json(make_terms_of(out)))
         print(f"try it on these files: flower-simulation --config {out}")
     return 0
+
+
+def _say_found(found: InferredSchema, schema: Schema, out: Path) -> None:
+    """What was read in the files, and what of it is a guess."""
+    from pate_fed.data.infer import no_first
+
+    categories, ends = sum(bool(values) for _, values in schema.columns), schema.target_range
+    numbers = counted(len(schema.columns) - categories, "column")
+    print(f"wrote {out}: {numbers} of numbers, {categories} of categories")
+    kind = ", ".join(schema.classes) if ends is None else f"a number from {ends[0]:.15g} to {ends[1]:.15g}"
+    told = f"label: {schema.label} ({kind})"
+    if schema.labels:
+        told = f"labels: {', '.join(f'{name} (no: {no}, yes: {yes})' for name, (no, yes) in schema.labels)}"
+    print(printable(f"{told}; patient: {schema.patient or 'none named'}"))
+    if guessed := [name for name, values in schema.labels if no_first(values) is None]:
+        print(
+            printable(f"which value means yes was guessed for {', '.join(guessed)}: turn the two around ")
+            + f"under [data.table.labels] in {out} where it is the other"
+        )
+    for name, why in found.left_out:
+        print(f"left out: {printable(name)} {why}")
+    for line in _about_patients(found):
+        print(line)
 
 
 def _labels(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def infer_schema(
             meant = "two are meant, for no and for yes, where labels are several" if labels else meant
             raise InputError(f"--label {name}: {counted(len(values), 'value')} in {paths[0].name}; {meant}")
     if labels:
-        outcomes = [(name, _no_first(values)) for name, values in outcomes]
+        outcomes = [(name, no_first(values) or values) for name, values in outcomes]
     features = [name for name in header if name not in (*taught, patient)]
     columns, left_out, missing = _sorted_out(features, counts, files)
     if not columns:
@@ -144,10 +144,14 @@ def infer_schema(
     )
 
 
-def _no_first(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Two values, the one that says no before the one that says yes; else as they are sorted."""
-    yes, no = YES_NO
-    return values[::-1] if values[1].casefold() in no or values[0].casefold() in yes else values
+def no_first(values: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Two values, the one that says no before the one that says yes; None where neither is known to."""
+    if values in (("0", "1"), ("F", "T"), ("f", "t")):
+        return values
+    one, two = ([value.casefold() in words for words in YES_NO] for value in values)
+    if one == two:
+        return None
+    return values[::-1] if one[0] or two[1] else values
 
 
 def _sorted_out(

@@ -191,6 +191,11 @@ class Schema:
             self.classes if self.target_range is None else tuple(f"{end:.15g}" for end in self.target_range)
         )
 
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Of several labels each one with the value that says yes, as answers about it are named."""
+        return self.class_names[1::2] if self.labels else ()
+
     def target_place(self, number: float) -> int:
         """Where a target stands in its range, from 0 to `TARGET_STEPS`; beyond it that is the nearer end."""
         assert self.target_range is not None

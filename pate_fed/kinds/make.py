@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -134,13 +135,10 @@ def _sums_of(study: Study, dataset: Dataset) -> tuple[SumTerms, float | None]:
         bins = _bins(study, dataset.num_classes, noise=given / count)
         shape = replace(shape, counts=(dataset.num_classes * bins, count))
         scored = {"held_out": study.sums.held_out, "bins": bins, "count": count}
-    sigma = sum_noise(
-        shape,
-        protection_by(privacy, most),
-        privacy=privacy,
-        sigma2=study.aggregation.sigma2,
-        shares=shares,
-    )
+    sigma2 = study.aggregation.sigma2  # in what a record adds to one label
+    if sigma2 is not None and study.data.several:
+        sigma2 /= math.sqrt(study.data.several)
+    sigma = sum_noise(shape, protection_by(privacy, most), privacy=privacy, sigma2=sigma2, shares=shares)
     asked: dict[str, Any] = {
         "settings": features.settings,
         "features": features.digest,

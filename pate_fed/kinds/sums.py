@@ -444,7 +444,7 @@ class SumWords(Words):
         """Hospitals, features, and noise in records."""
         terms, sums, sigma = self.terms, self.sums, self.sigma
         of = "a table's columns" if sums.settings.columns else "images"
-        length = math.sqrt(sums.longest)
+        length = math.sqrt(sums.longest / max(1, terms.several))
         return (
             ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in the sum"),
             ("Mechanism", f"{self.mechanism}: {self.often}"),
@@ -456,7 +456,7 @@ class SumWords(Words):
         terms = self.terms
         if terms.sigma_party is None:
             return "masked: only the sum over hospitals can be read"
-        share = terms.sigma_party / math.sqrt(self.sums.longest)
+        share = terms.sigma_party / math.sqrt(self.sums.longest / max(1, terms.several))
         honest = counted(terms.least_clients - terms.colluders, "hospital")
         return (
             f"masked, with noise of σ = {share:.4g} records of every hospital; counted on are {honest} that "

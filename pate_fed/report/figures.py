@@ -189,12 +189,15 @@ def _decimal(value: float) -> str:
 
 _MOST_BARS = 20  # classes; of more those of least recall are drawn
 _MANY = 10_000  # inputs of a class: more do not fit beside its bar
-_LONGEST = 16  # letters of a class's name
+_LONGEST, _WIDEST = 16, 28  # letters of a class's name; of any bar's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bar:
-    """One share with its number of trials, interval, and the majority's share, where these are known."""
+    """One share with its number of trials, interval, and the majority's share, where these are known.
+
+    `said` is how it stands there where it is no share of right answers.
+    """
 
     name: str
     share: float
@@ -204,6 +207,7 @@ class _Bar:
     private: bool = False
     strong: bool = False
     counted_below: int = FEW_TRIALS
+    said: str = ""
 
     @property
     def counted(self) -> bool:
@@ -213,10 +217,20 @@ class _Bar:
     @property
     def short(self) -> str:
         """The share as it stands behind the bar, with its number."""
+        if self.said:
+            return self.said
         if self.counted and self.count is not None:
             return f"{round(self.share * self.count)} of {self.count}"
         share = share_text(self.share, self.count)
         return f"{share} of {self.count:,}" if self.count else share
+
+    @property
+    def tip(self) -> str:
+        """All that is known of it, for whoever points at it."""
+        if not self.said:
+            return accuracy_text(self.share, self.count, majority=self.majority)
+        ends = "" if self.interval is None else ", {:.3f} to {:.3f}".format(*self.interval)
+        return f"{self.said} (n {self.count:,}{ends})"
 
     @property
     def ends(self) -> str:
@@ -268,13 +282,14 @@ def of_no_class(result: RunResult) -> Figure | None:
     if (found := accuracy.no_class) is None:
         return None
     bars = [
-        _Bar(name=name, share=value, count=found.count, interval=ends, counted_below=0)
+        _Bar(name=name, share=value, count=found.count, interval=ends, said=f"{value:.3f}")
         for name, value, ends in found.bars
     ]
     name, value, _ = found.rows[0]
+    how = "near it comes" if accuracy.by_label is None else "well it tells"
     return Figure(
-        title=f"How near it comes: {study.words.target}",
-        picture=_draw(bars).svg(f"{name} {value:.3f}."),
+        title=f"How {how}: {study.words.target}",
+        picture=_draw(bars, mark=None if accuracy.by_label is None else 0.5).svg(f"{name} {value:.3f}."),
         caption=f"{found.caption} {accuracy.how_tested(study.inputs, made_of=study.words.made_of)}",
         header=found.header,
         rows=found.table,
@@ -356,10 +371,15 @@ def _recall_bar(recall: Recall, name: str) -> _Bar:
     )
 
 
-def _draw(bars: list[_Bar], *, step: float = 44, intervals: bool = False) -> Canvas:
-    """Horizontal bars from 0 to 1, with intervals as lines across their ends and, if wanted, in figures."""
+def _draw(
+    bars: list[_Bar], *, step: float = 44, intervals: bool = False, mark: float | None = None
+) -> Canvas:
+    """Horizontal bars from 0 to 1, with intervals as lines across their ends and, if wanted, in figures.
+
+    A dashed line stands at `mark`. A long name is cut, and whole where the bar is pointed at.
+    """
     thick = step * 0.64
-    left = 16 + 7.6 * max(4, *(len(bar.name) + 2 * bar.private for bar in bars))
+    left = 16 + 7.6 * max(4, *(min(_WIDEST, len(bar.name)) + 2 * bar.private for bar in bars))
     canvas = Canvas(step * len(bars) + 30)
     # Figures stand in a column of their own: behind its bar a long interval would run out of the picture.
     right = WIDTH - 4 - 8.4 * max(len(bar.short) for bar in bars)
@@ -367,10 +387,13 @@ def _draw(bars: list[_Bar], *, step: float = 44, intervals: bool = False) -> Can
     for value in (0.0, 0.25, 0.5, 0.75, 1.0):
         canvas.line(x(value), 6, x(value), canvas.height - 24, "grid")
         canvas.text(x(value), canvas.height - 6, f"{value:.0%}", anchor="middle")
+    if mark is not None:
+        canvas.line(x(mark), 6, x(mark), canvas.height - 24, "mark")
     for place, bar in enumerate(bars):
         y, middle = 10 + step * place, 10 + step * place + thick / 2
-        canvas.text(left - 8, middle + 4.5, bar.name + (" ◆" if bar.private else ""), "t ink", anchor="end")
-        tip = f"{bar.name}: {accuracy_text(bar.share, bar.count, majority=bar.majority)}"
+        shown = bar.name if len(bar.name) <= _WIDEST else bar.name[: _WIDEST - 1] + "…"
+        canvas.text(left - 8, middle + 4.5, shown + (" ◆" if bar.private else ""), "t ink", anchor="end")
+        tip = f"{bar.name}: {bar.tip}"
         canvas.rect(x(0), y, x(bar.share) - x(0), thick, f"fill {'c1' if bar.strong else 'soft'}", tip=tip)
         if bar.majority is not None:
             canvas.line(x(bar.majority), y - 3, x(bar.majority), y + thick + 3, "mark")

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.format import FEW_TRIALS, accuracy_text, share_text, wilson_interval
+from pate_fed.format import FEW_TRIALS, accuracy_text, printable, share_text, wilson_interval
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
+_FEW = 10  # test inputs with a label, or without: fewer may be ranked well by chance
 
 
 def own_parts(no: Floats, yes: Floats) -> tuple[Floats, Floats]:
@@ -87,7 +88,7 @@ class LabelFigures:
                 areas.append(auc)
             each.append(
                 LabelFigure(
-                    label=name,
+                    label=printable(name),
                     yes=yes,
                     prevalence=yes / count,
                     auc=auc,
@@ -116,6 +117,12 @@ class LabelFigures:
             ("mean AUC", self.mean_auc, self.mean_auc_interval),
             *((name, auc, ends) for name, auc, ends in known if auc is not None and ends is not None),
         )
+
+    @property
+    def _over(self) -> str:
+        """The labels that the mean is of."""
+        known = sum(one.auc is not None for one in self.each)
+        return f"{known} of {len(self.each)} labels" if known < len(self.each) else f"{known} labels"
 
     @property
     def bars(self) -> tuple[tuple[str, float, Interval], ...]:
@@ -164,7 +171,7 @@ class LabelFigures:
         low, high = self.mean_auc_interval
         weakest = min((one for one in self.each if one.auc is not None), key=lambda one: one.auc or 0.0)
         return (
-            f"On {self.count:,} public {inputs} its mean AUC over {len(self.each)} labels was "
+            f"On {self.count:,} public {inputs} its mean AUC over {self._over} was "
             f"{self.mean_auc:.3f} (95 % interval {low:.3f} to {high:.3f}; 0.5 is a guess, 1 always right). "
             f"It does worst on {weakest.label}: {weakest.auc:.3f}."
         )
@@ -175,7 +182,8 @@ class LabelFigures:
         low, high = self.mean_auc_interval
         told = [f"{one.label} {one.auc:.3f}" for one in self.each if one.auc is not None]
         return (
-            f"mean AUC {self.mean_auc:.3f} ({low:.3f} to {high:.3f}), of {self.count:,}; {', '.join(told)}; "
+            f"mean AUC over {self._over} {self.mean_auc:.3f} ({low:.3f} to {high:.3f}), of {self.count:,}; "
+            f"{', '.join(told)}; "
             f"mean accuracy {share_text(self.mean_accuracy, self.count)}"
         )
 
@@ -186,8 +194,13 @@ class LabelFigures:
         guessed = [one.label for one in self.each if one.auc_interval and one.auc_interval[0] <= 0.5]
         if guessed:
             found.append(
-                f"It may tell no better than a guess, as the interval of AUC holds 0.5: {', '.join(guessed)}."
+                "It may tell no better than a guess, as the interval of AUC begins at 0.5 or below: "
+                f"{', '.join(guessed)}."
             )
+        few = [one for one in self.each if one.auc is not None and min(one.yes, self.count - one.yes) < _FEW]
+        if few:
+            told = ", ".join(f"{one.label} ({min(one.yes, self.count - one.yes)})" for one in few)
+            found.append(f"Fewer than {_FEW} test inputs have, or have not: {told}. Its AUC is of few.")
         if unknown := [one.label for one in self.each if one.auc is None]:
             found.append(
                 f"Fewer than two test inputs have, or have not: {', '.join(unknown)}. It has no AUC."

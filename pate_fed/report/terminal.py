@@ -253,7 +253,8 @@ _FIRST = 23  # letters of the first column
 
 def _row(name: str, text: str, width: int) -> list[str]:
     """A name and its text; folded below its text where the terminal has so few columns."""
-    text = printable(text)
+    name, text = printable(name), printable(text)
+    name = name if len(name) < _FIRST else f"{name[: _FIRST - 2]}… "
     folded = wrap(text, width - _FIRST) if width > 2 * _FIRST else [text]
     return [f"{name if not number else '':<{_FIRST}}{line}" for number, line in enumerate(folded or [""])]
 

@@ -189,11 +189,11 @@ def test_a_study_from_files_to_predictions(tmp_path: Path, capsys: pytest.Captur
     by_label = metrics["by_label"]
     assert metrics["accuracy"]["student"] is None and metrics["num_classes"] == 6
     assert by_label["what"] == "3 yes/no labels" and by_label["mean_auc"] > 0.85 and by_label["count"] == 300
-    assert [each["label"] for each in by_label["each"]] == ["fever", "change", "died"]
+    assert [each["label"] for each in by_label["each"]] == ["fever: 1", "change: Ch", "died: True"]
     assert all(each["auc"] > 0.8 and each["accuracy"] > each["majority"] for each in by_label["each"])
     assert main(["ledger", "verify", run]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "How near it comes: 3 yes/no labels" in page and "always the more frequent" in page
+    assert "How well it tells: 3 yes/no labels" in page and "always the more frequent" in page
     shutil.copytree(run, f"{run}-2")
     for more, told in (
         (["compare", run, f"{run}-2", "--html", str(tmp_path / "c.html")], "mean AUC"),
@@ -204,13 +204,13 @@ def test_a_study_from_files_to_predictions(tmp_path: Path, capsys: pytest.Captur
         assert told in capsys.readouterr().out
     assert main(["predict", run, str(tmp_path / "pool.csv"), "--format", "json"]) == 0
     *told_of, last = map(json.loads, capsys.readouterr().out.splitlines())
-    assert all(set(each["probabilities"]) == {"fever", "change", "died"} for each in told_of)
+    assert all(set(each["probabilities"]) == {"fever: 1", "change: Ch", "died: True"} for each in told_of)
     assert all(0 <= share <= 1 for each in told_of for share in each["probabilities"].values())
     assert last["evaluation"]["mean_auc"] > 0.85
     papers = tmp_path / "papers"
     assert main(["report", run, "--papers", str(papers)]) == 0
     card = (papers / "model-card.md").read_text(encoding="utf-8")
-    assert "| mean AUC | " in card and "| AUC, died | " in card and "| accuracy |" not in card
+    assert "| mean AUC | " in card and "| AUC, died: True | " in card and "| accuracy |" not in card
     for refused in (
         ["--aggregator", "gnmax"],
         ["--unit", "hospital"],
