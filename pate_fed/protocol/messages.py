@@ -166,7 +166,7 @@ def _read(cls: type, text: str) -> Agreed:
         raise IntegrityError("the study's terms are not readable") from error
     if to_plain(terms) != values:  # what is left out of a section would be each side's own default
         raise IntegrityError(
-            "the study's terms do not say all that they hold; both sides must run the same release of pate_fed"
+            "the study's terms do not say all that they hold; both sides must run the same release"
         )
     return terms
 

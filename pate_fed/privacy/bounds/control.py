@@ -23,7 +23,17 @@ from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, round_up, to
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of
 from pate_fed.privacy.bounds.hockey_stick import WinnerBounds, rounded_up, winner_bounds
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, Ints, NoiseLaw
-from pate_fed.privacy.bounds.values import LEAST, WIDEST, WIDEST_BIT, Bit, Query, Rows, Values, winner_of
+from pate_fed.privacy.bounds.values import (
+    LEAST,
+    WIDEST,
+    WIDEST_BIT,
+    Bit,
+    Query,
+    Rows,
+    Values,
+    places,
+    winner_of,
+)
 from pate_fed.privacy.checks import Floats, check_count, check_delta, check_sigma
 
 # Rényi orders of the table of moments, in units of √(2/variance). Between them the moments are log-convex.
@@ -40,7 +50,7 @@ _LARGEST = 300.0  # exponent that is taken at most
 FEW, MANY = 20, 300
 """Queries of which the value is known state by state, and up to which such a begin is looked for."""
 _MOST_STATES = 49
-_MOST_TEACHERS = 2000  # whose largest total is tried, vote by vote
+_MOST_PLACES, _MOST_CELLS = 600, 200_000  # of a grid of queries, and by the largest total: some seconds
 _FARTHEST = 300.0  # ε that a grid is made for
 _ROUNDING = 1e-9  # relative; the sums here are a few terms of 1e-15 each
 
@@ -188,9 +198,7 @@ def _by_profile(
 @lru_cache(maxsize=16)
 def _few_queries(query: CheckedQuery, delta: float) -> Values | None:
     """The values of up to `FEW` queries; None where tables would be long, or several votes move."""
-    if query.votes > 1 or query.teachers > _MOST_TEACHERS or not LEAST <= query.sigma1 <= WIDEST_BIT:
-        return None
-    if not LEAST <= query.sigma2 <= WIDEST:
+    if query.votes > 1 or not (LEAST <= query.sigma1 <= WIDEST_BIT and LEAST <= query.sigma2 <= WIDEST):
         return None
     near = _by_profile(query, FEW, delta)
     make = partial(
@@ -201,7 +209,10 @@ def _few_queries(query: CheckedQuery, delta: float) -> Values | None:
         teachers=query.teachers,
     )
     of_winner = 2 / query.sigma2**2
-    return Values([make], variance=of_winner, near=near, delta=delta) if near < _FARTHEST else None
+    size = places(of_winner, near) if near < _FARTHEST else _MOST_PLACES + 1
+    if size > _MOST_PLACES or size * query.teachers > _MOST_CELLS:
+        return None
+    return Values([make], variance=of_winner, near=near, delta=delta)
 
 
 def _orders(variance: float) -> list[float]:
@@ -246,8 +257,10 @@ def _rise(nu: Floats, start: float, rise: float) -> Floats:
 def _increment(step: _Step, start: float, slack: float) -> float:
     """A variance that one `step` adds at most where `start` or more has been reached, but for `slack` (C).
 
-    ∞ where none is found; `start` must exceed the step's own variance.
+    ∞ where none is found, or where `start` is not above the step's own variance: (S) wants it.
     """
+    if start <= step.variance:
+        return math.inf
     log_slack = math.log(slack) + math.log(2 * math.pi * start) / 2
     # Beyond the larger root the slack alone is above the noise's own moments (S).
     a, b, c = (start - step.variance) / 2, -start / 2, start / 8 + log_slack
@@ -341,7 +354,8 @@ def capped_epsilon(
         [main] = parts
         rest = [replace(main, times=main.times - FEW)]
         for share in shares:
-            first = begun(share * delta * (1 - _FOR_REST)) / main.variance
+            # A Gaussian of more variance is above it too, and `_increment` wants one well above a step's.
+            first = max(_STARTS[0], begun(share * delta * (1 - _FOR_REST)) / main.variance)
             variance = math.inf
             if math.isfinite(first):
                 variance = _variance(rest, first=first, slack=share * delta * _FOR_REST)
@@ -372,9 +386,10 @@ def capped_cost_epsilon(cost: Cost, delta: float) -> float:
         values = _few_outcomes(tuple(outcome for outcome, _ in cost.outcomes), delta)
     if values is None:
         return min(found, capped_epsilon(parts, delta))
-    if few and max(times) <= FEW:
+    if max(times) <= FEW:
         return min(found, capped_epsilon(parts, delta), values.epsilon(times))
-    return min(found, capped_epsilon(parts, delta, begun=partial(values.variance, (FEW,))))
+    begun = partial(values.variance, (FEW,)) if len(times) == 1 else None
+    return min(found, capped_epsilon(parts, delta, begun=begun))
 
 
 @lru_cache(maxsize=16)

@@ -278,13 +278,21 @@ class Query(Outcome):
         return above, below, held, off
 
 
+def _step_of(variance: float) -> float:
+    return math.sqrt(4 * _CHORDS * 0.6 * variance)
+
+
+def places(variance: float, near: float) -> int:
+    """How many places the grid of `Values` has."""
+    return math.ceil((1.1 * near + 8 * math.sqrt(variance)) / _step_of(variance)) + 2
+
+
 class Values:
     """The worst adversary's value of studies of up to so many outcomes of each kind, in any order."""
 
     def __init__(self, make: Sequence[Any], *, variance: float, near: float, delta: float) -> None:
         """`make` are outcomes but for their grid and cut, `near` an ε that no study is above."""
-        step = math.sqrt(4 * _CHORDS * 0.6 * variance)
-        self._grid, size = Grid(step), math.ceil((1.1 * near + 8 * math.sqrt(variance)) / step) + 2
+        self._grid, size = Grid(_step_of(variance)), places(variance, near)
         self._parts: list[Outcome] = [each(self._grid, cut=_CUT * delta) for each in make]
         self._delta = delta
         self._found = {(0,) * len(make): np.zeros(size)}

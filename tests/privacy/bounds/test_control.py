@@ -15,7 +15,7 @@ import pytest
 from control_studies import capped_delta, control_delta, control_epsilon
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import binom, norm
+from scipy.stats import binom, multinomial, norm
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import ConfidentGNMax, GNMax, capped_cost_epsilon
@@ -450,3 +450,49 @@ def test_a_vector_that_is_no_vote_would_make_it_false() -> None:
 )
 def test_where_no_lattice_reaches_the_noisy_totals_are_charged(query: CheckedQuery) -> None:
     assert query.rdp(8.0) == pytest.approx(4 * query.variance, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "teachers", "sigma1", "sigma2", "times"),
+    [(20, 4, 3.0, 3.0, 400), (20, 4, 3.0, 3.0, 1000), (1000, 250, 150.0, 40.0, 3000)],
+)
+def test_queries_that_hardly_pass_go_on_from_a_gaussian_that_lemma_2_may_go_on_from(
+    threshold: int, teachers: int, sigma1: float, sigma2: float, times: int
+) -> None:
+    """Their value after 20 fits under a Gaussian of less variance than a step, where (S) proves nothing."""
+    query = CheckedQuery(threshold=threshold, sigma1=sigma1, sigma2=sigma2, teachers=teachers)
+    p, q = (_outcomes_of(query, totals) for totals in ((teachers, 0), (teachers - 1, 1)))
+    counts = np.arange(times + 1)
+    a, b = np.meshgrid(
+        counts, counts[:40], indexing="ij"
+    )  # b wins less often than that, or it adds to neither
+    kept = a + b <= times
+    logs = [
+        multinomial.logpmf(np.stack((a, b, times - a - b), 1), times, law)
+        for a, b in [(a[kept], b[kept])]
+        for law in (p, q)
+    ]
+    epsilon = checked_epsilon(query, times, 1e-5)
+    reached = float(np.maximum(np.exp(logs[0]) - math.exp(epsilon) * np.exp(logs[1]), 0.0).sum())
+    assert reached <= 1e-5
+    assert math.isinf(control._increment(control._step(query.rdp, query.variance), query.variance, 1e-9))
+
+
+def _outcomes_of(query: CheckedQuery, totals: tuple[int, int]) -> list[float]:
+    """Chances that a wins, that b does, and of no answer, by plain sums."""
+    x = np.arange(-2000, 2001)
+    one, two = (np.exp(-(x**2) / (2 * sigma**2)) for sigma in (query.sigma1, query.sigma2))
+    one, two = one / one.sum(), two / two.sum()
+    passed = float(one[x >= query.threshold - max(totals)].sum())
+    ahead = x + totals[0] - totals[1]  # of a's noise and lead, what b's noise has to be below
+    below = np.concatenate(([0.0], np.cumsum(two)))[np.clip(ahead + 2000, 0, 4001)]
+    equal = two[np.clip(ahead + 2000, 0, 4000)] * (np.abs(ahead) <= 2000)
+    won = float((two * (below + equal / 2)).sum())
+    return [passed * won, passed * (1 - won), 1 - passed]
+
+
+@pytest.mark.parametrize("asked", [20, 21, 23, 24])
+def test_two_kinds_of_which_one_is_beyond_the_few_have_a_price(asked: int) -> None:
+    mechanism = ConfidentGNMax(classes=3, threshold=5, sigma1=4.0, sigma2=2.0, num_teachers=6)
+    found = [capped_cost_epsilon(mechanism.cost(each, 1, RECORD), 1e-5) for each in (asked - 1, asked)]
+    assert 0 < found[0] <= found[1] < math.inf
