@@ -243,7 +243,12 @@ def _exact(parts: SplitRecords, feature_map: FeatureMap) -> tuple[FeatureMap, In
 
 
 def _measured(
-    task: tuple[str, str, float, int], parts: SplitRecords, feature_map: FeatureMap, total: Ints
+    task: tuple[str, str, float, int],
+    parts: SplitRecords,
+    feature_map: FeatureMap,
+    total: Ints,
+    *,
+    drawn: bool = False,
 ) -> SumsRun:
     data, _, epsilon, seed = task
     started = time.perf_counter()
@@ -252,14 +257,15 @@ def _measured(
     sigma = least_sigma(epsilon, DELTAS[data], shape)
     mechanism = ClassSums(**size, squared_norm=feature_map.squared_norm, sigma=sigma)
     noisy = mechanism.noisy(total, SeededNoise(seed))
-    student = fit_sums_student(noisy, feature_map, parts.pool, sigma=sigma)
+    pool = drawn_alike(feature_map, noisy) if drawn else parts.pool
+    student = fit_sums_student(noisy, feature_map, pool, sigma=sigma)
     spent = time.perf_counter() - started
     unit = float(np.sqrt(feature_map.squared_norm))
     return _row(task, student.predict_proba(parts.test[0]), parts, sigma=sigma / unit, seconds=spent)
 
 
 def _without_pool(task: tuple[str, str, float, int], parts: SplitRecords) -> SumsRun:
-    """One student of bins of declared ranges, in rounds, where rows drawn from the sums are the pool."""
+    """One student of bins of declared ranges, where rows drawn from the sums are the pool."""
     settings = FeatureSettings(
         name=BINS,
         lattice=LATTICE_WITHOUT_POOL,
@@ -267,7 +273,10 @@ def _without_pool(task: tuple[str, str, float, int], parts: SplitRecords) -> Sum
         cuts=_declared(parts, FeatureSettings().bins),
     )
     features = build_feature_map(settings, parts.pool)  # of which it takes nothing
-    return _in_rounds(task, parts, features, _rounds_by_default(task, parts, drawn=True), drawn=True)
+    rounds = _rounds_by_default(task, parts, drawn=True)
+    if not rounds:
+        return _measured(task, parts, *_exact(parts, features), drawn=True)
+    return _in_rounds(task, parts, features, rounds, drawn=True)
 
 
 def _rounds_by_default(task: tuple[str, str, float, int], parts: SplitRecords, *, drawn: bool = False) -> int:
