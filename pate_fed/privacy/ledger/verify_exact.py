@@ -31,6 +31,8 @@ FAR, NEAR, PARTS = 12.0, 5.0, 12
 """In scales: how far below the others' best cells are fine, of each state and of others; a part of one."""
 EVERY_STATE = 60
 """Outcomes up to which each state is computed; beyond, a Gaussian's profile stands above the value."""
+BEGIN, BLOCK = 10, 2.5  # of one kind whose value is computed before that; of a variance, for one increment
+FAR_LESS = 0.8  # of the first tier's ε: whole queries below that are not looked at apart
 MOST_TEACHERS = 2000  # whose largest total is tried, vote by vote
 KNOWN = ("gnmax", "lnmax", "confident-gnmax", "interactive-gnmax")
 LARGEST = 100.0  # ε that a grid is made for
@@ -224,10 +226,11 @@ class Query(Kind):
         given = grid.both_sides(value, before)
         windows = grid.windows(value, self.winner.span, before)
         above, below, held = self._gains(windows)
-        best = np.zeros(grid.size)
+        best, a, b, other = np.zeros((4, grid.size))
         for largest in range(self._teachers + 1):
             apart = max(0, 2 * largest - self._teachers)
-            a, b, other = (each(apart) for each in (above, below, held))
+            if apart or not largest:
+                a, b, other = (each(apart) for each in (above, below, held))
             near = a if apart <= 1 else other
             moves = (-1, a), (0, np.maximum(near, other)), (1, np.maximum(np.maximum(near, b), other))
             for step, gain in moves:
@@ -276,10 +279,8 @@ class _Highest:
 
     def add(self, start: int, part: Floats) -> None:
         at = self._at[start : start + len(part)]
-        order = np.argsort(at, kind="stable")
-        cuts = np.flatnonzero(np.diff(at[order], prepend=-1))
-        into = at[order][cuts] + 1
-        self._rows[into] = np.maximum(self._rows[into], np.maximum.reduceat(part[order], cuts, axis=0))
+        for into, row in zip(at + 1, part, strict=True):  # many times as fast as reduceat
+            np.maximum(self._rows[into], row, out=self._rows[into])
 
     def table(self) -> Callable[[Ints], Floats]:
         rows = np.maximum.accumulate(self._rows, axis=0)
@@ -342,11 +343,15 @@ def _votes_epsilon(
         return epsilon([(winner, answered)], delta, near)
     whole = honest and name == "confident-gnmax" and not vanish
     # What is stated may be of both on the same votes, far below the two apart.
-    if whole and (asked > EVERY_STATE or given.get("num_teachers", math.inf) > MOST_TEACHERS):
+    if whole and given.get("num_teachers", math.inf) > MOST_TEACHERS:
         return math.inf
     check = partial(Bit, kind=kind, scale=given["sigma1"], moved=1)
-    apart = epsilon([(winner, answered), (check, asked)], delta, near)
-    return min(apart, epsilon([(partial(_query, given), asked)], delta, near)) if whole else apart
+    together = math.inf
+    if whole:
+        together = epsilon([(partial(_query, given), asked)], delta, FAR_LESS * near)
+        if together < FAR_LESS * near:
+            return together
+    return min(together, epsilon([(winner, answered), (check, asked)], delta, near))
 
 
 def _query(given: Given, grid: Grid) -> Kind:
@@ -354,8 +359,8 @@ def _query(given: Given, grid: Grid) -> Kind:
     return Query(grid, given["sigma1"], given["sigma2"], threshold, given["num_teachers"])
 
 
-def _grid(variance: float, last: float, far: float) -> Grid:
-    step = min(math.sqrt(4 * CHORDS * 0.6 * variance), last / 60)
+def _grid(variance: float, last: float, far: float, chords: float = CHORDS) -> Grid:
+    step = min(math.sqrt(4 * chords * 0.6 * variance), last / 60)
     return Grid(step, math.ceil(last / step) + 1, far)
 
 
@@ -390,48 +395,58 @@ def _profile(x: Floats, variance: float) -> Floats:
     return np.maximum(found, 0.0)
 
 
-def _increment(kind: Kind, variance: float, slack: float) -> float:
-    """A variance by which the profile stands above what the outcome makes of it, but for `slack`."""
-    grid = kind.grid
-    made = kind.most(_profile(grid.x, variance) + 1e-15)
-    if made[-1] > slack:
-        return math.inf
+def _above(grid: Grid, made: Floats, between: tuple[float, float], slack: float) -> float:
+    """A variance between these whose profile, and `slack`, is above chords of `made`; ∞: none is found."""
 
-    def stands(more: float) -> bool:
-        then = variance + more
+    def stands(then: float) -> bool:
         # by how much a chord may be above the profile, in the cells before and after a place
         mode = np.clip(then / 2, grid.x[:-1], grid.x[1:])
         bend = np.exp(-((mode - then / 2) ** 2) / (2 * then)) / math.sqrt(2 * math.pi * then)
         gap = np.maximum(np.append(bend, 0.0), np.append(0.0, bend)) * math.expm1(grid.step) ** 2 / 8
         return bool((made + gap <= _profile(grid.x, then) - 1e-15 + slack).all())
 
-    low, high = 0.0, 2 * kind.variance
-    if not stands(high):
+    least, high = low, _ = between
+    if made[-1] > slack or not stands(high):
         return math.inf
-    while high - low > 1e-3 * high:
+    while high - low > 1e-3 * (high - least):
         middle = (low + high) / 2
         low, high = (low, middle) if stands(middle) else (middle, high)
     return high
 
 
+def _increment(kind: Kind, variance: float, slack: float) -> float:
+    """A variance by which the profile stands above what the outcome makes of it, but for `slack`."""
+    made = kind.most(_profile(kind.grid.x, variance) + 1e-15)
+    return _above(kind.grid, made, (variance, variance + 2 * kind.variance), slack) - variance
+
+
+def _begun(kind: Kind, slack: float) -> float:
+    """A variance whose profile, and `slack`, is above the value of `BEGIN` outcomes of one kind."""
+    value = np.zeros(kind.grid.size)
+    for _ in range(BEGIN):
+        value = kind.most(value)
+    return _above(kind.grid, value, (0.0, 2 * BEGIN * kind.variance), slack)
+
+
 def _by_gaussian(kinds: list[tuple[Made, int]], delta: float, near: float) -> float:
-    last = 1.3 * near + 0.5
-    parts = [(made(_grid(made(Grid(1.0, 2)).variance, last, NEAR)), times) for made, times in kinds]
-    (main, times), *others = sorted(parts, key=lambda each: -each[0].variance)
-    found = math.inf
-    for first in (3.0,):
-        variance = start = first * main.variance
-        slack = 0.01 * delta / len(parts)
-        for other, count in others:
-            variance += count * _increment(other, start, slack / count)
-        done = 0
-        while done < times:  # an increment holds for all larger variances
-            size = min(times - done, max(1, math.floor(0.5 * (first + done))))
-            rise = size * _increment(main, start, slack / times)
-            start, variance, done = start + rise, variance + rise, done + size
-        if variance < math.inf:
-            found = min(found, _least(variance, 0.99 * delta))
-    return found
+    last, slack = 1.3 * near + 0.5, 0.005 * delta / len(kinds)
+
+    def on_grid(made: Made, chords: float) -> Kind:
+        return made(_grid(made(Grid(1.0, 2)).variance, last, NEAR, chords))
+
+    parts = [(on_grid(made, 2 * CHORDS), made, times) for made, times in kinds]
+    (main, made, times), *others = sorted(parts, key=lambda each: -each[0].variance)
+    done, variance = 0, 3 * main.variance
+    if not others:
+        done, variance = BEGIN, _begun(on_grid(made, 4 * CHORDS), slack)
+    start = variance
+    for other, _, count in others:
+        variance += count * _increment(other, start, slack / count)
+    while done < times and variance < math.inf:  # an increment holds for all larger variances
+        size = min(times - done, max(1, math.floor(BLOCK * start / main.variance)))
+        rise = size * _increment(main, start, slack / times)
+        start, variance, done = start + rise, variance + rise, done + size
+    return _least(variance, 0.99 * delta) if variance < math.inf else math.inf
 
 
 def _least(variance: float, delta: float) -> float:

@@ -23,10 +23,10 @@ import numpy as np
 import pytest
 import winner_search
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from ledgers import KEY, PUBLIC, forge, run, tamper
+from ledgers import KEY, MECHANISM, PUBLIC, TERMS, forge, run, tamper
 from seeded_studies import STUDIES
 
-from pate_fed.privacy import RECORD, Ledger
+from pate_fed.privacy import RECORD, Ledger, SeededNoise
 from pate_fed.privacy.bounds import cost as costs
 from pate_fed.privacy.bounds.hockey_stick import argmax_rdp, bit_rdp
 from pate_fed.privacy.ledger import chain, verify_exact, verify_independent
@@ -226,6 +226,30 @@ def test_terms_by_which_nothing_moves_are_refused_and_nothing_released_costs_not
         terms["protection"] = {**asdict(RECORD), "votes_moved": moved}
         with pytest.raises(FoundError, match="a unit moves"):
             verify_independent.own_epsilon(terms, [("gnmax", {"sigma": 4.0}, 3, 3)])
+
+
+def test_bit_and_winner_on_the_same_votes_are_accepted_or_left_open_and_never_called_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """600 queries, most of them answered, in batches whose rows state what the caps bound."""
+    path, mechanism = tmp_path / "ledger.sqlite", replace(MECHANISM, threshold=40, sigma1=30, sigma2=8)
+    terms = replace(TERMS, mechanisms=(mechanism,), most_asked=600, most_answered=500)
+    with Ledger.create(path, terms) as ledger:
+        for batch in range(4):
+            out = mechanism.release(np.tile([47, 1, 1, 1], (150, 1)), SeededNoise(batch))
+            answered = out.answered & (np.cumsum(out.answered) <= 125)
+            made = replace(out.event, answered=int(answered.sum()))
+            index, label = np.arange(150) + 150 * batch, np.where(answered, out.label, -1)
+            ledger.charge(made, batch_digest=str(batch) * 64, index=index, answered=answered, label=label)
+    assert verify_independent.main([str(tmp_path)]) == 0, capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr(verify_independent, "_second_tier", lambda: None)
+        assert verify_independent.main([str(tmp_path)]) == 3
+        assert "with bit and winner apart" in capsys.readouterr().err
+    tamper(path, run("UPDATE entries SET epsilon = epsilon / 2 WHERE seq = 4"))
+    forge(path)
+    assert verify_independent.main([str(tmp_path)]) == 6
+    assert "row 4 states" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_run_is_wrong_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
