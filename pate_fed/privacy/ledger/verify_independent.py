@@ -590,13 +590,16 @@ def _own(terms: Given, charges: list[Charge], stated: float) -> tuple[float, flo
     bound, gauss = own_epsilon(terms, charges)
     if bound == gauss or bound <= stated * EXACT < math.inf:
         return bound, EXACT
+    most = max(each[2] for each in charges)
+    many = most > SOME and _whole(terms)
+    if many and min(bound, gauss) <= stated * WHOLE < math.inf:  # what takes the second tier a minute
+        return min(bound, gauss), WHOLE
     second = _second_tier() if stated < math.inf else None
     if second is not None:
         honest = len(terms["mechanisms"]) == 1 and terms["coordinator"]["kind"] == "plain"
         found = second(charges, terms["protection"], terms["delta"], bound, honest=honest)
         if found < math.inf:
-            most = max(each[2] for each in charges)
-            return min(bound, found), EXACT if most <= FEW else WHOLE if most > SOME and honest else MANY
+            return min(bound, found), EXACT if most <= FEW else WHOLE if many else MANY
     return min(bound, gauss), NEAR
 
 
