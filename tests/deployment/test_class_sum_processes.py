@@ -65,7 +65,7 @@ def test_four_hospitals_sum_with_masks_and_their_own_noise(rehearsal: Any) -> No
 
 
 def test_without_public_inputs_hospitals_get_a_student_all_the_same(rehearsal: Any) -> None:
-    ranges = "[data.table.ranges]\nage = [0, 100]\ndose = [-4, 4]\n[aggregation]"
+    ranges = "[data.table.ranges]\nage = [0, 100]\ndose = [-4, 4]\n[sums]\nrounds = 3\n[aggregation]"
     text = STUDY.replace('pool = "pool.csv"\nnum_queries = 60\n', "").replace("[aggregation]", ranges)
     study = SumStudy(rehearsal, text=text)
     (study.folder / "pool.csv").unlink()
@@ -131,14 +131,14 @@ def test_hospitals_sum_by_two_labels_and_get_a_student_that_tells_both(rehearsal
     assert (mechanism.name, mechanism.num_classes) == ("class-sums-shares", 4)
     assert mechanism.squared_norm % 2 == 0  # of both labels
     metrics = json.loads((study.folder / "run" / "metrics.json").read_text(encoding="utf-8"))
-    assert [each["label"] for each in metrics["by_label"]["each"]] == ["ill", "sex"]
+    assert [each["label"] for each in metrics["by_label"]["each"]] == ["ill: yes", "sex: m"]
     for name in HOSPITALS[:2]:
         state = str(rehearsal.state_of(name))
         asks = rehearsal.start(f"{name} asks", "-c", NO_TORCH, "hospital", "predict", state, f"{name}.csv")
         assert asks.wait() == 0 and "by label: mean AUC" in asks.text, asks.text
-        assert "labels, each with what yes means: ill (yes), sex (m)" in asks.text
+        assert "labels, each with what yes means: ill: yes, sex: m" in asks.text
         header, *lines = (study.folder / f"{name}.predictions.csv").read_text(encoding="utf-8").splitlines()
-        assert header == "row,ill,sex" and len(lines) == 90
+        assert header == "row,ill: yes,sex: m" and len(lines) == 90
         assert all(0 <= float(share) <= 1 for line in lines for share in line.split(",")[1:])
 
 
