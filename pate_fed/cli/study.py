@@ -522,11 +522,18 @@ def _study_revoke(arguments: argparse.Namespace) -> int:
     return 0
 
 
+_MOST_REASON = 1000  # letters, which a notice has room for
+
+
 def _study_withdraw(arguments: argparse.Namespace) -> int:
     from pate_fed.identity import Authority
     from pate_fed.identity.bundle import BUNDLE_FILE, Bundle, Withdrawal
     from pate_fed.protocol.messages import MOST_STUDENT
 
+    if not 1 <= len(arguments.reason.strip()) <= _MOST_REASON:
+        raise InputError(
+            f"--reason: {len(arguments.reason)} letters; a sentence of 1 to {_MOST_REASON} is meant"
+        )
     path, key = Path(arguments.run_dir) / BUNDLE_FILE, Authority(Path(arguments.dir)).ledger_key()
     with naming_refusal(f"{path}: the student that hospitals got cannot be read"):
         bundle = Bundle.read(read_file(path, most=MOST_STUDENT), where=str(path), public=key.public_key())

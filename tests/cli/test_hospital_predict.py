@@ -385,3 +385,13 @@ def test_a_notice_is_of_one_student_and_one_coordinator(house: House, run: Any) 
     (Path("run") / BUNDLE_FILE).write_bytes(house.bundle(key=Ed25519PrivateKey.generate()))
     code, _, err = run("study", "withdraw", "run", "--reason", "x", "--dir", "authority")
     assert code == 6 and "signed by another key" in err
+
+
+@pytest.mark.parametrize("reason", ["", " ", "x" * 1001])
+def test_a_notice_says_why_and_has_room_for_it(reason: str, house: House, run: Any) -> None:
+    house.end(house.bundle())
+    _withdraw(house, run).unlink()
+    code, _, err = run("study", "withdraw", "run", "--reason", reason, "--dir", "authority")
+    assert (
+        code == 2 and "a sentence of 1 to 1000 is meant" in err and not list(Path("run").glob("withdrawn-*"))
+    )
