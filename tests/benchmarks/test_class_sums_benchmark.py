@@ -15,6 +15,7 @@ import pytest
 from class_sums_labels import reproduce_sums_of_labels
 from class_sums_numbers import reproduce_sums_of_numbers
 from class_sums_tables import Bench, reproduce_sums_of_images, reproduce_sums_of_tables
+from class_sums_untouched import folder_of_sets, reproduce_untouched_sums
 
 
 @pytest.mark.benchmark
@@ -30,3 +31,16 @@ def test_class_sums_of_four_hospitals(shared: Path, tmp_path: Path) -> None:
         lines = make(Bench(name=name, data_dir=shared / "data", out_dir=out, seeds=seeds), print)
         print("\n".join(lines))
         assert len(lines) > 5
+
+
+@pytest.mark.benchmark
+def test_class_sums_of_records_that_nothing_was_chosen_on(tmp_path: Path) -> None:
+    """20 seeds; some minutes. The command is its own: -k nothing_was_chosen."""
+    folder = folder_of_sets()
+    if folder is None:
+        pytest.skip("needs two files of a package: pip install --no-deps scikit-survival")
+    out = Path(os.environ.get("PATE_FED_BENCH_OUT", tmp_path))
+    plan = Bench(name="class-sums-untouched", data_dir=folder, out_dir=out, seeds=20)
+    lines = reproduce_untouched_sums(plan, print)
+    print("\n".join(lines))
+    assert len(lines) > 5
