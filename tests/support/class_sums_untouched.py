@@ -1,7 +1,7 @@
 """Noisy class sums on two sets of medical records that nothing here was chosen on.
 
-Both come inside the Python package scikit-survival (GPL; `pip install --no-deps scikit-survival`); its files are
-read as they are:
+Both come inside the Python package scikit-survival (GPL; `pip install --no-deps scikit-survival`), whose
+files are read as they are:
 - flchain: 7,874 residents of a county, death by age, sex, year, light chains, creatinine (Dispenzieri et al.,
   2012). Days of follow-up and cause of death are left out.
 - whas500: 500 patients with a heart attack, death by their state at admission (Hosmer, Lemeshow and May,
