@@ -206,13 +206,13 @@ class Sums:
     `features` is "linear-and-kernel" for a table, "kernel" for images; "directions" of either with the unit
     hospital, where it is known how many records one has.
     `cuts` are declared knots of a table's numbers, by column; those of the others are the public pool's
-    quantiles. With `balanced` the ridge student counts each class alike, however many records it has. After
-    the first question so many `rounds` follow, each with weights made of the answers so far; None: as many
-    as pay for the records that are known of (`fixed_rounds`). With the unit hospital `most_records` is to how
-    many records' length a hospital's sum is cut. With `scores` each hospital keeps a share `held_out` of its
-    records, whole patients where these are named, out of all sums; they are counted once, with noise, to tell
-    how good the student is. None: where there are no public inputs, which could tell it, and records enough
-    (`fixed_scores`).
+    quantiles. With `balanced` the ridge student counts each class alike, however many records it has; None:
+    where the released sums say that one is rare. After the first question so many `rounds` follow, each with
+    weights made of the answers so far; None: as many as pay for the records that are known of
+    (`fixed_rounds`). With the unit hospital `most_records` is to how many records' length a hospital's sum is
+    cut. With `scores` each hospital keeps a share `held_out` of its records, whole patients where these are
+    named, out of all sums; they are counted once, with noise, to tell how good the student is. None: where
+    there are no public inputs, which could tell it, and records enough (`fixed_scores`).
     """
 
     features: str | None = same_as(FeatureSettings, "name", None)
@@ -223,7 +223,11 @@ class Sums:
     cuts: tuple[tuple[str, tuple[float, ...]], ...] = setting(
         (), read=_cuts, allowed="a table of columns with rising numbers"
     )
-    balanced: bool = setting(False, "each class counts alike for the ridge student, however rare it is")
+    balanced: bool | None = setting(
+        None,
+        "each class counts alike for the ridge student, however few records it has "
+        "(default: where the released sums say that one is rare, below 0.4 of an even share)",
+    )
     rounds: int | None = setting(
         None,
         "more questions after the first, by what the sums so far leave unexplained; ε is of all "

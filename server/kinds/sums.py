@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -197,6 +198,7 @@ class SumCourse(StudyCourse):
                 student = self._learner.learn(index, label, shares)
         student.save(self._setup.student_path)
         self.figures.student = student
+        self.figures.cautions = tuple(self._of_rare(ridge))
         if self._study.data.no_class:
             if self._study.data.several:
                 tested = measure_labels(self._study, self._dataset, ridge.predict_proba)
@@ -205,6 +207,16 @@ class SumCourse(StudyCourse):
             self.figures.accuracy = self.figures.accuracy.with_student(tested)
             return
         self._measure_student(student, asked=asked, index=index, label=label, probabilities=shares)
+
+    def _of_rare(self, student: SumsStudent) -> Iterator[str]:
+        """A sentence on classes for whose sake all were counted alike."""
+        shares = [f"{student.class_names[each]} ({share:.0%})" for each, share in student.rare.items()]
+        if shares:
+            yield (
+                f"Few of the records are of class {', '.join(shares)}, so each class counts alike: more of "
+                "the rare ones are found, and fewer answers are right in all. balanced = false under [sums] "
+                "counts records alike."
+            )
 
 
 class RoundCourse(SumCourse):
@@ -348,10 +360,8 @@ class RoundCourse(SumCourse):
         return self._student_of(self._after(place))
 
     def _student_of(self, weights: Floats) -> SumsStudent:
-        balanced = self._study.sums.balanced
-        if balanced:
-            _ = self._first  # how many records each class has
-        student = self._rounds.student(weights, balanced=balanced)
+        _ = self._first  # how many records each class has
+        student = self._rounds.student(weights, balanced=self._study.sums.balanced)
         student.class_names = self._dataset.class_names
         return student
 
@@ -408,9 +418,12 @@ class ScoredCourse(RoundCourse):
         if place < self._last:
             return student
         found = self._counted()
-        if self._study.sums.balanced and found.shift is not None:
+        if self._balanced(student) and found.shift is not None:
             student.offset = student.offset + np.array([0.0, found.shift])
         return student
+
+    def _balanced(self, student: SumsStudent) -> bool:
+        return bool(self._study.sums.balanced or student.rare)
 
     def _asked_with(self, place: int) -> SumsStudent:
         return (
@@ -435,7 +448,7 @@ class ScoredCourse(RoundCourse):
         super().measure()
         last = len(self._ledger.entries()) - 1
         if last == self._last and self._came(last):
-            own = self._counted().figures(at_threshold=self._study.sums.balanced)
+            own = self._counted().figures(at_threshold=self._balanced(super()._student_after(last - 1)))
             self.figures.accuracy = replace(self.figures.accuracy, own_records=own)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from class_sums_labels import reproduce_sums_of_labels
 from class_sums_numbers import reproduce_sums_of_numbers
+from class_sums_rare import reproduce_sums_of_rare
 from class_sums_tables import Bench, reproduce_sums_of_images, reproduce_sums_of_tables
 from class_sums_untouched import folder_of_sets, reproduce_untouched_sums
 
@@ -26,6 +27,7 @@ def test_class_sums_of_four_hospitals(shared: Path, tmp_path: Path) -> None:
         ("class-sums-tables", reproduce_sums_of_tables),
         ("class-sums-numbers", reproduce_sums_of_numbers),
         ("class-sums-labels", reproduce_sums_of_labels),
+        ("class-sums-rare", reproduce_sums_of_rare),
         ("class-sums-fashion-mnist", reproduce_sums_of_images),
     ):
         lines = make(Bench(name=name, data_dir=shared / "data", out_dir=out, seeds=seeds), print)

@@ -33,6 +33,7 @@ _WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)  # of a map's further features, against th
 # Squared weights that a round may have to add: fewer where what matters stands in features of its own.
 _LACKING, _LACKING_IN_KERNEL, _LACKING_IN_DIRECTIONS = 1.0, 30.0, 4.0
 _HELD_OUT = 5  # every so many of the pool's inputs tell how sure the scores are
+_RARE = 0.4  # of an even share of the records: a class with less is rare
 
 
 class SumsStudent:
@@ -62,6 +63,7 @@ class SumsStudent:
         self.target_range, self.several = target_range, several
         self.num_classes = int(weights.shape[1])
         self.class_names: tuple[str, ...] = ()
+        self.rare: dict[int, float] = {}  # shares of classes for whose sake all count alike; in no file
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
@@ -222,7 +224,7 @@ class _Fitted:
 
 
 def fit_sums_student(
-    noisy: Ints, feature_map: FeatureMap, pool: NDArray[Any], *, sigma: float, balanced: bool = False
+    noisy: Ints, feature_map: FeatureMap, pool: NDArray[Any], *, sigma: float, balanced: bool | None = None
 ) -> SumsStudent:
     """Ridge regression on classes from noisy sums and the public pool, in closed form, and its calibration.
 
@@ -235,8 +237,9 @@ def fit_sums_student(
     none: so much that the sums, N(0, τ² (GDG + cG) + σ²) by class with D the squares expected, are the most
     likely; then W = DG(GDG + cG + λ²)⁻¹ S.
 
-    With `balanced` each class counts alike, however many records it has. Shapes: noisy int64 (dimension,
-    classes); pool as the map takes it; `sigma` in steps, of the noise that is known to be in it.
+    With `balanced` each class counts alike, however many records it has; None: where one is rare, below 0.4
+    of an even share. Shapes: noisy int64 (dimension, classes); pool as the map takes it; `sigma` in steps, of
+    the noise that is known to be in it.
 
     Raises:
         InputError: sums of another shape than the map's, or an empty pool.
@@ -280,6 +283,7 @@ class RoundsFit:
         self._gram = mean_gram(self._features)
         self._basis: tuple[Floats, Floats] | None = None
         self._stated, self.sharpness = records, 1.0
+        self._lean = 0.0  # what a class's own noise adds to how its records score, in all
 
     def begin(self, noisy: Ints) -> Floats:
         """Weights float64 (dimension, classes) from noisy sums of classes, int64 of the same shape.
@@ -290,11 +294,13 @@ class RoundsFit:
         if noisy.ndim != 2 or len(noisy) != self._map.dimension:
             raise InputError(f"the sums are {noisy.shape}: ({self._map.dimension}, classes) is meant")
         released, features = self._released(noisy, self._length), self._features
+        mean = features.mean(axis=0, dtype=np.float64)
         if self._stated is not None:
-            self._prior = np.ones(len(noisy))
-            self._counts = self._stated / noisy.shape[1] + released.sums[0] / features[0, 0]
+            self._prior, even = np.ones(len(noisy)), self._stated / noisy.shape[1]
+            self._counts = even + released.sums[0] / features[0, 0]
+            self._sums = released.sums + even * mean[:, None]
             return self._step(np.zeros(noisy.shape), released, 0)
-        self._counts = class_counts(released.sums, self._gram, features.mean(axis=0, dtype=np.float64))
+        self._sums, self._counts = released.sums, class_counts(released.sums, self._gram, mean)
         records = self._records
         fitted = max(
             (_fit(released, self._gram, records, len(features), prior) for prior in priors(self._map)),
@@ -302,6 +308,7 @@ class RoundsFit:
         )
         self._prior, self.fitted = fitted.prior, fitted.weights
         self.sharpness = _sharpness(released, features, records, fitted.prior)
+        self._lean = self.sharpness * released.noise**2 * float(np.trace(fitted.turn))
         return fitted.weights * self.sharpness
 
     def go_on(self, weights: Floats, noisy: Ints, number: int) -> Floats:
@@ -329,13 +336,35 @@ class RoundsFit:
         gain = slope / ((1 + max(0, number - 1) / 2) * slope**2 + chance + noise / lacking)
         return np.asarray(weights + vectors @ (gain[:, None] * along))
 
-    def student(self, weights: Floats, *, sharpness: float = 1.0, balanced: bool = False) -> SumsStudent:
-        """The student of these weights; with `balanced` each class counts alike."""
-        offset = np.zeros(weights.shape[1])
-        if balanced:
-            counts = np.maximum(self._counts, 1.0)
-            offset = -np.log(counts / counts.sum())
-        return SumsStudent(self._map, weights, sharpness=sharpness, offset=offset)
+    def student(
+        self, weights: Floats, *, sharpness: float = 1.0, balanced: bool | None = None
+    ) -> SumsStudent:
+        """The student of these weights; with `balanced` each class counts alike; None: where one is rare."""
+        found = SumsStudent(self._map, weights, sharpness=sharpness)
+        rare = self._rare if balanced is None else {}
+        if balanced or rare:
+            found.offset, found.rare = self._halfway(sharpness * weights), rare
+        return found
+
+    @property
+    def _rare(self) -> dict[int, float]:
+        """Shares of the records, by the first question, of classes with less than `_RARE` of an even one."""
+        shares = np.maximum(self._counts, 1.0) / np.maximum(self._counts, 1.0).sum()
+        return {each: float(shares[each]) for each in np.flatnonzero(shares < _RARE / len(shares)).tolist()}
+
+    def _halfway(self, weights: Floats) -> Floats:
+        """What to add to scores, so that between two classes each is called from halfway on.
+
+        That is between the means of what their records score by the released sums, less what a class's noise
+        adds to its own: the weights were made of it. With more than two classes the mean over all others.
+        """
+        classes = weights.shape[1]
+        scores = (self._features @ weights).astype(np.float64)
+        own = self._lean * (np.eye(classes) - 1 / classes)
+        mean = (weights.T @ self._sums - own) / np.maximum(self._counts, 1.0)  # of a score, by class
+        mean = np.clip(mean, scores.min(axis=0)[:, None], scores.max(axis=0)[:, None])
+        whole = np.diag(mean)
+        return np.asarray(-((whole[:, None] - mean.T) + (mean - whole)).mean(axis=1) / 2)
 
     @property
     def _records(self) -> float:

@@ -177,18 +177,37 @@ def _four_hospitals(seed: int) -> list[float]:
     return [float((each.predict(table.rows[pool]) == table.labels[pool]).mean()) for each in students]
 
 
-def test_balanced_weighs_a_rare_class_up(feature_map: FeatureMap) -> None:
+def test_a_rare_class_is_called_from_halfway_between_the_means(feature_map: FeatureMap) -> None:
+    """By itself where it is rare. Without noise the means of scores are those of the records themselves."""
     rows, labels = _records(6000, seed=1, rare=0.05)
     asked, truth = _records(4000, seed=2, rare=0.05)
     pool = _records(400, seed=3, rare=0.05)[0]
-    noisy, sigma = _noisy(feature_map, feature_map.contributions(rows, labels, num_classes=3), 1.0)
+    total = feature_map.contributions(rows, labels, num_classes=3)
+    noisy, sigma = _noisy(feature_map, total, 1.0)
     recall = {}
-    for balanced in (False, True):
+    for balanced in (False, None):
         student = fit_sums_student(noisy, feature_map, pool, sigma=sigma, balanced=balanced)
+        assert (balanced is None) == (list(student.rare) == [2]) == bool(student.offset.any())
         right = student.predict(asked) == truth
         recall[balanced] = [float(right[truth == label].mean()) for label in range(3)]
-    assert recall[True][2] > recall[False][2] + 0.2
-    assert np.mean(recall[True]) > np.mean(recall[False]) + 0.03
+    assert recall[None][2] > recall[False][2] + 0.2
+    assert np.mean(recall[None]) > np.mean(recall[False]) + 0.03
+    plain, even = (
+        fit_sums_student(total, feature_map, pool, sigma=1.0, balanced=each) for each in (False, True)
+    )
+    scores = plain.logits(rows)
+    of = [scores[labels == label].mean(axis=0) for label in range(3)]
+    between = [
+        np.mean([of[a][a] - of[a][b] + of[b][a] - of[b][b] for b in range(3)]) for a in range(3)
+    ]  # twice what a score has in advance
+    assert np.allclose(even.offset, -np.array(between) / 2, atol=0.05 * np.ptp(even.offset))
+
+
+def test_classes_that_are_no_rarer_than_others_keep_their_records_weight(feature_map: FeatureMap) -> None:
+    rows, labels = _records(3000, seed=4, rare=0.2)
+    noisy, sigma = _noisy(feature_map, feature_map.contributions(rows, labels, num_classes=3), 1.0)
+    student = fit_sums_student(noisy, feature_map, _records(400, seed=5, rare=0.2)[0], sigma=sigma)
+    assert not student.rare and not student.offset.any()
 
 
 def test_noise_in_shares_has_the_stated_deviation_and_is_whole() -> None:
