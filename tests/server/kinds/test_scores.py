@@ -123,8 +123,11 @@ def test_a_balanced_study_calls_the_rare_class_from_where_counts_say(
     """The operating point is in the student's file, whoever predicts with it; labels are by it, too."""
     if wins is not None:  # whatever the noise, so that the counts move the point
         monkeypatch.setattr(HeldOutCount, "_wins", lambda *_: wins)
-    values = _values(tmp_path, rare=0.1, pool=True, scores=True, balanced=True, rounds=0)
+    given = {} if wins is None else {"balanced": True}  # by itself where the sums say that it is rare
+    values = _values(tmp_path, rare=0.1, pool=True, scores=True, rounds=0, **given)
     metrics, study = _run(tmp_path, values)
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert ("Few of the records are of class yes (" in page) == (wins is None)
     assert wins is None or metrics["own_records"]["operating_point"] is not None
     student = SumsStudent.load(tmp_path / "run" / "student.npz")
     inputs, truth = _held_out(study, tmp_path)
