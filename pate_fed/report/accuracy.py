@@ -414,7 +414,13 @@ class Accuracy:
         elif self.majority is not None and interval[0] <= self.majority:
             guess = share_text(self.majority, self.student_n)
             always = f"always saying the most frequent class is right in {guess}"
-            if self.student <= self.majority:
+            balanced = self.balanced_interval
+            if self.student <= self.majority and balanced and balanced[0] > 1 / len(self.recall):
+                found.append(
+                    f"{always[0].upper()}{always[1:]} of the test inputs, and finds none of the others; the "
+                    f"student's balanced accuracy is {self.balanced_text}."
+                )
+            elif self.student <= self.majority:
                 found.append(f"The student is no better than a guess: {always} of the test inputs.")
             else:
                 found.append(

@@ -24,6 +24,16 @@ def test_a_student_is_held_against_the_most_frequent_class() -> None:
     assert "finds none" in missed and "yes (40)" in missed
 
 
+def test_a_student_that_finds_a_rare_class_is_not_called_a_guess() -> None:
+    """90 of 100 are of one class; the student is right in 80 of these, and finds 9 of the 10 others."""
+    truth = np.array([0] * 900 + [1] * 100)
+    said = np.where(np.arange(1000) < 720, 0, 1)
+    said[990:] = 0
+    (told,) = Accuracy.of_student(said, truth).warnings()
+    assert told.startswith("Always saying the most frequent class is right in 90") and "balanced" in told
+    assert "85 %" in told and "guess" not in told
+
+
 def test_a_student_whose_interval_reaches_down_to_the_guess_is_warned_of() -> None:
     """66 of 100 where a guess has 60: the old code compared the shares alone and was silent."""
     found = Accuracy.of_student(np.where(np.arange(100) < 66, TRUTH, 1 - TRUTH), TRUTH)
