@@ -210,7 +210,9 @@ class SumCourse(StudyCourse):
 
     def _of_rare(self, student: SumsStudent) -> Iterator[str]:
         """A sentence on classes for whose sake all were counted alike."""
-        shares = [f"{student.class_names[each]} ({share:.0%})" for each, share in student.rare.items()]
+        shares = [
+            f"{student.class_names[each]} ({100 * share:.0f} %)" for each, share in student.rare.items()
+        ]
         if shares:
             yield (
                 f"Few of the records are of class {', '.join(shares)}, so each class counts alike: more of "
