@@ -6,6 +6,7 @@ It is fitted in closed form to the noisy sums and the public pool: all of it is 
 from __future__ import annotations
 
 import io
+import math
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -284,6 +285,7 @@ class RoundsFit:
         self._basis: tuple[Floats, Floats] | None = None
         self._stated, self.sharpness = records, 1.0
         self._lean = 0.0  # what a class's own noise adds to how its records score, in all
+        self._off = math.inf  # the deviation of how many records a class has
 
     def begin(self, noisy: Ints) -> Floats:
         """Weights float64 (dimension, classes) from noisy sums of classes, int64 of the same shape.
@@ -298,9 +300,12 @@ class RoundsFit:
         if self._stated is not None:
             self._prior, even = np.ones(len(noisy)), self._stated / noisy.shape[1]
             self._counts = even + released.sums[0] / features[0, 0]
+            self._off = released.noise / float(features[0, 0])
             self._sums = released.sums + even * mean[:, None]
             return self._step(np.zeros(noisy.shape), released, 0)
-        self._sums, self._counts = released.sums, class_counts(released.sums, self._gram, mean)
+        counting = _counting(self._gram, mean)
+        self._sums, self._counts = released.sums, np.asarray(counting @ released.sums)
+        self._off = released.noise * float(np.linalg.norm(counting))
         records = self._records
         fitted = max(
             (_fit(released, self._gram, records, len(features), prior) for prior in priors(self._map)),
@@ -348,9 +353,9 @@ class RoundsFit:
 
     @property
     def _rare(self) -> dict[int, float]:
-        """Shares of the records, by the first question, of classes with less than `_RARE` of an even one."""
-        shares = np.maximum(self._counts, 1.0) / np.maximum(self._counts, 1.0).sum()
-        return {each: float(shares[each]) for each in np.flatnonzero(shares < _RARE / len(shares)).tolist()}
+        """Shares of classes with less than `_RARE` of an even one by more than the noise's deviation."""
+        counts, found = np.maximum(self._counts, 1.0), self._counts + self._off < _RARE * self._counts.mean()
+        return {each: float(counts[each] / counts.sum()) for each in np.flatnonzero(found).tolist()}
 
     def _halfway(self, weights: Floats) -> Floats:
         """What to add to scores, so that between two classes each is called from halfway on.
@@ -417,10 +422,15 @@ def _fit(released: _Released, gram: Floats, records: float, pool: int, prior: Fl
 
 def class_counts(sums: Floats, gram: Floats, mean: Floats) -> Floats:
     """Records of each class, float64 (classes,), by a function of features that is about 1 on the pool."""
+    return np.asarray(_counting(gram, mean) @ sums)
+
+
+def _counting(gram: Floats, mean: Floats) -> Floats:
+    """That function's weights, float64 (d,); its mean over the pool is 1."""
     bracket = gram.copy()
     bracket[np.diag_indices_from(bracket)] += _ALIKE
     ones = cho_solve(cho_factor(bracket, lower=True), mean)
-    return np.asarray(ones @ sums) / float(ones @ mean)
+    return np.asarray(ones / float(ones @ mean))
 
 
 def _sharpness(released: _Released, features: NDArray[np.float32], records: float, prior: Floats) -> float:
