@@ -2,8 +2,8 @@
 
     pytest -m benchmark -s tests/benchmarks/test_wide_votes_benchmark.py
 
-Batches are as large as a study's default. Memory is the most that Python and NumPy hold at once for one batch,
-from the teacher's classes to the parts that Flower sends.
+Batches are as large as a study's default. Memory is the most that Python and NumPy hold at once for one
+batch, from the teacher's classes to the parts that Flower sends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def test_bytes_and_memory_of_a_hospital(monkeypatch: pytest.MonkeyPatch) -> None
     plain, held = _measured(reply.to_record)
     dense, dense_held = _measured(lambda: replace(reply, answer=_dense()).to_record())
     print(
-        f"\nin the open: {batches * plain:,} bytes, {held:.1f} MiB; as a matrix {batches * dense:,}, {dense_held:.1f}"
+        f"\nin the open: {batches * plain:,} bytes, {held:.1f} MiB; as a matrix {batches * dense:,} bytes, "
+        f"{dense_held:.1f} MiB"
     )
     print(f"{dense / plain:,.0f} times as few bytes")
     total = np.zeros((BATCH, CLASSES), dtype=np.int64)
