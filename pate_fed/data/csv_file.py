@@ -191,14 +191,18 @@ class CsvFile:
                 counts[name] = counts[name] or column.kept
                 column.kept = Counter()
         except InputError:
-            same = False
+            self._require_rows()  # which names the first row
+            raise
         if not same:
-            for chunk in in_chunks(self.rows(plain=True)):
-                for number, cells in chunk:
-                    if len(cells) != len(self.header):
-                        wrong = f"{len(cells)} values for {len(self.header)} columns"
-                        raise InputError(f"{self.path} row {number}: {wrong}")
+            self._require_rows()
         return counts, rows
+
+    def _require_rows(self) -> None:
+        for chunk in in_chunks(self.rows(plain=True)):
+            for number, cells in chunk:
+                if len(cells) != len(self.header):
+                    wrong = f"{len(cells)} values for {len(self.header)} columns"
+                    raise InputError(f"{self.path} row {number}: {wrong}")
 
     def number(self, text: str, place: int, row: int) -> str:
         """A value of a column of numbers, written with a decimal point alone; any other text as it is.
