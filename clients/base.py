@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,7 @@ from pate_fed.secure_sum.messages import (
 from pate_fed.structure.faults import keep
 
 R = TypeVar("R", bound=Reply)
+A = TypeVar("A", bound=NDArray[Any])
 
 
 def _refusal_for(error: IntegrityError) -> Refusal:
@@ -257,9 +258,9 @@ class SummingHospital(ABC):
     def _side(self, terms: Terms) -> HospitalSide:
         return side_of(self._site, terms, self.log)
 
-    def _count(self, terms: Terms, question: Question) -> Ints:
-        """What this hospital says of the places in a question: int64 (rows, columns); its log tells of it."""
-        answer, asks = self._side(terms).answer(question), terms.asks.kind
+    def _count(self, terms: Terms, question: Question, count: Callable[[Question], A]) -> A:
+        """What this hospital says of the places in a question; its log tells of it."""
+        answer, asks = count(question), terms.asks.kind
         size = {"rows": len(answer), "bytes": answer.nbytes}
         self.log.record("answered", asks=asks, **size, question=question.digest)
         return answer
@@ -383,7 +384,8 @@ class SummingHospital(ABC):
             raise RefusedError(SumRefusal.BATCH_REPEATED)
         if (reason := self._over_account(terms, asked=True)) is not None:
             raise _Declined(reason)
-        counts = self._count(terms, question)
+        side = self._side(terms)
+        counts = self._count(terms, question, side.answer)
         if not terms.adds_noise:
             return counts
-        return self._side(terms).add_noise(counts, self._site.noise(question.batch))
+        return side.add_noise(counts, self._site.noise(question.batch))

@@ -179,7 +179,7 @@ class Hospital(SummingHospital):
 
         The answer is on the disk before it leaves; asked again, it is sent as it was.
 
-        Shapes: the reply's answer is int64 (rows, columns).
+        Shapes: the reply's answer is packed (`Bounds.packed`).
         """
         terms = self._agreed()
         if terms is not None and terms.secure_sum:
@@ -194,22 +194,23 @@ class Hospital(SummingHospital):
             return self.refuse(Refusal.MALFORMED)
         if (reason := self._old_copy(request, run=request.coordinator)) is not None:
             return self.refuse(reason)
-        before = self.journal.overlaps(request.index)
+        before, side = self.journal.overlaps(request.index), self._side(terms)
         try:
             found = self.journal.kept_answer(request, asker=asker)
             if found is None and before:
-                found = self._side(terms).kept()
+                found = side.kept()
         except IntegrityError as error:
             self.fault(error)
             return self.refuse(Refusal.REPEATED)
         if found is not None:
             self.log.note("answered again", asks=terms.asks.kind, rows=len(found), bytes=found.nbytes)
         elif not before:
-            counted, keep = self._count(terms, request), bool(asker) and self._site.durable
+            counted = self._count(terms, request, side.packed)
+            keep = bool(asker) and self._site.durable
             found = self.journal.answer_once(request, counted, asker=asker, keep=keep)
         if found is None:
             return self.refuse(Refusal.REPEATED)
-        stated = self._stated(f"{request.digest}/".encode() + found.astype("<i8").tobytes(), terms)
+        stated = self._stated(f"{request.digest}/".encode() + found.tobytes(), terms)
         return AnswerReply(party=self._party, batch_digest=request.digest, answer=found, statement=stated)
 
     def _asker(self, request: Question) -> bytes | None:

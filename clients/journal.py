@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays, write_private
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol.messages import Question
+from pate_fed.protocol.messages import Packed, Question
 
 Ints = NDArray[np.int64]
 
@@ -51,14 +51,14 @@ class Journal:
             return self._claim(question)
 
     def answer_once(
-        self, question: Question, answer: Ints, *, asker: bytes, keep: bool = True
-    ) -> Ints | None:
+        self, question: Question, answer: Packed, *, asker: bytes, keep: bool = True
+    ) -> Packed | None:
         """The one answer to a question: `answer`, or the one kept for `asker`; None where there is none.
 
         To be sent only once this has returned it: by then question and answer are on the disk. Not to `keep`
         an answer is for a simulation, in which nobody goes on.
 
-        Shapes: `answer` is int64 (rows, columns).
+        `answer` is packed, as it leaves.
 
         Raises:
             IntegrityError: the one that was kept is damaged.
@@ -77,8 +77,8 @@ class Journal:
                 )
             return answer if self._claim(question) else None
 
-    def kept_answer(self, question: Question, *, asker: bytes) -> Ints | None:
-        """The answer that this very question got from this hospital for `asker`: int64 (rows, columns).
+    def kept_answer(self, question: Question, *, asker: bytes) -> Packed | None:
+        """The answer that this very question got from this hospital for `asker`, as it left.
 
         None where it got none, was asked by somebody else, or is not the last that was answered: whoever asks
         the next question has the answers to the one before.
@@ -93,7 +93,7 @@ class Journal:
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as held:
                 same = (held["question"].tobytes(), held["asker"].tobytes()) == wanted
-                return np.asarray(held["answer"], dtype=np.int64) if same else None
+                return held["answer"] if same else None
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise IntegrityError(f"{path}: the answer that was kept is damaged") from error
 

@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
 from pate_fed.config.backend import PROCESSES, RAY, cores
 from pate_fed.errors import IntegrityError, QuorumError
@@ -26,6 +25,7 @@ from pate_fed.protocol.messages import (
     JOIN,
     AnswerReply,
     JoinReply,
+    Packed,
     Question,
     Record,
     RefusalReply,
@@ -278,19 +278,20 @@ class Federation:
 
     def _collect_plain(self, question: Question, ask: Ask) -> Totals:
         """Answers without masks: kept until the charge, so that nobody is asked for one a second time."""
-        total = np.zeros((len(question.index), self._terms.bounds.columns), dtype=np.int64)
+        bounds = self._terms.bounds
+        total = np.zeros((len(question.index), bounds.columns), dtype=np.int64)
         self._state.begin_batch(question, asked=True)
-        voters, given = set[str](), dict[str, NDArray[np.int64]]()
+        voters, given = set[str](), dict[str, Packed]()
 
-        def count(party: str, votes: NDArray[np.int64]) -> None:
-            np.add(total, votes, out=total)
+        def count(party: str, votes: Packed) -> None:
+            bounds.add(total, votes)
             voters.add(party)
             if self._keys is not None:
                 given[party] = votes  # it may be revoked while the others are still asked
 
         for party, votes in self._state.answers().items():
             if not self._is_revoked(party):
-                self._terms.bounds.check(votes, rows=len(total))
+                bounds.check(votes, rows=len(total))
                 count(party, votes)
 
         def take(answer: Answer) -> None:
@@ -299,7 +300,7 @@ class Federation:
                 raise IntegrityError(f"answered under the name of {printable_name(reply.party)}")
             if reply.batch_digest != question.digest:
                 raise IntegrityError("answered another batch")
-            self._terms.bounds.check(reply.answer, rows=len(total))
+            bounds.check(reply.answer, rows=len(total))
             self._state.keep_answer(party, reply.answer)
             count(party, reply.answer)
 
@@ -307,7 +308,7 @@ class Federation:
         reasons = ask(ANSWER, dict.fromkeys(asked, self._signed(question).to_record()), take)
         for party, votes in given.items():
             if self._is_revoked(party):
-                total -= votes
+                bounds.add(total, votes, -1)
                 voters.remove(party)
         self._require_quorum(len(voters), "answered the batch", reasons)
         return Totals(question.index, total, len(voters))

@@ -26,7 +26,7 @@ from pate_fed.disk import read_json, sync_folder, write_arrays, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.protocol.heads import Statement
-from pate_fed.protocol.messages import Question
+from pate_fed.protocol.messages import Packed, Question
 from pate_fed.runtime.run_dir import ALL_ASKED
 from pate_fed.secure_sum import Identity
 from pate_fed.structure import setting, to_plain
@@ -192,8 +192,8 @@ class CoordinatorState:
         """Keep who was shown to have broken the protocol, before it is left out of anything."""
         self._write(_WRONG, "\n".join(sorted({*self.shown_wrong, *parties})).encode())
 
-    def answers(self) -> dict[str, Ints]:
-        """Answers without masks that came for the last question, int64 (rows, columns) by hospital.
+    def answers(self) -> dict[str, Packed]:
+        """Answers without masks that came for the last question, packed, by hospital.
 
         Raises:
             IntegrityError: a file is damaged.
@@ -204,7 +204,7 @@ class CoordinatorState:
             for path in self._files("answer-*.npz")
         }
 
-    def keep_answer(self, party: str, answer: Ints) -> None:
+    def keep_answer(self, party: str, answer: Packed) -> None:
         """Keep one hospital's answer to the last question, so that nobody asks it again."""
         self._write_arrays(f"answer-{party}.npz", answer=answer)
 
@@ -330,7 +330,7 @@ class CoordinatorState:
         if self._private is not None:
             write_private(self._made(self._private) / name, content)
 
-    def _write_arrays(self, name: str, **arrays: Ints) -> None:
+    def _write_arrays(self, name: str, **arrays: Packed) -> None:
         if self._private is not None:
             write_arrays(self._made(self._private) / name, **arrays)
 

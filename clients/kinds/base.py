@@ -16,7 +16,7 @@ from pate_fed.format import counted
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.words import Facts
 from pate_fed.privacy import NoiseSource
-from pate_fed.protocol.messages import Question, Refusal
+from pate_fed.protocol.messages import Packed, Question, Refusal
 from pate_fed.secure_sum import add_noise_share
 from pate_fed.structure.parts import part_identity, require_same_part
 
@@ -93,7 +93,11 @@ class HospitalSide(ABC):
     def answer(self, question: Question) -> Ints:
         """What it says, without noise: int64 (rows, columns); InputError where records cannot be used."""
 
-    def kept(self) -> Ints | None:
+    def packed(self, question: Question) -> Packed:
+        """The same as it leaves without masks (`Bounds.packed`)."""
+        return self.terms.bounds.packed(self.answer(question))
+
+    def kept(self) -> Packed | None:
         """An answer that is drawn once, and then given to whoever asks under like terms; None: there is none.
 
         Raises:

@@ -33,7 +33,7 @@ from pate_fed.learning import TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.settings import STACKED
 from pate_fed.learning.teachers.own import FittedTeacher, fit_own_teacher, is_network, make_own
 from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim
-from pate_fed.protocol.messages import Question, Refusal
+from pate_fed.protocol.messages import Packed, Question, Refusal
 
 if TYPE_CHECKING:
     from pate_fed.learning.networks.encoder import Encoder
@@ -128,6 +128,14 @@ class VoteSide(HospitalSide):
     def answer(self, question: Question) -> Ints:
         """One vote a teacher on each input: int64 (queries, classes)."""
         return count_votes(self.site, self.site.dataset.public_images[question.index])
+
+    def packed(self, question: Question) -> Packed:
+        """The class of each input where one teacher votes: no matrix of classes is made for it."""
+        bounds, inputs = self.terms.bounds, self.site.dataset.public_images
+        if not bounds.one_vote:
+            return HospitalSide.packed(self, question)
+        [votes] = _votes(self.site, inputs[question.index])
+        return votes.astype(bounds.dtype)
 
     def counted(self, question: Question) -> int:
         """The inputs about which something is released."""
@@ -377,11 +385,17 @@ _TAUGHT = _Taught(most=2**27)
 def count_votes(site: Site, inputs: NDArray[Any]) -> Ints:
     """One vote a teacher on each input: int64 (queries, classes), rows sum to the number of teachers."""
     votes = np.zeros((len(inputs), site.dataset.num_classes), dtype=np.int64)
-    for number, path in enumerate(teacher_paths(site)):
-        untaught = path.stat().st_size == len(_NO_RECORDS) and path.read_bytes() == _NO_RECORDS
-        vote = fixed_votes(inputs, number, votes.shape[1]) if untaught else _predict(site, path, inputs)
+    for vote in _votes(site, inputs):
         votes[np.arange(len(inputs)), vote] += 1
     return votes
+
+
+def _votes(site: Site, inputs: NDArray[Any]) -> Iterator[Ints]:
+    """Each teacher's classes of the inputs, int64 (queries,)."""
+    for number, path in enumerate(teacher_paths(site)):
+        untaught = path.stat().st_size == len(_NO_RECORDS) and path.read_bytes() == _NO_RECORDS
+        classes = site.dataset.num_classes
+        yield fixed_votes(inputs, number, classes) if untaught else _predict(site, path, inputs)
 
 
 def fixed_votes(inputs: NDArray[Any], number: int, num_classes: int) -> Ints:

@@ -61,9 +61,9 @@ Ints = NDArray[np.int64]
 
 
 def plain_lines(terms: Terms, party: str, question: Question, votes: Ints) -> Iterator[str]:
-    """What a vote matrix, int64 (queries, classes), would look like on its way: its bytes, and its rows."""
-    reply = AnswerReply(party=party, batch_digest=question.digest, answer=votes)
-    yield from _dump(reply.to_record(), votes.astype("<i8").tobytes())
+    """What votes, int64 (queries, classes), would look like on their way: the bytes, and their rows."""
+    reply = AnswerReply(party=party, batch_digest=question.digest, answer=terms.bounds.packed(votes))
+    yield from _dump(reply.to_record(), reply.answer.tobytes())
     yield ""
     yield f"  The {terms.words.answers} in it, {terms.words.shown[1]}. The coordinator sees these:"
     yield from _matrix(terms, votes)
@@ -116,12 +116,12 @@ def mask_once(terms: Terms, party: str, question: Question, counts: Ints) -> tup
 
 
 def _dump(record: Record, numbers: bytes) -> Iterator[str]:
-    """The parts of a message with their sizes, and of the largest the bytes from where its numbers begin."""
+    """The parts of a message with their sizes, and the bytes of one from where the numbers begin in it."""
     parts = wire_parts(record)
     sizes = ", ".join(f"{kind} {len(content)}" for kind, content in parts)
     yield f"  One message of {sum(len(content) for _, content in parts):,} bytes: {sizes}."
-    _, largest = max(parts, key=lambda part: len(part[1]))
-    yield from hexdump(largest, start=max(0, largest.find(numbers)))
+    _, part = max(parts, key=lambda part: (numbers in part[1], len(part[1])))  # large ones are in pieces
+    yield from hexdump(part, start=max(0, part.find(numbers)))
 
 
 def hexdump(content: bytes, *, start: int = 0) -> Iterator[str]:

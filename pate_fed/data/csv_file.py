@@ -13,7 +13,7 @@ import math
 import re
 import unicodedata
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import islice, zip_longest
@@ -23,18 +23,18 @@ from pate_fed.data.schema import is_missing_word, number_in
 from pate_fed.disk import MOST_TABLE, read_file
 from pate_fed.errors import InputError, naming_refusal
 
-POINT, COMMA = "point", "comma"
+POINT, COMMA, _EITHER = "point", "comma", "either"
 """What separates a number's decimals."""
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _TRIED = 200  # rows by which a separator is told
 CHUNK = 1024  # rows at once, by columns
-MOST_KNOWN = 2**13  # texts of a column whose meaning is kept
+MOST_KNOWN = 2**13  # texts of a column whose meaning is kept; further decimals are counted together
 _BLOCK = 2**20  # characters that are made lines at once
 _MOSTLY = 0.9  # of a column's values are numbers: else they are texts, and stay as they are
 _SPACES = " \u00a0\u202f'\u2019"
 _GROUPED = re.compile(rf"[-+]?\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:[.,]\d+)?")
-_EITHER = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")  # a thousand, or a decimal
+_OPEN = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")  # a thousand, or a decimal
 _POINTED = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,})")  # 1,234.5 or 1,234,567
 _COMMAED = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,})")
 _WITH_COMMA = re.compile(r"[-+]?(?:\d+,\d*|,\d+)(?:[eE][-+]?\d+)?")
@@ -70,32 +70,53 @@ class _Column:
 
     odd: bool = False  # some are no plain numbers
     counts: Counter[str] = field(default_factory=Counter)  # of what was not looked at yet
+    kept: Counter[str] = field(default_factory=Counter)  # of what was
+    stands: dict[str, str] = field(default_factory=dict)  # for all further decimals of a kind
 
-    def take(self, texts: Iterable[str]) -> None:
-        self.counts.update(texts)
+    def take(self, texts: Sequence[str]) -> None:
+        self.counts.update(self._but_decimals(texts) if self.stands else texts)
         if len(self.counts) > MOST_KNOWN:
             self.look()
 
     def look(self) -> None:
         for text, times in self.counts.items():
-            self._look_at(text, times)
+            kind = self._look_at(text, times)
+            if kind in (POINT, COMMA, _EITHER) and len(self.kept) >= MOST_KNOWN and text not in self.kept:
+                text = self.stands.setdefault(kind, text)
+            self.kept[text] += times
         self.counts.clear()
 
-    def _look_at(self, text: str, times: int) -> None:
+    def _but_decimals(self, texts: Sequence[str]) -> Sequence[str]:
+        """The texts that are to be counted one by one; decimals with a point are taken at once."""
+        decimals = [text for text in texts if "." in text and text[-1].isdigit()]
+        either = sum(text[-4:-3] == "." and _OPEN.fullmatch(text) is not None for text in decimals)
+        found = {POINT: len(decimals) - either, _EITHER: either}
+        if any(times and kind not in self.stands for kind, times in found.items()):
+            return texts
+        if (either and "." not in self.open) or plain_numbers(decimals, pointed=True) is None:
+            return texts
+        self.values += len(decimals)
+        self.numbers += len(decimals)
+        self.point += found[POINT]
+        self.kept.update({self.stands[kind]: times for kind, times in found.items() if times})
+        return [text for text in texts if not ("." in text and text[-1].isdigit())]
+
+    def _look_at(self, text: str, times: int) -> str | None:
         if plain_number(text) is None:
             if is_missing_word(text):
-                return
+                return None
             self.odd = True
         self.values += times
         kind = _kind(text)
         self.numbers += times * (kind is not None)
         self.point += times * (kind == POINT)
         self.comma += times * (kind == COMMA)
-        if kind == "either":
+        if kind == _EITHER:
             self.open += "" if (sign := "," if "," in text else ".") in self.open else sign
-        if (found := _DATE.fullmatch(text)) and found[2] == "/":
+        if "/" in text and (found := _DATE.fullmatch(text)) and found[2] == "/":
             self.day_first |= int(found[1]) > 12
             self.month_first |= int(found[3]) > 12
+        return kind
 
 
 class CsvFile:
@@ -152,6 +173,37 @@ class CsvFile:
                     cells[place] = told
             yield number, cells
 
+    def counted(self) -> tuple[dict[str, Counter[str]], int]:
+        """How often each column holds each text of `rows(plain=True)`, by name, and how many rows there are.
+
+        Of more than MOST_KNOWN texts of a column some decimals stand for all.
+
+        Raises:
+            InputError: as `rows`, or a row has not as many values as the header: of the first such row.
+        """
+        columns, rows, same = self._look_through()
+        counts = dict[str, Counter[str]]()
+        try:
+            for place, (name, column) in enumerate(zip(self.header, columns, strict=True)):
+                counts[name] = Counter()
+                for text, times in column.kept.items() if column.is_numbers and column.odd else ():
+                    counts[name][self.number(text, place, 0)] += times
+                counts[name] = counts[name] or column.kept
+                column.kept = Counter()
+        except InputError:
+            self._require_rows()  # which names the first row
+            raise
+        if not same:
+            self._require_rows()
+        return counts, rows
+
+    def _require_rows(self) -> None:
+        for chunk in in_chunks(self.rows(plain=True)):
+            for number, cells in chunk:
+                if len(cells) != len(self.header):
+                    wrong = f"{len(cells)} values for {len(self.header)} columns"
+                    raise InputError(f"{self.path} row {number}: {wrong}")
+
     def number(self, text: str, place: int, row: int) -> str:
         """A value of a column of numbers, written with a decimal point alone; any other text as it is.
 
@@ -163,7 +215,7 @@ class CsvFile:
         if text.isdecimal():
             return text
         kind = _kind(text)
-        if kind == "either":
+        if kind == _EITHER:
             kind = self._style(place, row, text)
         if kind is not None:
             return self._pointed(text, kind)
@@ -203,14 +255,24 @@ class CsvFile:
     def _kinds(self) -> list[_Column]:
         """What each column's values say of how they are written; all of them are looked at once."""
         if self._columns is None:
-            self._columns = [_Column() for _ in self.header]
-            for chunk in in_chunks(self.rows()):
-                texts = zip_longest(*[cells for _, cells in chunk], fillvalue="")
-                for column, own in zip(self._columns, texts, strict=False):
-                    column.take(own)
-            for column in self._columns:
-                column.look()
+            for column in self._look_through()[0]:
+                column.kept.clear()
+        assert self._columns is not None
         return self._columns
+
+    def _look_through(self) -> tuple[list[_Column], int, bool]:
+        """Look at all values: columns, how many rows, and whether each has as many values as the header."""
+        columns, rows, same = [_Column() for _ in self.header], 0, True
+        for chunk in in_chunks(self.rows()):
+            texts = zip_longest(*[cells for _, cells in chunk], fillvalue="")
+            for column, own in zip(columns, texts, strict=False):
+                column.take(own)
+            rows += len(chunk)
+            same = same and {len(cells) for _, cells in chunk} == {len(self.header)}
+        for column in columns:
+            column.look()
+        self._columns = columns
+        return columns, rows, same
 
     def _plain(self) -> list[tuple[int, dict[str, str]]]:
         """The places of columns of numbers, not all of them plain, each with what its texts are plain."""
@@ -317,9 +379,20 @@ def plain_number(text: str, *, pointed: bool = False) -> float | None:
     odd = (
         "_" in text
         or not math.isfinite(number)
-        or (text[-4:-3] == "." and not pointed and _EITHER.fullmatch(text))
+        or (text[-4:-3] == "." and not pointed and _OPEN.fullmatch(text))
     )
     return None if odd else number
+
+
+def plain_numbers(texts: Sequence[str], *, pointed: bool = False) -> list[float] | None:
+    """`plain_number` of all texts; None where one is none."""
+    try:
+        numbers = [*map(float, texts)]
+    except ValueError:
+        return None
+    odd = "_" in "".join(texts) or not all(map(math.isfinite, numbers))
+    odd = odd or not (pointed or all(text[-4:-3] != "." or not _OPEN.fullmatch(text) for text in texts))
+    return None if odd else numbers
 
 
 def _kind(text: str) -> str | None:
@@ -330,11 +403,11 @@ def _kind(text: str) -> str | None:
     if "," not in bare:
         if "." not in bare:
             return None if number_in(bare) is None else "plain"
-        if _EITHER.fullmatch(bare):
-            return "either"
+        if _OPEN.fullmatch(bare):
+            return _EITHER
         return POINT if number_in(bare) is not None else COMMA if _COMMAED.fullmatch(bare) else None
-    if _EITHER.fullmatch(bare):
-        return "either"
+    if _OPEN.fullmatch(bare):
+        return _EITHER
     if _POINTED.fullmatch(bare):
         return POINT
     return COMMA if _COMMAED.fullmatch(bare) or _WITH_COMMA.fullmatch(bare) else None

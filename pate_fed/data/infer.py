@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pate_fed.data.csv_file import CsvFile, in_chunks, letters_of
+from pate_fed.data.csv_file import CsvFile, letters_of
 from pate_fed.data.schema import MISSING, Schema, is_missing_word, number_in
 from pate_fed.data.table import YES_NO
 from pate_fed.disk import write_private
@@ -196,14 +196,9 @@ def _count(files: Sequence[CsvFile]) -> tuple[list[str], dict[str, Counter[str]]
         elif set(header) != set(first):
             other = sorted(set(header) ^ set(first))
             raise InputError(f"{path} row 1: not the columns of {files[0].path}: {', '.join(other)} differ")
-        number_of = 0
-        for chunk in in_chunks(file.rows(plain=True)):
-            for number, cells in chunk:
-                if len(cells) != len(header):
-                    raise InputError(f"{path} row {number}: {len(cells)} values for {len(header)} columns")
-            for name, texts in zip(header, zip(*[cells for _, cells in chunk], strict=True), strict=True):
-                counts[name].update(texts)
-            number_of += len(chunk)
+        found, number_of = file.counted()
+        for name, texts in found.items():
+            counts[name].update(texts)
         if not number_of:
             raise InputError(f"{path}: holds no rows under its header")
         rows.append(number_of)

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.csv_file import MOST_KNOWN, CsvFile, in_chunks, plain_number
+from pate_fed.data.csv_file import MOST_KNOWN, CsvFile, in_chunks, plain_number, plain_numbers
 from pate_fed.data.own_columns import OwnColumns
 from pate_fed.data.partition import patient_numbers
 from pate_fed.data.schema import Schema, is_missing_word, number_in
@@ -168,21 +168,37 @@ class ColumnReader:
             known = self._known[text] = self._encode(text, row) if self.values else self._number(text, row)
         return known
 
-    def read_all(self, texts: Sequence[str], rows: Sequence[int]) -> list[float]:
+    def read_all(self, texts: Sequence[str], rows: Sequence[int]) -> list[float] | NDArray[np.float64]:
         """Values of so many rows, as `read` has them."""
         found = list(map(self._known.get, texts))
         if None not in found:  # as in most chunks
             return cast(list[float], found)
+        if (numbers := self._plain(texts)) is not None:  # as in those of numbers with many decimals
+            return numbers
         return [
             self.read(texts[place], rows[place]) if known is None else known
             for place, known in enumerate(found)
         ]
 
-    def _number(self, text: str, row: int) -> float:
+    def _plain(self, texts: Sequence[str]) -> NDArray[np.float64] | None:
+        """Plain numbers and empty cells; None where something else is among them."""
+        if self.values or self._own:
+            return None
+        there = [bool(text) for text in texts]
+        numbers = plain_numbers([text for text in texts if text], pointed=self._pointed)
+        if numbers is None or not self._odd.isdisjoint(numbers):
+            return None
+        found = np.full(len(texts), math.nan)
+        found[there] = np.array(numbers) * self._factor
+        return found if np.abs(found[there]).max(initial=0.0) <= LARGEST else None
+
+    @property
+    def _pointed(self) -> bool:
         place, file = self.place, self._table.file
-        number = plain_number(
-            text, pointed=place is not None and place < len(file.header) and file.is_pointed(place)
-        )
+        return place is not None and place < len(file.header) and file.is_pointed(place)
+
+    def _number(self, text: str, row: int) -> float:
+        number = plain_number(text, pointed=self._pointed)
         if number is None or number in self._odd or abs(number * self._factor) > LARGEST:
             return self._encode(text, row)
         return number * self._factor

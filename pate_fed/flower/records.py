@@ -27,7 +27,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol.messages import Record
+from pate_fed.protocol.messages import NUMBERS, Record
 
 _FIELDS = "fields"
 _ARRAYS = "arrays"
@@ -61,7 +61,7 @@ def from_flower(content: RecordDict) -> Record:
     return record
 
 
-def _read_array(array: Array) -> NDArray[np.int64]:
+def _read_array(array: Array) -> NDArray[Any]:
     """The whole numbers in a Flower array, all that messages hold.
 
     What it says of itself is compared with the bytes that came before anything is loaded: NumPy's own reader
@@ -76,11 +76,11 @@ def _read_array(array: Array) -> NDArray[np.int64]:
             raise ValueError("version")
         shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=_HEADER_BYTES)
         size = dtype.itemsize * math.prod(shape)
-        if dtype != np.dtype("<i8") or fortran_order or len(shape) > 2 or min(shape, default=0) < 0:
+        if dtype not in NUMBERS or fortran_order or len(shape) > 2 or min(shape, default=0) < 0:
             raise ValueError("dtype or shape")
         if size != len(array.data) - file.tell():
             raise ValueError("size")
-        return np.frombuffer(array.data, dtype=np.int64, offset=file.tell()).reshape(shape).copy()
+        return np.frombuffer(array.data, dtype, offset=file.tell()).reshape(shape).copy()
     except Exception as error:  # a stranger's bytes: whatever fails says the same
         raise IntegrityError("a message with an array that is not readable") from error
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy import CoordinatorView, LedgerTerms
 from pate_fed.privacy.protection import UNITS, Assumption
+from pate_fed.protocol.messages import Packed
 from pate_fed.structure import refusal
 from pate_fed.structure.parts import PartIdentity
 
@@ -51,23 +52,54 @@ class Bounds:
         """What no total over all hospitals exceeds, so that masks can be cut to it; else None."""
         return None if self.row is None else num_clients * self.row[1]
 
-    def check(self, answer: NDArray[np.int64], *, rows: int) -> None:
-        """Refuse an answer to a question of so many rows that no honest hospital can give.
+    @property
+    def one_vote(self) -> bool:
+        """Whether each row is one vote: without masks its class stands for it."""
+        return self.row == (1, 1)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of an answer without masks: the smallest that holds a class, or a count; else int64."""
+        if self.row is None:
+            return np.dtype(np.int64)
+        return np.min_scalar_type(self.columns - 1 if self.one_vote else self.row[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the largest answer without masks."""
+        return self.rows * (1 if self.one_vote else self.columns) * self.dtype.itemsize
+
+    def packed(self, answer: NDArray[np.int64]) -> Packed:
+        """An answer int64 (rows, columns) as it leaves without masks: of `dtype`, one vote as its class."""
+        found: Packed = (answer.argmax(axis=1) if self.one_vote else answer).astype(self.dtype)
+        return found
+
+    def add(self, total: NDArray[np.int64], answer: Packed, times: int = 1) -> None:
+        """Add what `check` has taken to a total int64 (rows, columns); with -1 take it away again."""
+        if self.one_vote:
+            total[np.arange(len(answer)), answer] += times
+        else:
+            total += np.multiply(answer, times, dtype=np.int64)
+
+    def check(self, answer: Packed, *, rows: int) -> None:
+        """Refuse a packed answer to a question of so many rows that no honest hospital can give.
 
         Raises:
-            IntegrityError: wrong type or shape, a negative count, or a row with too many or too few. The
-                message carries no number of it.
+            IntegrityError: wrong type or shape, no class, or a row with too many or too few. The message
+                carries no number of it.
         """
-        if answer.dtype != np.int64:
-            raise IntegrityError(f"the answer is {answer.dtype}, not int64")
-        if answer.shape != (rows, self.columns):
-            raise IntegrityError(f"the answer has the shape {answer.shape}, not {(rows, self.columns)}")
+        if answer.dtype != self.dtype:
+            raise IntegrityError(f"the answer is {answer.dtype}, not {self.dtype}")
+        shape = (rows,) if self.one_vote else (rows, self.columns)
+        if answer.shape != shape:
+            raise IntegrityError(f"the answer has the shape {answer.shape}, not {shape}")
         if self.row is None or not answer.size:
             return
+        if self.one_vote:
+            if answer.max() >= self.columns:
+                raise IntegrityError("a vote is for no class")
+            return
         least, most = self.row
-        if answer.min() < 0:
-            raise IntegrityError("the answer holds negative counts")
-        # Each entry is checked before the sum, which could otherwise wrap around in 64 bits.
         if answer.max() > most:
             raise IntegrityError(f"an entry is more than {most}")
         sums = answer.sum(axis=1)

@@ -21,7 +21,7 @@ from pate_fed.privacy.label_dp import LabelRelease, SharedClusterCounts
 from pate_fed.privacy.ledger.terms import LedgerTerms, is_digest
 from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.protection import LABEL
-from pate_fed.protocol.messages import digest_of
+from pate_fed.protocol.messages import Packed, digest_of
 from pate_fed.structure import check, setting
 from pate_fed.structure.parts import PartIdentity
 
@@ -61,7 +61,7 @@ class ResponseBounds(Bounds):
 
     classes: int
 
-    def check(self, answer: Ints, *, rows: int) -> None:
+    def check(self, answer: Packed, *, rows: int) -> None:
         """Refuse an answer that no honest hospital can give.
 
         Raises:

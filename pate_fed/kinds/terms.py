@@ -311,8 +311,8 @@ def largest_messages(terms: Terms) -> MessageSizes:
     """What the largest message of a study under these terms can take.
 
     To a hospital that is the public pool (8 bytes a number, its file's type not being in the terms) with the
-    encoder or the feature map, to the coordinator a batch of all the queries that the terms allow, a vote
-    matrix of int64, or all sums.
+    encoder or the feature map, to the coordinator a batch of all the queries that the terms allow: votes as
+    they leave without masks, or as many numbers.
     """
     shared = _MARGIN + _PER_HOSPITAL * terms.num_clients
     to_hospital = shared + len(terms.to_json())
@@ -324,7 +324,7 @@ def largest_messages(terms: Terms) -> MessageSizes:
         asked += _NUMBER * bounds.rows * bounds.columns
     receipt = _RECEIPT * queries
     to_hospital += asked + receipt + bounds.file
-    to_coordinator = shared + _NUMBER * bounds.rows * bounds.columns
+    to_coordinator = shared + (_NUMBER * bounds.rows * bounds.columns if terms.secure_sum else bounds.nbytes)
     return MessageSizes(
         to_hospital=min(to_hospital, _MOST),
         to_coordinator=min(to_coordinator, _MOST),

@@ -191,6 +191,10 @@ def _digest(one: _Same) -> str:
     return digest_of(b"pate_fed/v1 terms", one.terms.to_json().encode())
 
 
+Packed = NDArray[np.int64] | NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
+"""An answer on its way without masks, as `pate_fed.kinds.base.Bounds` packs it."""
+NUMBERS = tuple(np.dtype(code) for code in ("<i8", "|u1", "<u2", "<u4"))
+"""The whole numbers that an array in a message may hold."""
 Scalar = int | float | str | bytes
 Record = dict[str, Scalar | NDArray[Any]]
 M = TypeVar("M", bound="_Message")
@@ -213,14 +217,15 @@ def record_digest(record: Record) -> str:
     Raises:
         TypeError: a field of a type that no message has.
     """
-    parts = [b"pate_fed/v1 message"]
+    parts = [b"pate_fed/v2 message"]
     for name in sorted(record):
         parts.append(name.encode())
         value = record[name]
         if isinstance(value, np.ndarray):
-            if value.dtype != np.int64:
-                raise TypeError(f"{name}: messages hold whole numbers of 64 bits")
-            parts += [b"array", str(value.shape).encode(), value.astype("<i8").tobytes()]
+            if value.dtype not in NUMBERS:
+                raise TypeError(f"{name}: messages hold whole numbers of {', '.join(map(str, NUMBERS))}")
+            little = value.astype(value.dtype.newbyteorder("<"))
+            parts += [b"array", f"{little.dtype.str}{value.shape}".encode(), little.tobytes()]
         elif isinstance(value, bytes):
             parts += [b"bytes", value]
         elif isinstance(value, str):
@@ -334,7 +339,7 @@ class Question(_Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReply(_Message):
-    """Hospital to coordinator: its answer without masks, int64 (rows, columns).
+    """Hospital to coordinator: its answer without masks, (rows, columns), or a class for each row's one vote.
 
     `statement` is a packed `protocol.heads.Statement`; empty from a simulated hospital.
     """
@@ -342,7 +347,7 @@ class AnswerReply(_Message):
     kind: ClassVar[str] = "answer"
     party: str
     batch_digest: str
-    answer: NDArray[np.int64]
+    answer: Packed
     statement: bytes = b""
 
     def __repr__(self) -> str:

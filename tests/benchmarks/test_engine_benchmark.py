@@ -25,36 +25,35 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from pate_fed.config.backend import cores
 from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.kinds.base import Bounds
 from pate_fed.protocol.messages import AnswerReply, Question
 from server.exchange import exchange, wait_for_nodes
 
 client = ClientApp()
 window = 12 * cores() if sys.argv[1] == "ray" else None
 
-@client.query("votes")
+@client.query("answer")
 def votes(message, context):
     request = Question.from_record(from_flower(message.content))
-    matrix = np.zeros((len(request.index), {CLASSES}), dtype=np.int64)
-    matrix[:, context.node_config["partition-id"] % {CLASSES}] = 1
-    reply = AnswerReply(party="p", batch_digest=request.digest, answer=matrix)
+    chosen = np.full(len(request.index), context.node_config["partition-id"] % {CLASSES}, dtype=np.uint8)
+    reply = AnswerReply(party="p", batch_digest=request.digest, answer=chosen)
     return Message(to_flower(reply.to_record()), reply_to=message)
 
 server = ServerApp()
 
 @server.main()
 def main(grid, context):
-    stop = threading.Event()
+    stop, bounds = threading.Event(), Bounds(rows={QUERIES}, columns={CLASSES}, row=(1, 1))
     nodes = wait_for_nodes(grid, count={PARTIES}, timeout_s=60, stop=stop)
     for batch in range({BATCHES}):
         request = Question(terms_digest="t", batch=batch, index=np.arange({QUERIES}))
-        start, totals = time.perf_counter(), 0
+        start, totals = time.perf_counter(), np.zeros(({QUERIES}, {CLASSES}), dtype=np.int64)
         sent = dict.fromkeys(nodes, request.to_record())
         for answer in exchange(
             grid, sent, message_type="query.answer", timeout_s=600, stop=stop, window=window
         ):
-            shape = dict(queries={QUERIES}, classes={CLASSES})
-            check_votes(answer.reply.answer, **shape, num_teachers=1, least_teachers=1)
-            totals = totals + answer.reply.answer
+            bounds.check(answer.reply.answer, rows={QUERIES})
+            bounds.add(totals, answer.reply.answer)
         assert totals.sum() == {PARTIES} * {QUERIES}
         print(f"batch {{batch + 1}}: {{time.perf_counter() - start:.2f}} s")
 

@@ -66,28 +66,31 @@ def test_boosting_takes_about_as_long_as_scikit_learns_on_histograms() -> None:
     assert ours < 1.3 * theirs
 
 
-def _write_table(path: Path, count: int) -> Schema:
-    """20 columns of numbers and 10 of categories, patients of two records in the mean; a file of 128 MB."""
+def _write_table(path: Path, count: int, *, decimals: int = 1) -> tuple[Schema, float]:
+    """20 columns of numbers and 10 of categories, patients of two records in the mean; a million are 128 MB.
+
+    Their schema, and the seconds of CPU in which it was inferred.
+    """
     rng = np.random.default_rng(0)
     with path.open("w", encoding="ascii") as file:
         names = [*(f"n{place}" for place in range(20)), *(f"c{place}" for place in range(10))]
         file.write(",".join(["patient", *names, "label"]) + "\n")
         for size in [10_000] * (count // 10_000):
-            numbers = np.char.mod("%.1f", rng.normal(100, 20, (size, 20)))
+            numbers = np.char.mod(f"%.{decimals}f", rng.normal(100, 20, (size, 20)))
             values = np.array(["a", "b", "no", "yes", ""])[rng.integers(0, 5, (size, 10))]
             own = [np.char.mod("P%d", rng.integers(0, count // 2, (size, 1))), numbers, values]
             rows = np.hstack([*own, np.array(["ill", "well"])[rng.integers(0, 2, (size, 1))]])
             file.writelines(",".join(row) + "\n" for row in rows.tolist())
     start = time.process_time()
     schema = infer_schema([path]).schema
-    print(f"{count:,} rows of 30 columns, a schema inferred: {time.process_time() - start:.0f} s of CPU")
-    return schema
+    return schema, time.process_time() - start
 
 
 def test_a_million_rows_are_read_and_summed_by_patient(tmp_path: Path) -> None:
     """Run alone: the peak is that of the whole process, less what it held before."""
     before = psutil.Process().memory_info().rss / 2**20
-    schema = _write_table(tmp_path / "rows.csv", 1_000_000)
+    schema, seconds = _write_table(tmp_path / "rows.csv", 1_000_000)
+    print(f"1,000,000 rows of 30 columns, a schema inferred: {seconds:.0f} s of CPU")
     start = time.process_time()
     rows = read_table(tmp_path / "rows.csv", schema, labelled=True)
     read = time.process_time() - start
@@ -101,3 +104,21 @@ def test_a_million_rows_are_read_and_summed_by_patient(tmp_path: Path) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
     print(f"read in {read:.0f} s of CPU, summed in {summed:.0f}, at most {peak:,.0f} MiB more")
     assert peak < 1024
+
+
+def test_many_decimals_cost_no_more_than_few(tmp_path: Path) -> None:
+    """200,000 rows, each number with one decimal or with six: a schema inferred, and read. Run alone."""
+    found = []
+    for decimals in (1, 6):
+        before, path = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, tmp_path / f"{decimals}.csv"
+        schema, inferred = _write_table(path, 200_000, decimals=decimals)
+        more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        start = time.process_time()
+        read_table(path, schema, labelled=True)
+        found.append((inferred, time.process_time() - start))
+        print(
+            f"{decimals} decimals: inferred in {inferred:.1f} s of CPU, {more:.0f} MiB more than before; "
+            f"read in {found[-1][1]:.1f} s"
+        )
+    print("six against one: {:.1f} and {:.1f} times".format(*np.array(found[1]) / found[0]))
+    assert found[1][0] < 2 * found[0][0]

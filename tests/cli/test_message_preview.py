@@ -36,11 +36,12 @@ def _question(terms: Any) -> Question:
 def test_plain_votes_are_shown_byte_by_byte_and_row_by_row() -> None:
     question = _question(TERMS)
     lines = list(plain_lines(TERMS, "north", question, VOTES))
-    sent = wire_parts(AnswerReply(party="north", batch_digest=question.digest, answer=VOTES).to_record())
+    votes = VOTES.astype(np.uint8)
+    sent = wire_parts(AnswerReply(party="north", batch_digest=question.digest, answer=votes).to_record())
     assert f"One message of {sum(len(part) for _, part in sent):,} bytes" in lines[0]
     # The first line of the dump is where the matrix begins, as it would travel.
     shown = bytes.fromhex(lines[1][10:57])
-    assert shown == VOTES.astype("<i8").tobytes()[:16]
+    assert shown == votes.tobytes()[:16]
     assert any(shown in part for _, part in sent)
     rows = [line.split() for line in lines if line.startswith("    ") and line.split()[0].isdigit()]
     assert [[int(cell) for cell in row[1:]] for row in rows] == VOTES[:6].tolist()

@@ -64,7 +64,7 @@ def test_votes_sum_to_the_hospitals_teachers(taught: Hospital, site: Site) -> No
     reply = taught.answer(_request(_terms(site), list(range(54))))
     assert isinstance(reply, AnswerReply)
     assert reply.answer.shape == (54, 3)
-    assert reply.answer.dtype == np.int64
+    assert reply.answer.dtype == np.uint8
     np.testing.assert_array_equal(reply.answer.sum(axis=1), 3)
     assert len(np.unique(reply.answer.argmax(axis=1))) > 1
 

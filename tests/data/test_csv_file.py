@@ -279,3 +279,37 @@ def test_a_study_and_a_deal_of_a_german_file_are_those_of_the_plain_one(tmp_path
 def test_a_quoted_value_may_end_lines(tmp_path: Path) -> None:
     path = _table(tmp_path, 'note;dose;ill\r\n"a\r\nb;c";1,5;0\r\n')
     assert [cells for _, cells in CsvFile(path).rows()] == [["a\r\nb;c", "1,5", "0"]]
+
+
+def test_many_decimals_are_counted_together_and_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Schema, kinds and values are those of counting and reading one by one; so is the first error."""
+    draw, path = random.Random(3), tmp_path / "a.csv"
+    odd = ["", "NA", "n.a.", "7", "1e-3", "-.5", "999.0"]
+    lines = [
+        f"P{n % 700};{draw.choice(odd) if draw.random() < 0.02 else draw.gauss(100, 20)};"
+        f"{draw.uniform(1, 2000):.3f};{draw.uniform(0, 9):.4f};{f'{draw.gauss(3, 2):.5f}'.replace('.', ',')};"
+        f"{draw.choice(['f', 'm'])};{draw.choice(['ill', 'well'])}"
+        for n in range(4000)
+    ]
+    header = "patient;a;b;c;d;sex;outcome\n"
+    path.write_text(header + "\n".join(lines) + "\n", encoding="utf-8")
+
+    def found() -> tuple[Any, ...]:
+        kinds = [(each.values, each.numbers, each.point, each.comma) for each in CsvFile(path)._kinds()]
+        inferred = infer_schema([path])
+        rows = read_table(path, inferred.schema, labelled=True)
+        held = [sum(counter.values()) for counter in CsvFile(path).counted()[0].values()]
+        return kinds, inferred.schema, inferred.rows, held, rows.inputs.tobytes(), rows.patients.tobytes()
+
+    alone = found()
+    for module in ("csv_file", "table"):
+        monkeypatch.setattr(f"pate_fed.data.{module}.MOST_KNOWN", 50)
+    assert found() == alone
+    assert all(len(counts) < 1000 for counts in CsvFile(path).counted()[0].values())
+    lines[2000] += ";more"
+    lines[1500] = lines[1500].replace(";f;", ";31/12/20;").replace(";m;", ";31/12/20;")
+    path.write_text(header + "\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"a\.csv row 2002: 8 values for 7 columns"):
+        infer_schema([path])

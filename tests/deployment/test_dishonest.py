@@ -31,14 +31,14 @@ from pate_fed.kinds.terms import Terms
 supernode.from_flower = lambda content: {}
 
 def votes_of(kind, queries):
-    good = np.zeros((queries, 2), dtype=np.int64)
+    good = np.zeros((queries, 2), dtype=np.uint8)
     good[:, 0] = 3
     return {
         "shape": good[:-1],
         "nan": np.full((queries, 2), np.nan),
         "negative": good + np.array([-4, 4]),
-        "many": good * 1000,
-        "huge": np.zeros((8_000_000, 2), dtype=np.int64),
+        "many": good * 50,
+        "huge": np.zeros((8_000_000, 2), dtype=np.uint8),
     }.get(kind, good)
 
 def make(name):
@@ -102,7 +102,7 @@ def test_whatever_a_dishonest_hospital_sends_only_costs_its_own_votes(rehearsal:
     for name, words in {
         "shape": "the answer has the shape (59, 2), not (60, 2)",
         "nan": "not readable",
-        "negative": "negative counts",
+        "negative": "int64, not uint8",
         "many": "an entry is more than 3",
         "huge": "the shape (8000000, 2)",
     }.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from builders import make_label_terms, make_noisy_terms, make_terms, vary
@@ -88,11 +90,17 @@ def _bytes(message: object) -> int:
 
 
 def test_a_batch_of_all_queries_is_smaller_and_a_margin_is_what_is_left() -> None:
-    terms = make_terms(pool_size=200_000, max_queries=100_000, num_classes=10)
-    votes = np.zeros((100_000, 10), dtype=np.int64)
+    terms = make_terms(pool_size=200_000, max_queries=100_000, num_classes=10, teachers_per_client=3)
+    votes = np.zeros((100_000, 10), dtype=np.uint8)
     reply = AnswerReply(party="north", batch_digest="00" * 32, answer=votes)
     allowed = largest_messages(terms).to_coordinator
     assert _bytes(reply) + MARGIN < allowed < _bytes(reply) + 2 * MARGIN
+
+
+def test_votes_of_one_teacher_are_classes_and_masked_ones_numbers() -> None:
+    asked: dict[str, Any] = {"pool_size": 100_000, "max_queries": 100_000, "num_classes": 1000}
+    plain, masked = (largest_messages(make_terms(**asked, secure_sum=way)) for way in (False, True))
+    assert plain.to_coordinator < 2 * 100_000 + 2 * MARGIN < 4 * 10**8 < masked.to_coordinator
 
 
 def test_no_study_has_more_questions_than_inputs() -> None:

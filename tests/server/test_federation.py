@@ -44,8 +44,7 @@ Script = Callable[[int, Record], Record]
 def _honest(number: int, record: Record) -> Record:
     if record["kind"] == "join":
         return JoinReply(party=f"p{number}", terms_digest=TERMS.digest).to_record()
-    votes = np.zeros((QUERIES, CLASSES), dtype=np.int64)
-    votes[:, number % CLASSES] = 1
+    votes = np.full(QUERIES, number % CLASSES, dtype=np.uint8)
     request = Question.from_record(record)
     return AnswerReply(party=f"p{number}", batch_digest=request.digest, answer=votes).to_record()
 
@@ -185,8 +184,9 @@ def test_who_was_admitted_and_never_came_is_left_out_by_name() -> None:
     [
         (lambda r: {**r, "answer": r["answer"].astype(np.float64)}, "not readable"),
         (lambda r: {**r, "answer": r["answer"][:-1]}, "shape"),
-        (lambda r: {**r, "answer": r["answer"] * 2}, "an entry is more"),
-        (lambda r: {**r, "answer": -r["answer"]}, "negative"),
+        (lambda r: {**r, "answer": r["answer"] + np.uint8(CLASSES)}, "for no class"),
+        (lambda r: {**r, "answer": r["answer"].astype(np.int64)}, "int64, not uint8"),
+        (lambda r: {**r, "answer": np.eye(CLASSES, dtype=np.uint8)[r["answer"]]}, "shape"),
         (lambda r: {**r, "answer": r["answer"].astype(np.int32)}, "not readable"),
         (lambda r: {**r, "batch_digest": "0" * 64}, "another batch"),
         (lambda r: {**r, "party": "p1"}, "under the name of p1"),

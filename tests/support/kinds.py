@@ -255,7 +255,7 @@ class HospitalKind(ABC):
         hospital = self.hospital(number)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(HospitalLog, "record", lambda *_, **__: None)  # nothing was asked for
-            return np.asarray(hospital._count(self.terms, self.question()))
+            return np.asarray(hospital._side(self.terms).answer(self.question()))
 
     def log(self, number: int) -> list[Any]:
         """A hospital's own log."""
