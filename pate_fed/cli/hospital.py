@@ -249,6 +249,11 @@ def _lines(statement: _Statement) -> Iterator[str]:
     yield from statement.cannot_be_taken_back
 
 
+REHEARSAL = (
+    "Does all that a study asks of this hospital, up to the wire: reads its records, trains its teachers, "
+    "answers a sample, and shows what would leave. All of it is thrown away. Nothing is sent, nothing is "
+    "counted as answered."
+)
 _OFFER = "an admission, a file of terms, or this hospital's own folder of keys"
 _DATA = "this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files"
 
@@ -269,13 +274,14 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     _add_admission(accept)
     accept.set_defaults(run=partial(_late, "accept"))
     join = _add_join(actions)
+    pages = _add_open(actions)
     add_log_action(actions)
     add_predict_action(actions)
     _add_compare(actions)
     add_account_action(actions)
     add_leave_action(actions)
     add_tidy_action(actions)
-    for action in (request, accept, join):
+    for action in (request, accept, join, pages):
         action.add_argument(
             "--dir", metavar="DIR", default=".", help="the folder of its keys and admission (default: here)"
         )
@@ -284,12 +290,13 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
         (check, copy),
         (rehearse, "its copy of the public inputs (default: its own records stand in for them)"),
         (join, "its copy of the public inputs (default: the coordinator sends one)"),
+        (pages, copy),
     ):
         if action is not check:
-            add_option(action, "--data PATH", _DATA, required=True)
+            add_option(action, "--data PATH", _DATA, required=action is not pages)
         add_option(action, "--pool PATH", pool)
         add_option(action, "--decimal", DECIMAL, choices=("point", "comma"))
-    for action in (rehearse, accept, join):
+    for action in (rehearse, accept, join, pages):
         add_option(action, "--policy FILE", "its policy.toml (default: the one beside its keys)")
 
 
@@ -348,9 +355,7 @@ def _add_rehearse(actions: argparse._SubParsersAction[Any]) -> argparse.Argument
         actions,
         "rehearse",
         "train, vote, and look at the bytes that would leave",
-        description="Does all that a study asks of this hospital, up to the wire: reads its records, trains "
-        "its teachers, answers a sample, and shows what would leave. All of it is thrown away. Nothing is "
-        "sent, nothing is counted as answered.",
+        description=REHEARSAL,
     )
     rehearse.add_argument("offer", metavar="FILE", help=_OFFER)
     add_option(rehearse, "--sample N", "public inputs to answer", default=20)
@@ -376,6 +381,23 @@ def _add_join(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPars
     add_option(join, "--quiet", "no progress, only warnings and the outcome")
     join.set_defaults(run=partial(_late, "join"))
     return join
+
+
+def _add_open(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
+    pages = add_command(
+        actions,
+        "open",
+        "all of this as pages in a browser on this machine",
+        description="Shows the study, the rehearsal, what left, the account and the student as pages in a "
+        "browser on this machine, and asks for the yes or no of `accept` there. The address that it prints "
+        "works once, and for this machine alone. Nothing is sent. It ends at Ctrl-C, or once nobody has "
+        "looked for half an hour.",
+    )
+    admission = "what the coordinator sent (default: what was accepted in --dir)"
+    pages.add_argument("admission", metavar="NAME.admission", nargs="?", help=admission)
+    add_option(pages, "--state-dir DIR", STATE_DIR)
+    pages.set_defaults(run=partial(_late, "open"))
+    return pages
 
 
 def _add_admission(action: argparse.ArgumentParser) -> None:
@@ -419,6 +441,8 @@ def _late(action: str, arguments: argparse.Namespace) -> int:
             from pate_fed.cli.check import check as run
         case "compare":
             from pate_fed.cli.hospital_compare import compare as run
+        case "open":
+            from pate_fed.cli.hospital_open import open_pages as run
         case "rehearse":
             from pate_fed.cli.rehearse import rehearse as run
         case _:

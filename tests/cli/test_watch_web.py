@@ -16,7 +16,7 @@ import pytest
 from report_page import Page
 from saved_runs import events, save_run
 
-from pate_fed.cli import watch_web
+from pate_fed.cli import loopback, watch_web
 from pate_fed.cli.watch_web import News, WatchServer
 
 Run = Callable[..., Any]
@@ -105,7 +105,7 @@ def test_connections_are_bounded_and_a_place_comes_back(server: WatchServer) -> 
     with ExitStack() as held:
         lines = [
             held.enter_context(socket.create_connection(("127.0.0.1", place)))
-            for _ in range(watch_web.MOST_CONNECTIONS)
+            for _ in range(loopback.MOST_CONNECTIONS)
         ]
         assert _ask(server, f"/{server.token}/")[0] == 503
         lines.pop().close()
