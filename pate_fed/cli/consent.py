@@ -33,14 +33,9 @@ def accept(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.dir)
     identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
     ask_consent(identity, arguments)
-    print(take(identity))
-    return 0
-
-
-def take(identity: HospitalIdentity) -> str:
-    """Take an admission whose terms were accepted; a sentence on what it allows."""
     admission = identity.take().admission
-    return f"{admission.hospital} may connect to {printable(admission.address)}"
+    print(f"{admission.hospital} may connect to {printable(admission.address)}")
+    return 0
 
 
 def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> None:
@@ -66,7 +61,7 @@ def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> No
     if not yes and _asked(f"{TYPE_YES.format(admission.hospital)}: ") != "yes":
         raise InputError(NOT_ACCEPTED)
     policy_path = policy_of(arguments.policy, identity)
-    print_lines(give_consent(identity, given, policy_path, answer, fingerprint_given=fingerprint_given))
+    print_lines(give_consent(identity, given, policy_path, answer, compared=fingerprint_given))
 
 
 def to_confirm(admission: Admission, policy: Policy) -> list[str]:
@@ -76,17 +71,9 @@ def to_confirm(admission: Admission, policy: Policy) -> list[str]:
 
 
 def give_consent(
-    identity: HospitalIdentity,
-    confirmed: Mapping[str, str],
-    policy: Path,
-    answer: str,
-    *,
-    fingerprint_given: bool,
+    identity: HospitalIdentity, confirmed: Mapping[str, str], policy: Path, answer: str, *, compared: bool
 ) -> Iterator[str]:
-    """Write what was confirmed into the policy's file and record a yes; each is told once it is done.
-
-    `answer` says how the yes was given.
-    """
+    """Write what was confirmed, and record a yes that was given as `answer` says; each is told once done."""
     admission, terms = identity.admission, identity.admission.study_terms
     yield from confirm(confirmed, policy)
     made = Consent(
@@ -94,7 +81,7 @@ def give_consent(
         study=terms.study,
         terms=terms.digest,
         authority=admission.fingerprint,
-        fingerprint_given=fingerprint_given,
+        fingerprint_given=compared,
         answer=answer,
     )
     record_consent(identity.folder, made)
@@ -102,16 +89,11 @@ def give_consent(
     yield from filter(None, [allow_counts(policy, terms)])  # last: whatever fails before, nothing is counted
 
 
-def accepted_before(before: Consent) -> str:
-    """Who gave the yes that counts, and when."""
-    return f"accepted on {printable(before.time)} by {printable(before.user)}: not asked again"
-
-
 def go_on(
     before: Consent, identity: HospitalIdentity, given: Mapping[str, str], policy: Path
 ) -> Iterator[str]:
     """Say that a yes was given before, and write what is confirmed now; each is told once it is done."""
-    yield accepted_before(before)
+    yield f"accepted on {printable(before.time)} by {printable(before.user)}: not asked again"
     yield from confirm(given, policy)
     yield from filter(None, [allow_counts(policy, identity.admission.study_terms)])
 

@@ -249,11 +249,6 @@ def _lines(statement: _Statement) -> Iterator[str]:
     yield from statement.cannot_be_taken_back
 
 
-REHEARSAL = (
-    "Does all that a study asks of this hospital, up to the wire: reads its records, trains its teachers, "
-    "answers a sample, and shows what would leave. All of it is thrown away. Nothing is sent, nothing is "
-    "counted as answered."
-)
 _OFFER = "an admission, a file of terms, or this hospital's own folder of keys"
 _DATA = "this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files"
 
@@ -355,7 +350,9 @@ def _add_rehearse(actions: argparse._SubParsersAction[Any]) -> argparse.Argument
         actions,
         "rehearse",
         "train, vote, and look at the bytes that would leave",
-        description=REHEARSAL,
+        description="Does all that a study asks of this hospital, up to the wire: reads its records, trains "
+        "its teachers, answers a sample, and shows what would leave. All of it is thrown away. Nothing is "
+        "sent, nothing is counted as answered.",
     )
     rehearse.add_argument("offer", metavar="FILE", help=_OFFER)
     add_option(rehearse, "--sample N", "public inputs to answer", default=20)
@@ -387,11 +384,10 @@ def _add_open(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPars
     pages = add_command(
         actions,
         "open",
-        "all of this as pages in a browser on this machine",
-        description="Shows the study, the rehearsal, what left, the account and the student as pages in a "
-        "browser on this machine, and asks for the yes or no of `accept` there. The address that it prints "
-        "works once, and for this machine alone. Nothing is sent. It ends at Ctrl-C, or once nobody has "
-        "looked for half an hour.",
+        "terms, consent, rehearsal, log, account and student as pages in a browser",
+        description="Shows all of this as pages in a browser on this machine, and asks there what `accept` "
+        "asks. The address that it prints works once. Nothing is sent. It ends at Ctrl-C, or when nobody "
+        "has looked for half an hour.",
     )
     admission = "what the coordinator sent (default: what was accepted in --dir)"
     pages.add_argument("admission", metavar="NAME.admission", nargs="?", help=admission)

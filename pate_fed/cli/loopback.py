@@ -12,7 +12,6 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -100,19 +99,14 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         return True
 
     def send_text(
-        self,
-        text: str,
-        kind: str = "text/html",
-        *,
-        status: HTTPStatus = HTTPStatus.OK,
-        headers: Mapping[str, str] | None = None,
+        self, text: str, kind: str = "text/html", status: HTTPStatus = HTTPStatus.OK, **headers: str
     ) -> None:
         """Send a whole answer."""
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
-        for name, value in (headers or {}).items():
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
