@@ -150,23 +150,20 @@ class HospitalPages:
         admission, given = identity.admission, self._arguments.state_dir
         return find_state_dir(given, admission.hospital, admission.study_terms, admission.fingerprint)
 
-    def _policy(self) -> tuple[Path | None, Policy]:
-        path = find_policy(self._arguments.policy, str(self._folder))
-        return path, Policy.load(path)
-
     def _show_study(self, identity: HospitalIdentity) -> dict[str, Any]:
-        admission, (_, policy) = identity.admission, self._policy()
+        admission = identity.admission
+        policy = Policy.load(find_policy(self._arguments.policy, str(self._folder)))
         terms, pool = admission.study_terms, self._arguments.pool
         pool = own_pool(terms, admission) if pool is None else Path(pool)
         shown = None if pool is None else preview(pool, terms)
         page = make_page(terms, admission=admission, preview=shown, policy=policy)
-        data = self._data(identity) or "RECORDS"
+        join = [self._offer, "--dir", self._folder, "--data", self._data(identity) or "RECORDS"]
         return {
             "terms": page.sections,
             "pictures": terms.table is None,
             "ask": {name: consent.READS.format(name) for name in consent.to_confirm(admission, policy)},
             "type_yes": consent.TYPE_YES.format(admission.hospital),
-            "join": _command("join", self._offer, "--dir", self._folder, "--data", data),
+            "join": _command("join", *join, *self._given("pool", "decimal", "policy", "state_dir")),
         }
 
     def _data(self, identity: HospitalIdentity) -> str | None:
@@ -184,9 +181,9 @@ class HospitalPages:
         return {"lines": events, "total": total, "more": _command("log", state_dir, "--verify")}
 
     def _show_account(self, identity: HospitalIdentity) -> dict[str, Any]:
-        path, policy = self._policy()
-        found = account_figures(identity.admission.hospital, None if path is None else policy)
-        return {"account": list(account_lines(found))}
+        path = self._arguments.policy  # as for the command: a figure has one δ
+        policy = None if path is None else Policy.load(Path(path))
+        return {"account": list(account_lines(account_figures(identity.admission.hospital, policy)))}
 
     def _show_student(self, identity: HospitalIdentity) -> dict[str, Any]:
         state_dir = self._state_dir(identity)
@@ -205,10 +202,14 @@ class HospitalPages:
         identity, policy = self.identity(), find_policy(self._arguments.policy, str(self._folder))
         if (data := self._data(identity)) is None:
             raise InputError("--data: give this hospital's records with `pate-fed hospital open` to rehearse")
-        options = (("pool", self._arguments.pool), ("decimal", self._arguments.decimal), ("policy", policy))
-        given = [text for name, value in options if value for text in (f"--{name}", str(value))]
+        given = self._given("pool", "decimal") + ([] if policy is None else ["--policy", str(policy)])
         with self._one:
             self.rehearsal.start([str(self._offer), "--data", data, *given])
+
+    def _given(self, *names: str) -> list[str]:
+        """Those options that were given, for another command."""
+        given = ((name, getattr(self._arguments, name)) for name in names)
+        return [text for name, value in given if value for text in (f"--{name.replace('_', '-')}", value)]
 
     def answer(self, fields: Mapping[str, str]) -> None:
         """Record a yes to the terms that were shown, as `accept` does; a PateFedError says why it is none."""
