@@ -268,9 +268,8 @@ def account_figures(name: str, policy: Policy | None, delta: float | None = None
         "coordinator": None if policy is None else policy.epsilon_coordinator_total,
         "delta": None if policy is None else policy.delta,
     }
-    where = str(account.path)
-    found = {"hospital": name, "account": where, "delta": delta, "studies": studies, "totals": totals}
-    return {**found, "limits": limits}
+    found = {"hospital": name, "account": str(account.path), "delta": delta, "studies": studies}
+    return {**found, "totals": totals, "limits": limits}
 
 
 def _epsilons(counted: list[Any], target: Any, delta: float) -> dict[str, float | None]:

@@ -151,9 +151,8 @@ class HospitalPages:
         return find_state_dir(given, admission.hospital, admission.study_terms, admission.fingerprint)
 
     def _show_study(self, identity: HospitalIdentity) -> dict[str, Any]:
-        admission = identity.admission
+        admission, terms, pool = identity.admission, identity.admission.study_terms, self._arguments.pool
         policy = Policy.load(find_policy(self._arguments.policy, str(self._folder)))
-        terms, pool = admission.study_terms, self._arguments.pool
         pool = own_pool(terms, admission) if pool is None else Path(pool)
         shown = None if pool is None else preview(pool, terms)
         page = make_page(terms, admission=admission, preview=shown, policy=policy)
@@ -337,7 +336,7 @@ class _Handler(LoopbackHandler):
             ours = site == "same-origin" and (ours or origin == "null")
         if ours and hmac.compare_digest(fields.get("form", "").encode(), self.server.pages.form.encode()):
             return fields
-        self.send_error(HTTPStatus.FORBIDDEN)
+        self.send_text("No form of these pages, as this browser says.\n", "text/plain", HTTPStatus.FORBIDDEN)
         return None
 
     def _redirect(self, name: str, **headers: str) -> None:
@@ -347,13 +346,12 @@ class _Handler(LoopbackHandler):
 
 def open_pages(arguments: argparse.Namespace) -> int:
     """Serve the pages until Ctrl-C, or until nobody has looked for a while."""
-    pages = HospitalPages(arguments)
-    with OpenServer(pages) as server, hangup_interrupts():
+    with OpenServer(HospitalPages(arguments)) as server, hangup_interrupts():
         print(f"{server.url}\nit works once, in a browser on this machine; Ctrl-C ends it", flush=True)
         try:
-            while pages.rehearsal.running or time.monotonic() < server.used + _IDLE_S:
+            while server.pages.rehearsal.running or time.monotonic() < server.used + _IDLE_S:
                 server.handle_request()
         finally:
-            pages.rehearsal.stop()
+            server.pages.rehearsal.stop()
     print(f"ended: nobody looked for {duration_text(_IDLE_S)}")
     return 0

@@ -191,8 +191,12 @@ def test_a_yes_is_recorded_as_the_terminals_and_once(
     assert len((own / "consent.jsonl").read_text().splitlines()) == 1
     assert set(Policy.load(own / "policy.toml").trusted) == {"east", "west"}
     # Without the file's name: what was accepted.
-    again = HospitalPages(make_parser().parse_args(["hospital", "open", "--dir", "own"]))
-    assert "not accepted yet" not in again.render("study")
+    again = ["hospital", "open", "--dir", "own", "--data", "my records.csv", "--pool", "lost.csv"]
+    pages = HospitalPages(make_parser().parse_args(again))
+    text = pages.render("study")
+    assert "lost.csv" in text and 'role="status"' in text and "not accepted yet" not in text
+    pages = HospitalPages(make_parser().parse_args(again[:-2]))
+    assert "own/admission.json --dir own --data &#39;my records.csv&#39;" in pages.render("study")
 
 
 def test_what_left_and_what_it_cost_is_read_while_the_hospital_runs(browser: Browser, own: Path) -> None:
