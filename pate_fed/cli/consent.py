@@ -89,13 +89,11 @@ def give_consent(
     yield from filter(None, [allow_counts(policy, terms)])  # last: whatever fails before, nothing is counted
 
 
-def go_on(
-    before: Consent, identity: HospitalIdentity, given: Mapping[str, str], policy: Path
-) -> Iterator[str]:
+def go_on(before: Consent, terms: Terms, given: Mapping[str, str], policy: Path) -> Iterator[str]:
     """Say that a yes was given before, and write what is confirmed now; each is told once it is done."""
     yield f"accepted on {printable(before.time)} by {printable(before.user)}: not asked again"
     yield from confirm(given, policy)
-    yield from filter(None, [allow_counts(policy, identity.admission.study_terms)])
+    yield from filter(None, [allow_counts(policy, terms)])
 
 
 def read_confirmed(given: Sequence[str] | None, admission: Admission) -> dict[str, str]:

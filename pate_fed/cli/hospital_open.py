@@ -42,7 +42,7 @@ from pate_fed.format import duration_text, printable
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.admission import ADMISSION_FILE, consent_to, login_name
 from pate_fed.report.html import asset, render_page
-from pate_fed.runtime.signals import hangup_interrupts
+from pate_fed.runtime.signals import hangup_interrupts, interruptible, raise_if
 
 SECTIONS = ("study", "rehearsal", "left", "account", "student")
 _IDLE_S = 1800.0
@@ -88,10 +88,13 @@ class Rehearsal:
         process.wait()
         os.close(own)
 
-    def look(self, seconds: float) -> dict[str, Any]:
-        """What it has shown, once it is over or the time is up."""
+    def wait(self, seconds: float) -> None:
+        """Wait for its end, or so long."""
         if self.running:
             self._reader.join(seconds)
+
+    def look(self) -> dict[str, Any]:
+        """What it has shown, and whether it goes on."""
         text = bytes(self._shown).decode("utf-8", "replace").replace("\r\n", "\n")
         since = duration_text(time.monotonic() - self._since)
         return {"shown": text.rstrip(), "running": self.running, "since": since}
@@ -100,7 +103,7 @@ class Rehearsal:
         """End it, and let it erase what it made."""
         if self._process is not None and self.running:
             self._process.terminate()
-            self._reader.join(_STOP_S)
+            self.wait(_STOP_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,15 +133,21 @@ class HospitalPages:
     def render(self, section: str, *, alarm: str = "", typed: Mapping[str, str] | None = None) -> str:
         """A section's page; a fault stands on it as the sentence that the command would end with."""
         values: dict[str, Any] = {"section": section, "alarm": alarm, "lacks": "", "typed": typed or {}}
-        try:
-            identity = self.identity()
-            values |= self._head(identity)
-            values |= getattr(self, f"_show_{section}")(identity)
-        except PateFedError as error:
-            values["lacks" if isinstance(error, InputError) else "alarm"] = str(error)
+        self.rehearsal.wait(_LOOK_S if section == "rehearsal" else 0)
         with self._one:
+            try:
+                identity = self.identity()
+                values |= self._head(identity)
+                values |= getattr(self, f"_show_{section}")(identity)
+            except PateFedError as error:
+                values["lacks" if isinstance(error, InputError) else "alarm"] = str(error)
             values["told"], self._told = self._told, []
-        return render_page("hospital.html.jinja", {**_readable(values), "form": self.form})
+            return render_page("hospital.html.jinja", {**_readable(values), "form": self.form})
+
+    def close(self) -> None:
+        """Let what is under way come to its end, begin nothing more, and end a rehearsal."""
+        self._one.acquire()  # for good
+        self.rehearsal.stop()
 
     def _head(self, identity: HospitalIdentity) -> dict[str, Any]:
         admission, authority = identity.admission, identity.admission.fingerprint
@@ -171,7 +180,7 @@ class HospitalPages:
         return given or (None if last is None or last.data.startswith(PART) else last.data)
 
     def _show_rehearsal(self, _: HospitalIdentity) -> dict[str, Any]:
-        return {"rehearsal": self.rehearsal.look(_LOOK_S)}
+        return {"rehearsal": self.rehearsal.look()}
 
     def _show_left(self, identity: HospitalIdentity) -> dict[str, Any]:
         state_dir = self._state_dir(identity)
@@ -226,7 +235,7 @@ class HospitalPages:
         asked = [(name, given.get(f"reads {name}")) for name in admission.hospitals]
         confirmed = consent.read_confirmed([f"{name}={words}" for name, words in asked if words], admission)
         if head["before"] is not None:
-            yield from consent.go_on(head["before"], identity, confirmed, policy)
+            yield from consent.go_on(head["before"], admission.study_terms, confirmed, policy)
         elif given.get("answer") != "yes":
             yield consent.NOT_ACCEPTED
             return
@@ -266,6 +275,10 @@ class OpenServer(LoopbackServer):
         self._entering = threading.Lock()
         super().__init__(_Handler)
         self.url = f"{self.origin}/{self._once}"
+
+    def in_use(self) -> bool:
+        """Whether somebody looked in the last while, or a rehearsal runs."""
+        return self.pages.rehearsal.running or time.monotonic() < self.used + _IDLE_S
 
     def enter(self, given: str) -> bool:
         """Whether this is the address's token, and nobody came with it before."""
@@ -346,12 +359,14 @@ class _Handler(LoopbackHandler):
 
 def open_pages(arguments: argparse.Namespace) -> int:
     """Serve the pages until Ctrl-C, or until nobody has looked for a while."""
-    with OpenServer(HospitalPages(arguments)) as server, hangup_interrupts():
+    server, stop = OpenServer(HospitalPages(arguments)), threading.Event()
+    with server, interruptible(stop, note="a yes that was given is recorded"), hangup_interrupts():
         print(f"{server.url}\nit works once, in a browser on this machine; Ctrl-C ends it", flush=True)
         try:
-            while server.pages.rehearsal.running or time.monotonic() < server.used + _IDLE_S:
+            while not stop.is_set() and server.in_use():
                 server.handle_request()
         finally:
-            server.pages.rehearsal.stop()
+            server.pages.close()
+    raise_if(stop)
     print(f"ended: nobody looked for {duration_text(_IDLE_S)}")
     return 0

@@ -333,7 +333,7 @@ def join(arguments: argparse.Namespace) -> int:
         ask_consent(identity, arguments)
     else:
         given = read_confirmed(arguments.confirm, admission)
-        print_lines(go_on(before, identity, given, policy_of(arguments.policy, identity)))
+        print_lines(go_on(before, admission.study_terms, given, policy_of(arguments.policy, identity)))
     identity.take()
     found = show_findings(_findings(arguments, identity, first=before is None))
     problems = (each for each in found if each.severity == PROBLEM and each.check not in _MAY_COME_LATER)

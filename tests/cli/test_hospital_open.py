@@ -226,7 +226,8 @@ def test_a_rehearsal_without_records_says_what_is_missing(browser: Browser) -> N
 def test_a_rehearsal_shows_what_a_terminal_shows_and_can_be_ended(tmp_path: Path) -> None:
     rehearsal = Rehearsal()
     rehearsal.start(["--help"])
-    found = rehearsal.look(20)
+    rehearsal.wait(20)
+    found = rehearsal.look()
     assert not found["running"] and "up to the wire" in found["shown"]
     assert "\r" not in found["shown"]
     rehearsal.start([str(tmp_path / "none"), "--data", "none"])
