@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 Figures = Mapping[str, tuple[float, tuple[float, float] | None]]
 """Values by name, each with its 95 % interval."""
 
-COMPARED, PICTURE = "compare.json", "compare.svg"  # in a state directory
+SAID, PICTURE = "compare.txt", "compare.svg"  # in a state directory
 _FOLDS = 5
 _MOST_TAUGHT = 20_000  # records that its own model learns from
 _AT_ONCE = 5000  # inputs
@@ -95,11 +95,11 @@ def compare(arguments: argparse.Namespace) -> int:
         "prevalence": arguments.prevalence,
         "together_minus_alone": {difference.what: [difference.by, difference.interval]},
         **found,
-        "said": lines,
     }
-    write_private(state_dir / COMPARED, json.dumps(kept, indent=1).encode())
+    write_private(state_dir / "compare.json", json.dumps(kept, indent=1).encode())
+    write_private(state_dir / SAID, "\n".join(lines).encode())
     write_private(state_dir / PICTURE, _picture(found, lines[0]).encode())
-    print(f"kept for this user alone: {state_dir / COMPARED}, and a picture, {PICTURE}")
+    print(f"kept for this user alone: {state_dir / 'compare.json'}, and a picture, {PICTURE}")
     return 0
 
 

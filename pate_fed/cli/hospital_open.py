@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -29,15 +28,15 @@ from urllib.parse import parse_qsl
 from clients.policy import Policy, find_policy
 from clients.state_dir import PART, find_state_dir
 from pate_fed.cli import consent
-from pate_fed.cli.hospital_compare import COMPARED, PICTURE
+from pate_fed.cli.hospital_compare import PICTURE, SAID
 from pate_fed.cli.hospital_log import account_figures, account_lines, last_settings, log_lines
 from pate_fed.cli.hospital_predict import student_lines, student_of
 from pate_fed.cli.loopback import LoopbackHandler, LoopbackServer
 from pate_fed.cli.parser import print_lines
 from pate_fed.cli.predict import withdrawn
 from pate_fed.cli.terms import make_page, own_pool, preview, read_offer
-from pate_fed.disk import read_file, read_json
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.disk import read_file
+from pate_fed.errors import InputError, PateFedError, naming_refusal
 from pate_fed.format import duration_text, printable
 from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.admission import ADMISSION_FILE, consent_to, login_name
@@ -46,8 +45,7 @@ from pate_fed.runtime.signals import hangup_interrupts, interruptible, raise_if
 
 SECTIONS = ("study", "rehearsal", "left", "account", "student")
 _IDLE_S = 1800.0
-_LOOK_S = 5.0  # so long a look at a rehearsal waits for its end
-_STOP_S = 20.0
+_LOOK_S, _STOP_S = 5.0, 20.0  # so long a look at a rehearsal waits for its end, and so long Ctrl-C does
 
 
 class Rehearsal:
@@ -104,13 +102,6 @@ class Rehearsal:
         if self._process is not None and self.running:
             self._process.terminate()
             self.wait(_STOP_S)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """What `pate-fed hospital compare` said."""
-
-    said: tuple[str, ...]
 
 
 class HospitalPages:
@@ -198,11 +189,10 @@ class HospitalPages:
         bundle, _ = student_of(state_dir, self._arguments.dir)
         found = {"notice": list(withdrawn(bundle, state_dir)), "student": list(student_lines(bundle))}
         found["more"] = [_command("compare", state_dir), _command("predict", state_dir, "RECORDS")]
-        if (state_dir / COMPARED).exists():
-            what = "figures of `pate-fed hospital compare` of this release"
-            found["compared"] = list(read_json(_Kept, state_dir / COMPARED, what=what, aside=True).said)
-            picture = read_file(state_dir / PICTURE) if (state_dir / PICTURE).exists() else b""
-            return {**found, "picture": base64.b64encode(picture).decode()}
+        if (state_dir / SAID).exists():
+            with naming_refusal(f"{state_dir}: what `pate-fed hospital compare` kept cannot be read"):
+                found["compared"] = read_file(state_dir / SAID).decode("utf-8", "replace").split("\n")
+                found["picture"] = [base64.b64encode(read_file(state_dir / PICTURE)).decode()]
         return found
 
     def rehearse(self, _: Mapping[str, str]) -> None:
@@ -275,10 +265,6 @@ class OpenServer(LoopbackServer):
         self._entering = threading.Lock()
         super().__init__(_Handler)
         self.url = f"{self.origin}/{self._once}"
-
-    def in_use(self) -> bool:
-        """Whether somebody looked in the last while, or a rehearsal runs."""
-        return self.pages.rehearsal.running or time.monotonic() < self.used + _IDLE_S
 
     def enter(self, given: str) -> bool:
         """Whether this is the address's token, and nobody came with it before."""
@@ -359,14 +345,15 @@ class _Handler(LoopbackHandler):
 
 def open_pages(arguments: argparse.Namespace) -> int:
     """Serve the pages until Ctrl-C, or until nobody has looked for a while."""
-    server, stop = OpenServer(HospitalPages(arguments)), threading.Event()
+    pages, stop = HospitalPages(arguments), threading.Event()
+    server, rehearsal = OpenServer(pages), pages.rehearsal
     with server, interruptible(stop, note="a yes that was given is recorded"), hangup_interrupts():
         print(f"{server.url}\nit works once, in a browser on this machine; Ctrl-C ends it", flush=True)
         try:
-            while not stop.is_set() and server.in_use():
+            while not stop.is_set() and (rehearsal.running or time.monotonic() < server.used + _IDLE_S):
                 server.handle_request()
         finally:
-            server.pages.close()
+            pages.close()
     raise_if(stop)
     print(f"ended: nobody looked for {duration_text(_IDLE_S)}")
     return 0
