@@ -385,9 +385,9 @@ def _add_open(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPars
         actions,
         "open",
         "terms, consent, rehearsal, log, account and student as pages in a browser",
-        description="Shows all of this as pages in a browser on this machine, and asks there what `accept` "
-        "asks. The address that it prints works once. Nothing is sent. It ends at Ctrl-C, or when nobody "
-        "has looked for half an hour.",
+        description="Shows terms, rehearsal, what left, account and student as pages in a browser on this "
+        "machine, and asks there what `accept` asks. The address that it prints works once. Nothing is sent. "
+        "It ends at Ctrl-C, or when nobody has looked for half an hour.",
     )
     admission = "what the coordinator sent (default: what was accepted in --dir)"
     pages.add_argument("admission", metavar="NAME.admission", nargs="?", help=admission)
