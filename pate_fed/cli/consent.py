@@ -7,11 +7,12 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from clients.policy import POLICY_FILE, Policy, find_policy
+from pate_fed.cli.parser import print_lines
 from pate_fed.cli.terms import make_page
 from pate_fed.disk import read_toml, write_result
 from pate_fed.errors import InputError, IntegrityError, naming_refusal
@@ -23,20 +24,21 @@ from pate_fed.kinds.terms import Terms
 from pate_fed.secure_sum import read_fingerprint
 from pate_fed.structure import PARTY_NAME
 
+TYPE_YES, READS = "Type yes to accept these terms for {}", "What {} reads to you by telephone"
+NOT_ACCEPTED = "not accepted: nothing was changed, and nobody was told"
+
 
 def accept(arguments: argparse.Namespace) -> int:
     """Show the terms, ask for the others' fingerprints and a yes, record both, and take the admission."""
     folder = Path(arguments.dir)
     identity = HospitalIdentity.offered(folder, Path(arguments.admission), expected=arguments.fingerprint)
-    made = ask_consent(identity, arguments)
-    identity.take()
-    admission = identity.admission
-    print(f"accepted by {made.user}, recorded in {folder / CONSENT_FILE}")
+    ask_consent(identity, arguments)
+    admission = identity.take().admission
     print(f"{admission.hospital} may connect to {printable(admission.address)}")
     return 0
 
 
-def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Consent:
+def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> None:
     """Show an admission's terms, ask who of the others is confirmed, and record a yes, or raise."""
     admission, yes, fingerprint_given = identity.admission, arguments.yes, arguments.fingerprint is not None
     terms, given = admission.study_terms, read_confirmed(arguments.confirm, admission)
@@ -51,33 +53,47 @@ def ask_consent(identity: HospitalIdentity, arguments: argparse.Namespace) -> Co
     if not fingerprint_given:
         print("compare the authority's fingerprint above with the coordinator's, by telephone, first")
     answer = "--yes" if yes else "asked at the terminal"
-    if not yes and terms.secure_sum:
-        said = admission.hospitals.items()  # whoever has new keys is asked about again
-        unknown = (name for name, words in said if policy.trusted.get(name) != words)
-        question = "What {} reads to you by telephone (Enter: not now): "
-        typed = [f"{name}={words}" for name in unknown if (words := _asked(question.format(name)))]
+    if not yes:
+        question = f"{READS} (Enter: not now): "
+        names = to_confirm(admission, policy)
+        typed = [f"{name}={words}" for name in names if (words := _asked(question.format(name)))]
         given = {**given, **read_confirmed(typed, admission)}
-    if not yes and _asked(f"Type yes to accept these terms for {admission.hospital}: ") != "yes":
-        raise InputError("not accepted: nothing was changed, and nobody was told")
-    confirm(given, arguments, identity)
+    if not yes and _asked(f"{TYPE_YES.format(admission.hospital)}: ") != "yes":
+        raise InputError(NOT_ACCEPTED)
+    policy_path = policy_of(arguments.policy, identity)
+    print_lines(give_consent(identity, given, policy_path, answer, compared=fingerprint_given))
+
+
+def to_confirm(admission: Admission, policy: Policy) -> list[str]:
+    """Hospitals whose words are asked for; whoever has new keys is asked about again."""
+    said = admission.hospitals.items() if admission.study_terms.secure_sum else ()
+    return [name for name, words in said if policy.trusted.get(name) != words]
+
+
+def give_consent(
+    identity: HospitalIdentity, confirmed: Mapping[str, str], policy: Path, answer: str, *, compared: bool
+) -> Iterator[str]:
+    """Write what was confirmed, and record a yes that was given as `answer` says; each is told once done."""
+    admission, terms = identity.admission, identity.admission.study_terms
+    yield from confirm(confirmed, policy)
     made = Consent(
         hospital=admission.hospital,
         study=terms.study,
         terms=terms.digest,
         authority=admission.fingerprint,
-        fingerprint_given=fingerprint_given,
+        fingerprint_given=compared,
         answer=answer,
     )
     record_consent(identity.folder, made)
-    allow_counts_of(admission, arguments, identity)  # last: whatever fails before, nothing is counted
-    return made
+    yield f"accepted by {made.user}, recorded in {identity.folder / CONSENT_FILE}"
+    yield from filter(None, [allow_counts(policy, terms)])  # last: whatever fails before, nothing is counted
 
 
-def allow_counts_of(admission: Admission, arguments: argparse.Namespace, identity: HospitalIdentity) -> None:
-    """`allow_counts` in this hospital's policy, of terms that somebody here agreed to; and say so."""
-    path = _policy_path(arguments, identity)
-    if allow_counts(path, admission.study_terms):
-        print(f"counts of held-out records: counts = true is written into {path}")
+def go_on(before: Consent, terms: Terms, given: Mapping[str, str], policy: Path) -> Iterator[str]:
+    """Say that a yes was given before, and write what is confirmed now; each is told once it is done."""
+    yield f"accepted on {printable(before.time)} by {printable(before.user)}: not asked again"
+    yield from confirm(given, policy)
+    yield from filter(None, [allow_counts(policy, terms)])
 
 
 def read_confirmed(given: Sequence[str] | None, admission: Admission) -> dict[str, str]:
@@ -96,28 +112,29 @@ def read_confirmed(given: Sequence[str] | None, admission: Admission) -> dict[st
     return found
 
 
-def confirm(confirmed: Mapping[str, str], arguments: argparse.Namespace, identity: HospitalIdentity) -> None:
+def confirm(confirmed: Mapping[str, str], policy: Path) -> Iterator[str]:
     """Write confirmed hospitals into the policy's [trusted], and say so."""
     if confirmed:
-        path = _policy_path(arguments, identity)
-        confirm_in(path, confirmed)
-        print(f"confirmed {', '.join(confirmed)}: written into [trusted] of {path}")
+        confirm_in(policy, confirmed)
+        yield f"confirmed {', '.join(confirmed)}: written into [trusted] of {policy}"
 
 
-def _policy_path(arguments: argparse.Namespace, identity: HospitalIdentity) -> Path:
-    return Path(arguments.policy or identity.folder / POLICY_FILE)
+def policy_of(given: str | None, identity: HospitalIdentity) -> Path:
+    """The policy's file that a yes writes into, there already or not."""
+    return Path(given or identity.folder / POLICY_FILE)
 
 
-def allow_counts(path: Path, terms: Terms) -> bool:
-    """Write `counts = true` into a policy's file where agreed terms ask for counts; whether it was."""
+def allow_counts(path: Path, terms: Terms) -> str:
+    """Write `counts = true` into a policy's file where agreed terms ask for counts; what to say of it."""
     values = read_toml(path, option="--policy") if path.exists() else {}
-    if not isinstance(terms.asks, ScoredTerms) or "counts" in values:
-        if values.get("counts") is False and isinstance(terms.asks, ScoredTerms):
-            print(f"counts = false stands in {path}: this hospital will refuse the study")
-        return False
+    if not isinstance(terms.asks, ScoredTerms):
+        return ""
+    if "counts" in values:
+        refuses = f"counts = false stands in {path}: this hospital will refuse the study"
+        return refuses if values["counts"] is False else ""
     before = path.read_text("utf-8-sig") if path.exists() else ""
     _rewrite(path, f"counts = true\n{before}")  # at the top: below may be a table
-    return True
+    return f"counts of held-out records: counts = true is written into {path}"
 
 
 def _rewrite(path: Path, text: str) -> None:

@@ -269,13 +269,14 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     _add_admission(accept)
     accept.set_defaults(run=partial(_late, "accept"))
     join = _add_join(actions)
+    pages = _add_open(actions)
     add_log_action(actions)
     add_predict_action(actions)
     _add_compare(actions)
     add_account_action(actions)
     add_leave_action(actions)
     add_tidy_action(actions)
-    for action in (request, accept, join):
+    for action in (request, accept, join, pages):
         action.add_argument(
             "--dir", metavar="DIR", default=".", help="the folder of its keys and admission (default: here)"
         )
@@ -284,12 +285,13 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
         (check, copy),
         (rehearse, "its copy of the public inputs (default: its own records stand in for them)"),
         (join, "its copy of the public inputs (default: the coordinator sends one)"),
+        (pages, copy),
     ):
         if action is not check:
-            add_option(action, "--data PATH", _DATA, required=True)
+            add_option(action, "--data PATH", _DATA, required=action is not pages)
         add_option(action, "--pool PATH", pool)
         add_option(action, "--decimal", DECIMAL, choices=("point", "comma"))
-    for action in (rehearse, accept, join):
+    for action in (rehearse, accept, join, pages):
         add_option(action, "--policy FILE", "its policy.toml (default: the one beside its keys)")
 
 
@@ -378,6 +380,22 @@ def _add_join(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPars
     return join
 
 
+def _add_open(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
+    pages = add_command(
+        actions,
+        "open",
+        "terms, consent, rehearsal, log, account and student as pages in a browser",
+        description="Shows terms, rehearsal, what left, account and student as pages in a browser on this "
+        "machine, and asks there what `accept` asks. The address that it prints works once. Nothing is sent. "
+        "It ends at Ctrl-C, or when nobody has looked for half an hour.",
+    )
+    admission = "what the coordinator sent (default: what was accepted in --dir)"
+    pages.add_argument("admission", metavar="NAME.admission", nargs="?", help=admission)
+    add_option(pages, "--state-dir DIR", STATE_DIR)
+    pages.set_defaults(run=partial(_late, "open"))
+    return pages
+
+
 def _add_admission(action: argparse.ArgumentParser) -> None:
     """The admission, and how a yes to it is given."""
     action.add_argument("admission", metavar="NAME.admission", help="what the coordinator sent")
@@ -419,6 +437,8 @@ def _late(action: str, arguments: argparse.Namespace) -> int:
             from pate_fed.cli.check import check as run
         case "compare":
             from pate_fed.cli.hospital_compare import compare as run
+        case "open":
+            from pate_fed.cli.hospital_open import open_pages as run
         case "rehearse":
             from pate_fed.cli.rehearse import rehearse as run
         case _:

@@ -43,6 +43,7 @@ Floats = NDArray[np.float64]
 Figures = Mapping[str, tuple[float, tuple[float, float] | None]]
 """Values by name, each with its 95 % interval."""
 
+SAID, PICTURE = "compare.txt", "compare.svg"  # in a state directory
 _FOLDS = 5
 _MOST_TAUGHT = 20_000  # records that its own model learns from
 _AT_ONCE = 5000  # inputs
@@ -96,8 +97,9 @@ def compare(arguments: argparse.Namespace) -> int:
         **found,
     }
     write_private(state_dir / "compare.json", json.dumps(kept, indent=1).encode())
-    write_private(state_dir / "compare.svg", _picture(found, lines[0]).encode())
-    print(f"kept for this user alone: {state_dir / 'compare.json'}, and a picture, compare.svg")
+    write_private(state_dir / SAID, "\n".join(lines).encode())
+    write_private(state_dir / PICTURE, _picture(found, lines[0]).encode())
+    print(f"kept for this user alone: {state_dir / 'compare.json'}, and a picture, {PICTURE}")
     return 0
 
 

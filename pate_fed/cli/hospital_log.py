@@ -18,7 +18,8 @@ from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, pri
 from pate_fed.runtime.run_dir import state_home
 
 if TYPE_CHECKING:
-    from clients.account import Account, Booking
+    from clients.account import Booking
+    from clients.policy import Policy
     from clients.state_dir import LocalSettings
     from pate_fed.kinds.terms import Terms
 
@@ -144,7 +145,7 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
     from clients.log import LOG_FILE, Answered, read_events
 
     if not (state_dir / LOG_FILE).is_file():
-        raise InputError(f"{state_dir}: holds no {LOG_FILE}; give the --state-dir of a hospital")
+        raise InputError(f"{state_dir}: holds no {LOG_FILE}: no hospital ran there, and nothing left it")
     sent = refused = torn = 0
     given = Answered()
     for line, event in read_events(state_dir):
@@ -217,24 +218,14 @@ def add_account_action(actions: argparse._SubParsersAction[Any]) -> None:
 
 
 def _account(arguments: argparse.Namespace) -> int:
-    from clients.account import Account
     from clients.policy import Policy
 
     policy = None if arguments.policy is None else Policy.load(Path(arguments.policy))
-    delta = arguments.delta if arguments.delta is not None else _DELTA if policy is None else policy.delta
-    if not 0 < delta < 1:
-        raise InputError(f"--delta {delta:g}: a number above 0 and below 1 is meant")
-    name = _name(arguments)
-    found = _figures(Account(name), name, delta)
-    found["limits"] = {
-        "public": None if policy is None else policy.epsilon_public_total,
-        "coordinator": None if policy is None else policy.epsilon_coordinator_total,
-        "delta": None if policy is None else policy.delta,
-    }
+    found = account_figures(_name(arguments), policy, arguments.delta)
     if arguments.format == "json":
         print(json.dumps(found, ensure_ascii=False))
     else:
-        print_lines(map(printable, _lines(found)))
+        print_lines(map(printable, account_lines(found)))
     return 0
 
 
@@ -257,8 +248,14 @@ def _name(arguments: argparse.Namespace) -> str:
     raise InputError(f"--hospital: give the hospital's name, or --dir with its keys{listed}")
 
 
-def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:
-    """The account for `--format json`."""
+def account_figures(name: str, policy: Policy | None, delta: float | None = None) -> dict[str, Any]:
+    """A hospital's account for `--format json`, with what the policy allows over all studies."""
+    from clients.account import Account
+
+    delta = delta if delta is not None else _DELTA if policy is None else policy.delta
+    if not 0 < delta < 1:
+        raise InputError(f"--delta {delta:g}: a number above 0 and below 1 is meant")
+    account = Account(name)
     bookings = account.bookings()
     counted = [each.cost for each in bookings if each.asked]
     totals: list[dict[str, Any]] = []
@@ -266,8 +263,13 @@ def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:
         outside = [each.study for each in bookings if each.asked and not each.cost.covers(target)]
         totals.append({"protects": target, **_epsilons(counted, target, delta), "not_in_this_sum": outside})
     studies = [_study(each, delta) for each in bookings]
-    where = str(account.path)
-    return {"hospital": name, "account": where, "delta": delta, "studies": studies, "totals": totals}
+    limits = {
+        "public": None if policy is None else policy.epsilon_public_total,
+        "coordinator": None if policy is None else policy.epsilon_coordinator_total,
+        "delta": None if policy is None else policy.delta,
+    }
+    found = {"hospital": name, "account": str(account.path), "delta": delta, "studies": studies}
+    return {**found, "totals": totals, "limits": limits}
 
 
 def _epsilons(counted: list[Any], target: Any, delta: float) -> dict[str, float | None]:
@@ -298,7 +300,8 @@ def _study(booked: Booking, delta: float) -> dict[str, Any]:
     }
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def account_lines(found: dict[str, Any]) -> Iterator[str]:
+    """The same in words."""
     delta = delta_text(found["delta"])
     yield f"privacy account of {found['hospital']} ({found['account']})"
     yield f"each study counts with the most that it can cost, from its first question on; ε at δ={delta}"

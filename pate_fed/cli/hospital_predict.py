@@ -88,7 +88,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     if arguments.withdrawn is not None:
         _keep_notice(Path(arguments.withdrawn), bundle, state_dir)
     print_lines(withdrawn(bundle, state_dir))
-    print_lines(map(printable, _facts(bundle)))
+    print_lines(map(printable, student_lines(bundle)))
     if arguments.records is not None:
         model = predictor_of(bundle, where=where, device=arguments.device)
         print_lines(map(printable, _ask(bundle, model, arguments)))
@@ -140,7 +140,7 @@ def _require_new(path: Path) -> None:
     check_file_path(path, option="--out")
 
 
-def _facts(bundle: Bundle) -> Iterator[str]:
+def student_lines(bundle: Bundle) -> Iterator[str]:
     """What the student is, for whom, and what it promises."""
     facts = bundle.facts
     of = "" if facts.hospitals is None else f", of {counted(facts.hospitals, 'hospital')}"

@@ -26,7 +26,7 @@ from clients.local import POOL_FILE, LocalSite, check_records, kind_of, look_at_
 from clients.log import HospitalLog
 from clients.policy import Policy, find_policy
 from clients.state_dir import LocalSettings
-from pate_fed.cli.consent import allow_counts_of, ask_consent, confirm, read_confirmed
+from pate_fed.cli.consent import ask_consent, go_on, policy_of, read_confirmed
 from pate_fed.cli.doctor.command import show_findings
 from pate_fed.cli.doctor.hospital import HospitalSide
 from pate_fed.cli.doctor.machine import PROBLEM, Finding, enrolled, machine_findings
@@ -42,7 +42,7 @@ from pate_fed.flower.records import wire_parts
 from pate_fed.flower.transport import require_transport
 from pate_fed.format import accuracy_text, printable, share_text, wilson_interval
 from pate_fed.identity import HospitalIdentity
-from pate_fed.identity.admission import CONSENT_FILE, consent_to
+from pate_fed.identity.admission import consent_to
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol.messages import AnswerReply, Question, Record, SumReply
 from pate_fed.runtime.signals import hangup_interrupts
@@ -330,12 +330,10 @@ def join(arguments: argparse.Namespace) -> int:
     _check_files(arguments)
     before = consent_to(folder, terms=admission.terms_digest, authority=admission.fingerprint)
     if before is None:
-        made = ask_consent(identity, arguments)
-        print(f"accepted by {made.user}, recorded in {folder / CONSENT_FILE}")
+        ask_consent(identity, arguments)
     else:
-        print(f"accepted on {printable(before.time)} by {printable(before.user)}: not asked again")
-        confirm(read_confirmed(arguments.confirm, admission), arguments, identity)
-        allow_counts_of(admission, arguments, identity)
+        given = read_confirmed(arguments.confirm, admission)
+        print_lines(go_on(before, admission.study_terms, given, policy_of(arguments.policy, identity)))
     identity.take()
     found = show_findings(_findings(arguments, identity, first=before is None))
     problems = (each for each in found if each.severity == PROBLEM and each.check not in _MAY_COME_LATER)

@@ -1,27 +1,22 @@
 """A run under way as a page on loopback that updates itself: `pate-fed watch RUN_DIR --web`.
 
-What keeps others out. It listens on loopback alone. The address has a random token, compared in constant
-time; whoever does not have it gets 404 for everything. The Host header must name loopback, so that no page of
-another site that resolves to 127.0.0.1 (DNS rebinding) reads it. It takes GET alone, and its policy forbids
-the page to load or send anything elsewhere. At most 16 connections are open, and who is silent is let go.
+The address has a random token, compared in constant time; whoever does not have it gets 404 for everything.
+It takes GET alone. What else keeps others out is every page's on loopback (`loopback`).
 """
 
 from __future__ import annotations
 
 import hmac
 import json
-import re
 import secrets
-import socket
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from pate_fed.cli.loopback import LoopbackHandler, LoopbackServer
 from pate_fed.format import counted, delta_text, duration_text, epsilon_text, share_text
 from pate_fed.report import figures, plots
 from pate_fed.report.html import in_columns, render_page
@@ -150,19 +145,7 @@ def _private(now: Snapshot) -> list[tuple[str, str]]:
     return found
 
 
-MOST_CONNECTIONS = 16
-_REQUEST_S = 10.0  # to say what is wanted, and to take what is sent
 _ALIVE_S = 5.0  # a comment now and then finds out who has gone
-_LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 
 
 class News:
@@ -201,86 +184,41 @@ class News:
             return news(), self._over
 
 
-class WatchServer(ThreadingHTTPServer):
+class WatchServer(LoopbackServer):
     """Serves the page, its style and script, and its news, below a random token.
 
     `page` gives the whole page as it is; `files` are texts by name with their type.
     """
 
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 2 * MOST_CONNECTIONS  # those that are turned away are told so at once
-
     def __init__(self, news: News, page: Callable[[], str], files: Mapping[str, tuple[str, str]]) -> None:
         self.news, self.page, self.files = news, page, files
         self.token = secrets.token_urlsafe(24)
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
 
     @property
     def url(self) -> str:
         """Where the page is."""
-        return f"http://127.0.0.1:{self.server_address[1]}/{self.token}/"
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Take the connection, unless as many as are meant are open."""
-        if not self._free.acquire(blocking=False):
-            self._turn_away(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._free.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer it, and give its place back."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def _turn_away(self, request: socket.socket) -> None:
-        request.setblocking(False)  # who does not read must not keep the others waiting
-        with suppress(OSError):  # it may be gone already
-            request.send(b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n")
-        self.shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a reader that leaves in the middle is no fault."""
+        return f"{self.origin}/{self.token}/"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     server: WatchServer
-    server_version, sys_version = "pate-fed", ""
-    timeout = _REQUEST_S
+    may = "script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; form-action 'none'"
 
     def do_GET(self) -> None:
         """The page, what belongs to it, or its news."""
-        host = self.headers.get_all("Host") or []
-        if len(host) != 1 or not _LOOPBACK.fullmatch(host[0]):
-            self.send_error(HTTPStatus.FORBIDDEN)
-            return
         token, slash, name = self.path.removeprefix("/").partition("/")
         known = hmac.compare_digest(token.encode(), self.server.token.encode())
         if not known or not slash:
             self.send_error(HTTPStatus.NOT_FOUND)
         elif name == "":
-            self._send(self.server.page(), "text/html")
+            self.send_text(self.server.page())
         elif name == "events":
             self._stream()
         elif name in self.server.files:
-            self._send(*self.server.files[name])
+            self.send_text(*self.server.files[name])
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
-
-    def _send(self, text: str, kind: str) -> None:
-        body = text.encode()
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
     def _stream(self) -> None:
         """Server-sent events: each tells the parts that are new; the last one is called over."""
@@ -295,20 +233,3 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write((text + ("event: over\ndata: \n\n" if over else "")).encode())
             if over:
                 return
-
-    def end_headers(self) -> None:
-        """Every answer says what the page may do, and that the connection ends."""
-        for name, value in _HEADERS.items():
-            self.send_header(name, value)
-        self.send_header("Connection", "close")
-        super().end_headers()
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """A status without a word of what was asked for; another method than GET is not allowed."""
-        status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
-        self.send_response(status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the address has the token."""

@@ -1,7 +1,8 @@
-"""A command run in this process, and the demonstration's files, made once."""
+"""A command run in this process, the demonstration's files, made once, and a hospital before its yes."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,10 @@ import numpy as np
 import pytest
 from vote_study import make_vote_study
 
+from pate_fed.cli.demo import HOSPITALS
 from pate_fed.cli.main import main
+from pate_fed.cli.terms import make_terms_of
+from pate_fed.identity import Authority, read_request
 
 
 class Finished(NamedTuple):
@@ -49,3 +53,31 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         np.save(tmp_path / f"{name}-images.npy", images.astype(np.uint8))
         np.save(tmp_path / f"{name}-labels.npy", labels)
     return tmp_path
+
+
+@pytest.fixture
+def own(demonstration: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """North's folder with its admission beside it, not yet accepted."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(demonstration / "identity-north", tmp_path / "own")
+    (tmp_path / "own" / "admission.json").unlink()
+    (tmp_path / "own" / "ca.crt").unlink()
+    return tmp_path / "own"
+
+
+@pytest.fixture
+def masked(own: Path, demonstration: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The same in a study under masks, of which north has confirmed nobody yet; all words by name."""
+    monkeypatch.chdir(demonstration)  # study.toml names its pool there
+    text = Path("study.toml").read_text(encoding="utf-8") + "\n[secrecy]\nsecure_sum = true\n"
+    config = own.parent / "masked.toml"
+    config.write_text(text.replace('"pool.csv"', f'"{demonstration / "pool.csv"}"'), encoding="utf-8")
+    monkeypatch.chdir(own.parent)
+    authority = Authority.init(Path("ca"), address="a.example:9", terms=make_terms_of(config), days=9)
+    requests = [demonstration / f"identity-{name}" / f"{name}.req" for name in HOSPITALS]
+    for admission in authority.admit_all(requests, days=9):
+        if admission.hospital == "north":
+            admission.write(own / "north.admission")
+    (own / "policy.toml").write_text("", encoding="utf-8")
+    return {path.stem: read_request(path).fingerprint for path in requests}

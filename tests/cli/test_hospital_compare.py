@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 from builders import make_terms
 from planted import draw_planted, found_in
+from report_page import Page
 
 import clients.local
 from clients.local import POOL_FILE, local_site
 from clients.state_dir import LOCAL_SITE, TERMS_FILE, LocalSettings
 from pate_fed.cli import hospital_compare
 from pate_fed.cli.hospital_compare import _slope
+from pate_fed.cli.hospital_open import HospitalPages
+from pate_fed.cli.main import make_parser
 from pate_fed.data import Schema
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.identity.bundle import BUNDLE_FILE, StudentFacts, pack_student
@@ -127,6 +130,13 @@ def test_both_are_measured_and_kept_at_home(state: Path, run: Any) -> None:
     picture = (state / "compare.svg").read_text()
     assert picture.startswith("<svg ") and "xmlns" in picture and "sensitivity" in picture
     assert {path.stat().st_mode & 0o777 for path in state.glob("compare.*")} == {0o600}
+    opened = make_parser().parse_args(["hospital", "open", "--dir", "keys", "--state-dir", "state"])
+    page = Page(HospitalPages(opened).render("student"))
+    told = " ".join(out.split("\nkept for this user")[0].split())
+    assert told in " ".join(page.words.split()) and "the student of the study 'heart'" in page.words
+    assert "data:image/svg+xml;base64," in HospitalPages(opened).render("student")
+    (state / "compare.svg").unlink()
+    assert "hospital compare` kept cannot be read" in Page(HospitalPages(opened).render("student")).words
 
 
 def test_where_alone_is_better_it_is_said_first(state: Path, run: Any) -> None:

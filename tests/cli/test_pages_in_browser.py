@@ -19,6 +19,8 @@ import pytest
 from saved_runs import LABELS, RECORD, SUMS, events, make_outcome, make_study, save_run
 
 from pate_fed.cli.main import main
+from pate_fed.identity import Admission
+from pate_fed.identity.admission import login_name
 from pate_fed.report.accuracy import Calibration
 from pate_fed.report.html import write_report
 from pate_fed.report.log import RunLog, Waiting, read_result
@@ -170,27 +172,34 @@ def test_it_prints_on_a4(browser: Any, pages: dict[str, Path], name: str) -> Non
     page.close()
 
 
-class Watched:
+class Served:
+    """A command that prints the address of its pages, and serves them until it is ended."""
+
+    def __init__(self, *command: str) -> None:
+        whole = [sys.executable, "-m", "pate_fed.cli", *command]
+        self._process = subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=30)
+
+
+class Watched(Served):
     """`pate-fed watch --web` of a run that is written step by step."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
-        command = [sys.executable, "-m", "pate_fed.cli", "watch", str(folder), "--web", *options]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
+        super().__init__("watch", str(folder), "--web", *options)
 
     def write(self, *told: Any) -> None:
         with RunLog(self.folder / "log.jsonl") as log:
             for event in told:
                 log.write(event)
-
-    def __enter__(self) -> Watched:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._process.terminate()
-        self._process.communicate(timeout=20)
 
 
 def test_news_of_a_run_arrive_by_themselves(browser: Any, tmp_path: Path) -> None:
@@ -248,3 +257,118 @@ def test_the_watched_page_has_no_serious_fault_at_any_width(browser: Any, runs: 
             _require_no_serious_fault(page)
         assert "2.346" in page.content()
     context.close()
+
+
+def _tab_to(page: Any, name: str) -> None:
+    """Press Tab until the focus stands on what has that name, where it is seen."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        focus = "document.activeElement"
+        names = f"[...({focus}.labels || []), {focus}].map((each) => each.textContent.trim()).join(' ')"
+        if name in page.evaluate(names):
+            assert page.evaluate(f"parseFloat(getComputedStyle({focus}).outlineWidth)") >= 2
+            return
+    raise AssertionError(f"no Tab leads to {name}")
+
+
+SECTIONS = ("The study", "Rehearsal", "What left", "Account", "The student")
+
+
+def _enter(page: Any) -> None:
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+
+
+def test_a_no_and_a_whole_consent_by_keyboard_alone(
+    browser: Any, demonstration: Path, masked: dict[str, str], own: Path
+) -> None:
+    options = ("--data", str(demonstration / "north.csv"), "--pool", str(demonstration / "pool.csv"))
+    with Served("hospital", "open", "own/north.admission", "--dir", "own", *options) as served:
+        page, asked, faults = browser.new_page(), list[str](), list[str]()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: faults.append(message.text))
+        page.goto(served.url)
+        assert served.url.rsplit("/", 1)[1] not in page.url and page.evaluate("document.cookie") == ""
+        before = sorted(path.name for path in own.iterdir())
+        _tab_to(page, "No: accept nothing")
+        _enter(page)
+        page.get_by_text("not accepted: nothing was changed, and nobody was told").wait_for()
+        assert sorted(path.name for path in own.iterdir()) == before
+
+        _tab_to(page, "Rehearsal")
+        _enter(page)
+        _tab_to(page, "Rehearse")
+        _enter(page)
+        for _ in range(20):
+            if not page.get_by_text("Look again").count():
+                break
+            _enter(page)  # the focus stands on it
+        assert "all that this rehearsal made is erased" in page.locator("main").inner_text()
+
+        _tab_to(page, "The study")
+        _enter(page)
+        for label, text in (
+            ("The authority's fingerprint", Admission.read(own / "north.admission").words),
+            ("What east reads to you", masked["east"]),
+            ("What west reads to you", masked["west"]),
+            ("Your login name", login_name()),
+            ("Type yes to accept", "yes"),
+        ):
+            _tab_to(page, label)
+            page.keyboard.type(text)
+        _enter(page)
+        page.get_by_text("accepted by").wait_for()
+        assert (own / "consent.jsonl").exists() and (own / "admission.json").exists()
+        assert not faults and all(url.startswith((served.url.rsplit("/", 1)[0], "data:")) for url in asked)
+        stolen = browser.new_context().new_page()
+        for address in (served.url, page.url):
+            assert stolen.goto(address).status == 403
+        stolen.context.close()
+        page.close()
+
+
+def test_no_other_page_sends_the_consent(browser: Any, masked: dict[str, str], own: Path) -> None:
+    """Neither of another site, nor of another server on loopback, where cookies are the same site's."""
+    with Served("hospital", "open", "own/north.admission", "--dir", "own") as served:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(served.url)
+        action, before = page.url, sorted(path.name for path in own.iterdir())
+        names = ("form", "digest")
+        values = {name: page.locator(f"input[name={name}]").first.input_value() for name in names}
+        given = {**values, "user": login_name(), "yes": "yes", "answer": "yes"}  # all but where it comes from
+        inputs = "".join(f'<input name="{name}" value="{value}">' for name, value in given.items())
+        text = f'<form method="post" action="{action}">{inputs}<button>Send</button></form>'
+        for origin in ("http://127.0.0.1:9/", "http://evil.example/"):
+            page = context.new_page()
+            page.route(origin, lambda route: route.fulfill(body=text, content_type="text/html"))
+            page.goto(origin)
+            with page.expect_response(action) as sent:
+                page.get_by_role("button").click()
+            assert sent.value.status == 403
+            assert sorted(path.name for path in own.iterdir()) == before
+        context.close()
+
+
+def test_a_hospitals_pages_have_no_serious_fault_at_any_width(
+    browser: Any, masked: dict[str, str], own: Path
+) -> None:
+    pytest.importorskip("axe_playwright_python", reason="needs axe-core: pip install axe-playwright-python")
+    with Served("hospital", "open", "own/north.admission", "--dir", "own") as served:
+        for scheme in ("light", "dark"):
+            if scheme == "light":
+                context = browser.new_context(bypass_csp=True)
+                page = context.new_page()
+                page.goto(served.url)
+            page.emulate_media(color_scheme=scheme)
+            for section in SECTIONS:
+                page.get_by_role("link", name=section, exact=True).click()
+                page.wait_for_load_state()
+                for width in (1200, 360):
+                    page.set_viewport_size({"width": width, "height": 800})
+                    assert page.evaluate("document.documentElement.scrollWidth") <= width
+                    _require_no_serious_fault(page)
+        page.emulate_media(media="print")
+        page.set_viewport_size({"width": 695, "height": 1000})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 695
+        context.close()
