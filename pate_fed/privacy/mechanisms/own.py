@@ -173,7 +173,7 @@ class OwnMechanism(Mechanism):
                 What it fails with follows from votes, so the message tells nothing of it.
         """
         votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
-        source, code = as_noise(noise), self._code()  # loaded and held to its claim before any query
+        source, code = as_noise(noise), self.code()  # loaded and held to its claim before any query
         label = np.full(len(votes), NOT_ANSWERED, dtype=np.int64)
         left, asked = len(votes) if max_answers is None else check_count("max_answers", max_answers), 0
         while asked < len(votes) and left > 0:
@@ -184,8 +184,8 @@ class OwnMechanism(Mechanism):
         label = label[:asked]
         return finish(self, label != NOT_ANSWERED, label, source, protection, coordinator)
 
-    def _code(self) -> Any:
-        """The code, which still claims the same."""
+    def code(self) -> Any:
+        """The object of the code that is here, which still claims the same; IntegrityError: it does not."""
         what = f"{KIND} {self.name!r}"
         found = make_aggregator(load_part(self.name, KIND), dict(self.claim.parameters), what=what)
         same = own_parameters(found, what=what) == self.claim.parameters

@@ -33,12 +33,12 @@ GUMBEL, EXPONENTIAL = "gumbel", "exponential"
 # gains, or only one of them moves.
 # Gaussian and Laplace: the label is what noisy_max would give with the noise that was drawn, so
 # docs/proofs/outcomes.md holds.
-# Exponential, of scale b: given the others' noisy totals, i wins with chance E[w(R)], w rising in its own noise
-# R >= 0. A neighbour's is at least E[w(R - g)] = Pr[R >= g] E[w(R)] = e^(-g/b) E[w(R)], as R - g given R >= g
-# has R's law. The same for whole (geometric) noise, however ties are broken. So it is g/b-DP.
+# Exponential, of scale b: given the others' noisy totals, i wins with chance E[w(R)], w rising in its own
+# noise R >= 0. A neighbour's is at least E[w(R - g)] = Pr[R >= g] E[w(R)] = e^(-g/b) E[w(R)], as R - g given
+# R >= g has R's law. The same for whole (geometric) noise, however ties are broken. So it is g/b-DP.
 # Gumbel, of scale b: i wins with chance e^(n_i/b) / Z (McFadden 1974), the exponential mechanism. Its loss,
-# (n_i - n'_i)/b - ln(Z/Z'), stays in a range of g/b over i, with 0 in it as both sum to 1. So it is g/b-DP, and
-# by Hoeffding's lemma RDP is at most α (g/b)²/8 (Cesar and Rogers 2021, Lemma 2; Rogers and Steinke 2021).
+# (n_i - n'_i)/b - ln(Z/Z'), stays in a range of g/b over i, with 0 in it as both sum to 1. So it is g/b-DP,
+# and its RDP is at most α (g/b)²/8, as of any losses with such a range (Rogers and Steinke 2021).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,11 @@ class Heard:
         keys = self._source.tie_keys(shape)
         self._keys.append(keys.ravel().copy())
         return keys
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was asked for."""
+        return not self._drawn and not self._keys
 
     def winner(self, totals: Ints, law: TotalsNoise) -> int | None:
         """The class that wins by the only noise that was drawn; None where it was of another law or shape."""
