@@ -111,15 +111,15 @@ class Liar(foreign.ForeignGNMax):
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["half", "sensitivity", "bit", "small votes", "own", "own, seeded", "kept"])
 def test_a_broken_one_is_caught_whatever_the_seed(fault: str) -> None:
-    found = [check_mechanism(Broken(fault=fault), seed=seed) for seed in range(30)]
+    found = [check_mechanism(Broken(fault=fault), seed=seed) for seed in range(10)]
     assert sum(each.passed for each in found) == 0
 
 
 @pytest.mark.slow
-def test_a_hundred_checks_accuse_no_right_one() -> None:
-    """One in 500 is expected at most; of 800, 8 would be by chance once in 10,000."""
-    found = [check_mechanism(part, seed=seed, trials=4_000) for part in RIGHT for seed in range(100)]
-    assert sum(not each.passed for each in found) < 8
+def test_many_checks_accuse_no_right_one() -> None:
+    """One in 500 is accused at most: of 160, three would be by chance once in 200."""
+    found = [check_mechanism(part, seed=seed, trials=4_000) for part in RIGHT for seed in range(20)]
+    assert sum(not each.passed for each in found) < 3
 
 
 def test_teachers() -> None:
