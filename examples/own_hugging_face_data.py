@@ -8,12 +8,12 @@ from pate_fed import simulate
 rng = np.random.default_rng(0)
 label = rng.integers(0, 2, 3000)
 rows = rng.normal(size=(3000, 8)) + label[:, None]
-held = Dataset.from_dict({"features": rows.tolist(), "label": label.tolist()}).with_format("numpy")
-private, public = held.select(range(2400)), held.select(range(2400, 3000))
+held = Dataset.from_dict({"features": rows.tolist(), "label": label.tolist()})
+private, public = held[:2400], held[2400:]
 data = {
-    "private_images": np.asarray(private[:]["features"]),
-    "private_labels": np.asarray(private[:]["label"]),
-    "public_images": np.asarray(public[:]["features"]),
-    "public_labels": np.asarray(public[:]["label"]),
+    "private_images": np.asarray(private["features"]),
+    "private_labels": np.asarray(private["label"]),
+    "public_images": np.asarray(public["features"]),
+    "public_labels": np.asarray(public["label"]),
 }
 print(simulate({"parties": {"num_clients": 50}}, dataset=data))

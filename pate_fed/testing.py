@@ -60,7 +60,7 @@ def check_mechanism(
     protection: Protection = RECORD,
     parameters: Mapping[str, Plain] | None = None,
     seed: int = 0,
-    trials: int = 10_000,
+    trials: int = 30_000,
 ) -> Check:
     """Attack a mechanism of votes (`pate_fed.privacy.mechanisms.own`): its price, its noise, its memory.
 

@@ -27,6 +27,7 @@ SMALL: dict[str, Any] = {
 MARKS: dict[str, list[Any]] = {  # which train networks; Lightning warns of torch's own
     "own_arrays": [pytest.mark.slow],
     "own_lightning": [pytest.mark.slow, pytest.mark.filterwarnings("ignore")],
+    "own_hugging_face_data": [pytest.mark.filterwarnings("ignore")],
     "own_pictures": [pytest.mark.slow],
 }
 LIBRARIES = {"own_lightning": ["lightning"], "own_hugging_face_data": ["datasets"]}

@@ -148,6 +148,7 @@ def _votes(mechanism: OwnMechanism, draw: Draw) -> list[tuple[Row, Row]]:
     middle = (most - moved) // 2
     given = [(few, few + moved) for few in (0, 1, 2, most // 8, middle)]
     given += [(0, most), (most // 4, most - most // 4), *((0, moved + more) for more in range(6))]
+    given += [(few, few + times * moved) for times in (2, 3, 4) for few in (0, most // 8)]
     found = [((few, many, *rest), (few + gained, many - moved, *rest)) for few, many in given]
     ladder = sorted({0, *(round(most * step / 8) for step in range(1, 9))})
     top = _jump(ladder, lambda many: draw((0, many, *rest), _STEPS))
