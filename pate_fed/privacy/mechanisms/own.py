@@ -96,6 +96,8 @@ class OwnMechanism(Mechanism):
     def __post_init__(self) -> None:
         check_count("num_teachers", self.num_teachers)
         check_count("num_classes", self.num_classes, least=2)
+        if self.claim.noise and not self.num_teachers:
+            raise InputError(f"{self.name}: noise on totals of votes is claimed of what is no vote")
 
     @property
     def name(self) -> str:  # type: ignore[override]

@@ -128,10 +128,11 @@ class Heard:
         best = np.flatnonzero(noisy == noisy.max())
         if len(best) == 1:
             return int(best[0])
-        for keys in self._keys[-1:]:  # for all classes, or for those that are tied
-            if len(keys) in (len(best), len(totals)):
-                return int(best[(keys[best] if len(keys) == len(totals) else keys).argmax()])
-        return None
+        sizes = [len(keys) for keys in self._keys]  # once, for all classes or for those that are tied
+        if sizes not in ([len(best)], [len(totals)]):
+            return None
+        keys = self._keys[0] if sizes == [len(best)] else self._keys[0][best]
+        return int(best[keys.argmax()])
 
     def _kept(self, law: str, scale: float, noise: Ints) -> Ints:
         self._drawn.append((TotalsNoise(law=law, scale=scale), noise.ravel().copy()))

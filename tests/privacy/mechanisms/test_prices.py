@@ -118,6 +118,10 @@ class Broken(foreign.ForeignGNMax):
             drawn = noise.discrete_gaussian(totals.shape, sigma=self.sigma / 2)
         if self.fault == "own":
             drawn = np.random.default_rng(0).normal(0, self.sigma, totals.shape)
+        if self.fault == "keys until it fits":
+            while foreign.argmax(totals + drawn, noise) != 0:
+                pass
+            return 0
         if self.fault == "first of equals":
             return int((totals + drawn).argmax())
         if self.fault == "twice":
@@ -133,7 +137,9 @@ def test_other_noise_than_is_claimed_is_refused_before_a_vote_is_asked(fault: st
         own_mechanism(Broken(fault=fault), classes=3, num_teachers=250)
 
 
-@pytest.mark.parametrize(("fault", "sigma"), [("first of equals", 0.3), ("weighted", 5.0)])
+@pytest.mark.parametrize(
+    ("fault", "sigma"), [("first of equals", 0.3), ("keys until it fits", 1e-6), ("weighted", 5.0)]
+)
 def test_labels_are_held_to_the_noise_that_was_drawn(fault: str, sigma: float) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pate_fed.privacy.mechanisms.own._try_release", lambda *_, **__: None)
@@ -190,5 +196,7 @@ def test_code_that_claims_more_than_was_charged_is_told() -> None:
     for lower in (wide, replace(mechanism, claim=replace(mechanism.claim, pure=1e-3, noise="", scale=0.0))):
         with pytest.raises(IntegrityError, match="claims a larger curve than the one that was charged"):
             check_claim(lower)
+    with pytest.raises(InputError, match="noise on totals of votes is claimed of what is no vote"):
+        replace(mechanism, num_teachers=0)
     again = OwnMechanism.from_parameters(mechanism.name, mechanism.parameters())
     assert again == mechanism and again.cost_asked(Protection()) == mechanism.cost_asked(Protection())
