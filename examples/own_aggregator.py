@@ -1,36 +1,30 @@
-"""A mechanism of one's own with its ledger verified: most votes win, after geometric noise."""
+"""A mechanism of one's own at its price, with its ledger verified: most votes win, after geometric noise."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pate_fed import simulate
-from pate_fed.privacy import NoiseSource
-from pate_fed.privacy.mechanisms.own import Sensitivity
+from pate_fed.privacy import NoiseSource, TotalsNoise
 
 
 @dataclass(frozen=True)
 class GeometricMax:
-    """The class with most votes, each count with noise of `scale` votes."""
+    """The class with most votes, each count with noise of `scale` votes; it is charged as LNMax is."""
 
     scale: float = 40.0
 
-    def rdp(self, order: float, sensitivity: Sensitivity) -> float:
-        """Totals with such noise are ε-DP; Bun and Steinke (2016), Proposition 3.3, in nats."""
-        epsilon = sensitivity.l1 / self.scale
-        return min(epsilon, order * epsilon**2 / 2)
+    def noise_on_totals(self) -> TotalsNoise:
+        """Other prices are rdp(order, sensitivity), dp_event(sensitivity) and pure_dp(sensitivity)."""
+        return TotalsNoise(law="laplace", scale=self.scale)
 
-    def release(self, totals: NDArray[np.int64], noise: NoiseSource) -> int:
+    def release(self, totals: Any, noise: NoiseSource) -> int:
         """The label of one query, of its totals (classes,)."""
         noisy = totals + noise.discrete_laplace(totals.shape, scale=self.scale)
-        first = np.flatnonzero(noisy == noisy.max())
-        return int(first[noise.tie_keys(len(first)).argmax()])  # ties are broken evenly
+        return int(np.lexsort((noise.tie_keys(totals.shape), noisy))[-1])
 
 
 if __name__ == "__main__":
-    study = {"parties": {"num_clients": 250}, "queries": {"labels": 300, "max_queries": 300}}
-    run = simulate(study, aggregator=GeometricMax(scale=40))
-    print(run)
-    run.ledger.require_checked()  # every ε from the rows, and the curve from this code
-    print(*run.ledger.lines(), sep="\n")
+    run = simulate({"parties": {"num_clients": 250}}, aggregator=GeometricMax(scale=40))
+    print(run, run.ledger)

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed import simulate
-from pate_fed.privacy import NoiseSource
-from pate_fed.privacy.mechanisms.own import Sensitivity
+from pate_fed.privacy import NoiseSource, Sensitivity
 
 Ints = NDArray[np.int64]
 

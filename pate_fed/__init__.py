@@ -6,6 +6,7 @@ what a budget affords. Accounting by itself is in `pate_fed.privacy`.
 
 TYPE_CHECKING = False  # nothing is imported here: `python -m` looks into the current folder first
 if TYPE_CHECKING:
+    from pate_fed.cli.classifier import PateClassifier
     from pate_fed.cli.simulate import simulate
     from pate_fed.config.study import Study
     from pate_fed.format import VERSION as __version__
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pate_fed.report.terminal import Step
 
 __all__ = [
+    "PateClassifier",
     "Plan",
     "Run",
     "Step",
@@ -30,6 +32,10 @@ def __getattr__(name: str) -> object:
         from pate_fed.cli.simulate import simulate
 
         return simulate
+    if name == "PateClassifier":
+        from pate_fed.cli.classifier import PateClassifier
+
+        return PateClassifier
     if name in ("plan", "Plan"):
         from pate_fed.privacy.planning import planner
 

@@ -34,7 +34,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[Step]]:
 
 
 def test_the_public_names() -> None:
-    names = ["Plan", "Run", "Step", "Study", "__version__", "plan", "simulate"]
+    names = ["PateClassifier", "Plan", "Run", "Step", "Study", "__version__", "plan", "simulate"]
     assert pate_fed.__all__ == names and dir(pate_fed) == names
     assert all(getattr(pate_fed, name) is not None for name in names)
     with pytest.raises(AttributeError, match="has no attribute 'simulat'"):

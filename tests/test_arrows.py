@@ -169,12 +169,12 @@ def test_help_needs_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-def test_the_house_has_at_most_22_rooms_at_the_top() -> None:
+def test_the_house_has_at_most_23_rooms_at_the_top() -> None:
     inside = [
         path for path in (ROOT / "pate_fed").iterdir() if path.suffix == ".py" or list(path.glob("*.py"))
     ]
     rooms = [path.name for path in inside if path.name != "__init__.py"] + ["clients", "server"]
-    assert len(rooms) <= 22, sorted(rooms)
+    assert len(rooms) <= 23, sorted(rooms)  # the last is what others test their parts with
 
 
 def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
@@ -193,15 +193,15 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
     "clients": (5_160, 21),
-    "pate_fed": (950, 7),
-    "pate_fed/cli": (8_890, 36),
+    "pate_fed": (1_180, 8),
+    "pate_fed/cli": (9_040, 37),
     "pate_fed/config": (2_400, 10),
     "pate_fed/data": (4_730, 15),
     "pate_fed/flower": (3_780, 17),
     "pate_fed/identity": (1_300, 6),
     "pate_fed/kinds": (6_340, 23),
     "pate_fed/learning": (7_950, 34),
-    "pate_fed/privacy": (12_380, 40),
+    "pate_fed/privacy": (12_870, 42),
     "pate_fed/protocol": (570, 3),
     "pate_fed/report": (5_640, 18),
     "pate_fed/reproduce": (2_510, 13),

@@ -13,7 +13,7 @@ from pathlib import Path
 from estimate_table import estimate_table
 from pictures import PICTURES
 from reference_code import exit_codes, protocol_messages, python_api
-from reference_files import commands, policy_toml, study_toml
+from reference_files import commands, examples, policy_toml, study_toml
 from results_page import results_page
 from rooms_page import rooms_page, rooms_picture
 
@@ -22,6 +22,7 @@ PAGES = {
     "study-toml.md": study_toml,
     "policy-toml.md": policy_toml,
     "python-api.md": python_api,
+    "examples.md": examples,
     "exit-codes.md": exit_codes,
     "messages.md": protocol_messages,
 }

@@ -22,6 +22,7 @@ _API = (
     ("pate_fed", "Studies"),
     ("pate_fed.privacy", "Accounting; NumPy and SciPy only"),
     ("pate_fed.data", "Data sets and partitions"),
+    ("pate_fed.testing", "For tests of parts of your own"),
     ("pate_fed.learning.students.student", "A student from its file"),
 )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from json_schema import json_schema, study_schema
@@ -41,6 +43,16 @@ def commands() -> str:
     for name, make in PROGRAMS.items():
         lines += _command(name, make(), level=2)
     return page(lines)
+
+
+def examples() -> str:
+    """Every script of examples/ with what it shows."""
+    files = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
+    trees = {each.name: ast.parse(each.read_text(encoding="utf-8")) for each in files}
+    said = {name: (ast.get_docstring(tree) or "").split("\n\n")[0] for name, tree in trees.items()}
+    rows = ((f"[`{name}`](../../examples/{name})", cell(text)) for name, text in said.items())
+    lines = ["# Examples", "", "Scripts that run as they are, each held by a test.", ""]
+    return page([*lines, *table(("script", "what it shows"), rows)])
 
 
 def _every(name: str, parser: argparse.ArgumentParser, above: str = "") -> Iterator[tuple[str, str]]:

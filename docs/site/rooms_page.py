@@ -13,7 +13,7 @@ from tables import cell, page, table
 
 ROOT = Path(__file__).resolve().parents[2]
 # The programs and the functions of the package itself stand above all, as the commands do, which they share.
-_COMMANDS = ("simulation", "server", "client")
+_COMMANDS = ("simulation", "server", "client", "testing")
 # The other files that lie in no folder are what all rooms share, as this room is.
 _SHARED = "structure"
 _WIDTH, _HIGH, _STEP = 1080, 36, 76

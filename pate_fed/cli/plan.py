@@ -281,12 +281,13 @@ def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
 def _audit(arguments: argparse.Namespace) -> int:
     how: dict[str, Any] = {"trials": arguments.trials, "confidence": arguments.confidence}
     noise = noise_from_seed(arguments.seed)
+    found: list[Any]
     if arguments.aggregator is None and arguments.config is None:
         found = audit_all(noise, shrink=arguments.shrink, **how)
     else:
-        from pate_fed.privacy.planning.audit import audit_own
+        from pate_fed.privacy.planning.attack import audit_own
 
-        found = audit_own(_own_mechanism(arguments), noise, **how)
+        found = [audit_own(_own_mechanism(arguments), noise, **how)]
     if arguments.format == "json":
         print(json.dumps([{**asdict(result), "passed": result.passed} for result in found]))
     else:

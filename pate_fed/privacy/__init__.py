@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent, odometer, total_cost
     from pate_fed.privacy.mechanisms.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
     from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
+    from pate_fed.privacy.mechanisms.prices import Sensitivity, TotalsNoise
     from pate_fed.privacy.planning.audit import audit_all
     from pate_fed.privacy.planning.planner import Plan, plan
     from pate_fed.privacy.planning.vote_model import Pool
@@ -53,7 +54,9 @@ __all__ = [
     "Release",
     "SanitiseSettings",
     "SeededNoise",
+    "Sensitivity",
     "SystemNoise",
+    "TotalsNoise",
     "audit_all",
     "capped_cost_epsilon",
     "data_dependent_epsilon_do_not_publish",
@@ -78,6 +81,7 @@ _PLACES = {
     "mechanisms.events": "CoordinatorView PrivacyEvent odometer total_cost",
     "mechanisms.noise": "NoiseSource SeededNoise SystemNoise noise_from_seed",
     "mechanisms.noisy_max": "ConfidentGNMax GNMax InteractiveGNMax LNMax Release",
+    "mechanisms.prices": "Sensitivity TotalsNoise",
     "planning.audit": "audit_all",
     "planning.planner": "Plan plan",
     "planning.vote_model": "Pool",

@@ -26,6 +26,7 @@ from pate_fed.privacy.mechanisms.events import (
     to_dp_event,
     total_cost,
 )
+from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.protection import RECORD, Protection
 
 if TYPE_CHECKING:
@@ -408,7 +409,7 @@ class Accountant:
         text = [counted(len(known), "release"), counted(asked, "query"), counted(answered, "label")]
         if len(known) < len(self._spent):
             text.append(counted(len(self._spent) - len(known), "DpEvent"))
-        if self.cost.claimed:
+        if any(isinstance(each.mechanism, OwnMechanism) for each in known):
             text.append("claimed by mechanisms of one's own, not proven")
         if not all(each.private for each in known):
             text.append("not private: noise for simulation")

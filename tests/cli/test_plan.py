@@ -234,7 +234,7 @@ def test_audit_holds_a_mechanism_of_one_s_own_against_its_claim(
 ) -> None:
     few = ["--seed", "1", "--trials", "300"]
     assert main(["audit", "--aggregator", "own_parts:GeometricMax", *few]) == 0
-    assert "own_parts:GeometricMax, close vote: sampled" in capsys.readouterr().out
+    assert "own_parts:GeometricMax: sampled RDP >= " in capsys.readouterr().out
     study = tmp_path / "study.toml"
     study.write_text('[aggregation]\naggregator = "own_parts:Bare"\n[aggregation.parameters]\nscale = 40.0\n')
     assert main(["audit", "--config", str(study), *few, "--format", "json"]) == 6

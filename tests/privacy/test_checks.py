@@ -58,7 +58,7 @@ def test_bounds_of_a_count_and_of_noise() -> None:
 
 def test_public_names_are_there() -> None:
     assert all(getattr(privacy, name).__doc__ for name in privacy.__all__)
-    assert len(privacy.__all__) <= 30
+    assert len(privacy.__all__) <= 32  # two for mechanisms of others, which import nothing else
     rooms = (cost, control, conversion, gnmax, hockey_stick, smooth)
     listed = [re.findall(r"`(\w+)`", part) for part in (bounds.__doc__ or "").split("\n- ")[1:]]
     by_name = {room.__name__.rpartition(".")[2]: room for room in rooms}

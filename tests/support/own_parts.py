@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.privacy import NoiseSource
-from pate_fed.privacy.mechanisms.own import Sensitivity
+from pate_fed.privacy import NoiseSource, Sensitivity
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

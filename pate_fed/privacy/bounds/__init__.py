@@ -15,8 +15,9 @@ A whole study by privacy loss distributions (PLD) is in `pate_fed.privacy.accoun
   `moments_epsilon`.
 - `smooth`: smooth sensitivity, and what its release costs (P18, appendix B): `smooth_sensitivity`,
   `gnss_rdp`.
-- `conversion`: any RDP curve as ε, and data-independent totals of Gaussian PATE: `to_epsilon`,
-  `ConvertedEpsilon`, `confident_rho`, `confident_mu`, `gaussian_dp_epsilon`.
+- `conversion`: any RDP curve as ε, data-independent totals of Gaussian PATE, and whatever is ε-DP:
+  `to_epsilon`, `ConvertedEpsilon`, `confident_rho`, `confident_mu`, `gaussian_dp_epsilon`, `pure_rdp`,
+  `pure_epsilon`.
 
 They rest on two more, whose names are no API: the integer noise that runs, and the lattice of who wins.
 """

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, round_up, to_epsilon
+from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, pure_epsilon, round_up, to_epsilon
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of
 from pate_fed.privacy.bounds.hockey_stick import WinnerBounds, rounded_up, winner_bounds
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, Ints, NoiseLaw
@@ -368,10 +368,14 @@ def capped_epsilon(
 def capped_cost_epsilon(cost: Cost, delta: float) -> float:
     """ε at δ of at most `cost`, each outcome as often as it says at most and in any order; rounded up.
 
-    The least of RDP and of optimal control over the privacy loss, which
-    holds where a cap is set on every kind of outcome and nothing else is released. It takes a second or so.
+    The least of RDP and of optimal control over the privacy loss, or of the exact composition of one claim of
+    ε-DP; both hold where a cap is set on every kind of outcome and nothing else is released. It takes a
+    second or so.
     """
     found = epsilon_of(cost, delta)
+    if cost.is_pure and len(cost.claimed) == 1:
+        [(curve, count)] = cost.claimed
+        return min(found, pure_epsilon(curve.pure, count, delta))
     if not cost.outcomes or cost != Cost(outcomes=cost.outcomes):
         return found
     parts = [

@@ -143,3 +143,42 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
     return round_up(high)
+
+
+_MANY_RESPONSES = 10**6  # beyond, their table would be long
+
+
+def pure_rdp(epsilon: float, order: float) -> float:
+    """RDP of whatever is ε-DP, rounded up: randomised response's, of which it is a function.
+
+    Kairouz, Oh and Viswanath 2015, Theorem 3.1; at most min(ε, ε² α/2) (Bun and Steinke 2016, Proposition
+    3.3).
+    """
+    most = min(epsilon, epsilon * epsilon * order / 2) * (1 + 2**-50)
+    moment = np.logaddexp(order * epsilon, (1 - order) * epsilon) - np.logaddexp(0.0, epsilon)
+    return float(min(most, (moment + 2**-49 * (1 + order * epsilon)) / (order - 1)))
+
+
+def pure_epsilon(epsilon: float, times: int, delta: float) -> float:
+    """ε at δ of so many ε-DP releases, each chosen from those before, rounded up; exact for their worst.
+
+    Theorem 3.3 of the same: n randomised responses, whose loss is ε (2j - n) where j of them tell the truth.
+    δ(ε') = max over g of Pr[j >= g] - e^ε' Pr[n - j >= g], so ε' is the largest ln((Pr[j >= g] - δ) / Pr[n -
+    j >= g]). At most n ε.
+    """
+    most = epsilon * times * (1 + 2**-50)
+    if times > _MANY_RESPONSES:
+        return most
+    from scipy.special import gammaln  # late: a hospital's process starts without SciPy
+
+    j = np.arange(times + 1)
+    logs = gammaln(times + 1) - gammaln(j + 1) - gammaln(times - j + 1)
+    truth, lie = -np.logaddexp(0.0, -epsilon), -np.logaddexp(0.0, epsilon)
+    here, there = (
+        np.logaddexp.accumulate((logs + j * one + (times - j) * other)[::-1])[::-1]
+        for one, other in ((truth, lie), (lie, truth))
+    )
+    off = 2**-48 * (float(gammaln(times + 1)) + times * (1 + epsilon))  # more than a logarithm is off by
+    left = np.exp(np.minimum(here + off, 0.0)) - delta
+    found = np.log(left[left > 0]) - there[left > 0] + off
+    return min(most, float(found.max(initial=0.0)))

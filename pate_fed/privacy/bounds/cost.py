@@ -56,9 +56,13 @@ _EXACT = tuple(map(Fraction, CLAIMED_ORDERS))
 
 @dataclass(frozen=True, slots=True, order=True, repr=False)
 class ClaimedCurve:
-    """RDP of one query in nats at the first so many of `CLAIMED_ORDERS`, finite and above 0."""
+    """RDP of one query in nats at the first so many of `CLAIMED_ORDERS`, finite and above 0.
+
+    `pure` is its ε at δ = 0, ∞ where none is claimed.
+    """
 
     values: tuple[float, ...]
+    pure: float = math.inf
 
     def __repr__(self) -> str:
         """How far it reaches: the numbers are many."""
@@ -89,7 +93,8 @@ class Claim:
     """A mechanism of the user's own, as terms and ledgers state it: its code, parameters and curve.
 
     `rdp` is RDP of one query in nats at the first of `CLAIMED_ORDERS`, for neighbours of which one `unit`
-    sways `votes_moved` votes (`Protection`).
+    sways `votes_moved` votes (`Protection`), `pure` its ε at δ = 0. Where `noise` names a law, of `scale`
+    votes, the class with the largest total under such noise is what is released, and that is charged.
 
     Raises:
         InputError: a curve with numbers that are not finite, not above 0, or that fall.
@@ -101,10 +106,15 @@ class Claim:
     adjacency: str = setting(most=30)
     votes_moved: int = setting(low=1, high=10**9)
     rdp: tuple[float, ...]
+    pure: float | None = setting(None, low=2**-50, high=2.0**50)
+    noise: str = setting("", choices=("", GAUSSIAN, LAPLACE))
+    scale: float = setting(0.0, low=0)
 
     def __post_init__(self) -> None:
         check(self)
         check_curve(self.rdp, f"aggregator {self.part.name!r}")
+        if bool(self.noise) != (self.scale > 0):
+            raise InputError(f"aggregator {self.part.name!r}: a law of noise and its scale go together")
 
     def __repr__(self) -> str:
         """Name and parameters: the curve is long."""
@@ -320,6 +330,12 @@ class Cost:
         return cls(claimed=((curve, 1),), most_order=curve.most_order)
 
     @property
+    def is_pure(self) -> bool:
+        """Whether it is that of mechanisms alone which claim to be ε-DP."""
+        alone = self == Cost(claimed=self.claimed, most_order=self.most_order)
+        return alone and all(curve.pure < math.inf for curve, _ in self.claimed)
+
+    @property
     def as_totals(self) -> Cost:
         """The cost with every outcome charged as the noisy totals that it came from."""
         totals = (outcome.as_totals(times) for outcome, times in self.outcomes)
@@ -412,6 +428,9 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
     # What a mechanism of somebody's own claims is asked for every time.
     searched = _searched_epsilon.__wrapped__ if rest.claimed else _searched_epsilon
     found = max(0.0, min((searched(rest, delta), *further)))
+    if rest.is_pure:  # which adds up, whatever was chosen
+        pure = sum((Fraction(curve.pure) * times for curve, times in rest.claimed), Fraction(0))
+        found = min(found, _round_up(pure))
     return _round_up(cost.epsilon + Fraction(found)) if cost.epsilon and found < math.inf else found
 
 

@@ -441,14 +441,13 @@ def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
     if capped is None:
         return []
     if capped.claimed:
-        claimed = "all who see labels, if the mechanism keeps what it claims"
-        return [CapsEpsilon("RDP as claimed", epsilon_of(capped, delta), claimed)]
+        return _marked(terms, _of_claims(capped, delta))
     totals = capped.as_totals
     found = _of_sums(capped, delta) if terms.sums else _of_votes(terms, capped)
     if totals == Cost(rho=totals.rho):
         epsilon = gaussian_dp_epsilon(math.sqrt(2 * float(totals.rho)), delta)
         found.append(CapsEpsilon("Gaussian DP of continuous totals", epsilon, _CONTINUOUS))
-    return sorted(found, key=lambda each: each.epsilon)
+    return _marked(terms, found)
 
 
 def _of_votes(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
@@ -477,6 +476,22 @@ def _of_votes(terms: LedgerTerms, capped: Cost) -> list[CapsEpsilon]:
     return found
 
 
+def _of_claims(capped: Cost, delta: float) -> list[CapsEpsilon]:
+    found = [CapsEpsilon("RDP as claimed", epsilon_of(capped, delta), "all who see labels")]
+    if capped.is_pure:
+        epsilon, whole = capped_cost_epsilon(capped, delta), "all who see labels; it or RDP is what is stated"
+        found.append(CapsEpsilon("composition of pure DP as claimed", epsilon, whole))
+    return found
+
+
+def _marked(terms: LedgerTerms, found: list[CapsEpsilon]) -> list[CapsEpsilon]:
+    """The least ε first, and of a mechanism that claims its cost on what condition."""
+    if any(isinstance(each, OwnMechanism) for each in terms.mechanisms):
+        kept = "if the mechanism keeps what it claims"
+        found = [replace(each, holds_for=f"{each.holds_for}; {kept}") for each in found]
+    return sorted(found, key=lambda each: each.epsilon)
+
+
 def _of_sums(capped: Cost, delta: float) -> list[CapsEpsilon]:
     """Of class sums: nothing is voted on, and the noise of all rounds is one Gaussian."""
     seen = "all who see the noisy sums, or what is made of them"
@@ -499,7 +514,7 @@ def second_opinions(terms: LedgerTerms) -> list[CapsEpsilon]:
     ):
         with suppress(InputError):  # no such distribution, or no library: the others stand
             found.append(CapsEpsilon(name, accountant(capped, terms.delta), holds_for))
-    return found
+    return _marked(terms, found)
 
 
 def _capped(terms: LedgerTerms) -> Cost | None:

@@ -487,7 +487,8 @@ def own_epsilon(terms: Given, charges: list[Charge]) -> tuple[float, float]:
 
     if not total(2):
         return 0.0, 0.0
-    found = math.inf, math.inf
+    pure = _pure_epsilon(charges, delta)
+    found = pure, pure
     near = round(5 * math.log(math.sqrt(math.log(1 / delta) / (total(2) / 2))))
     for step in range(near - 3, near + 3):  # round orders, so that rows share what was computed
         order = 1 + math.exp(step / 5)
@@ -497,12 +498,40 @@ def own_epsilon(terms: Given, charges: list[Charge]) -> tuple[float, float]:
     return found
 
 
+def _pure_epsilon(charges: list[Charge], delta: float) -> float:
+    """ε at δ of so many queries of one mechanism that claims to be pure DP: as many randomised responses.
+
+    Kairouz, Oh and Viswanath 2015, Theorem 3.3: the best event is that at least j of them tell the truth.
+    """
+    [(_, given, asked, _), *more] = charges
+    one = given.get("claim", {}).get("pure")
+    if one is None or more:
+        return math.inf
+    here, there, found = 0.0, 0.0, 0.0
+    for j in range(asked, -1, -1):
+        ways = math.lgamma(asked + 1) - math.lgamma(j + 1) - math.lgamma(asked - j + 1)
+        scaled = ways - asked * math.log1p(math.exp(-one))
+        here += math.exp(scaled - (asked - j) * one)
+        there += math.exp(scaled - j * one)
+        if here > delta and there > 0:
+            found = max(found, math.log((here - delta) / there))
+    return float(min(one * asked, found))
+
+
+def _ours(name: str, given: Given) -> tuple[str, Given]:
+    """A mechanism, where it claims a law of noise as that of ours with this law."""
+    law, scale = (given.get("claim", {}).get(key) for key in ("noise", "scale"))
+    return {"gaussian": ("gnmax", {"sigma": scale}), "laplace": ("lnmax", {"scale": scale})}.get(
+        law, (name, given)
+    )
+
+
 def _charges(rows: list[Given]) -> list[Charge]:
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
         asked, answered = found.get(key := (row["mechanism"], row["parameters"]), (0, 0))
         found[key] = asked + row["asked"], answered + row["answered"]
-    return [(name, json.loads(given), *counts) for (name, given), counts in found.items()]
+    return [(*_ours(name, json.loads(given)), *counts) for (name, given), counts in found.items()]
 
 
 def _caps(terms: Given) -> list[Charge]:
@@ -515,7 +544,8 @@ def _caps(terms: Given) -> list[Charge]:
     counts = terms["most_asked"], terms["most_answered"]
     held_out = [each for each in terms["mechanisms"] if each["name"].startswith(COUNTS)]
     kept = sum(each["parameters"]["labels"] for each in held_out)
-    charges = [(each["name"], each["parameters"], counts[0] - kept, counts[1]) for each in kinds.values()]
+    votes = (_ours(each["name"], each["parameters"]) for each in kinds.values())
+    charges: list[Charge] = [(*each, counts[0] - kept, counts[1]) for each in votes]
     return charges + [(each["name"], each["parameters"], kept, counts[1]) for each in held_out]
 
 

@@ -5,13 +5,15 @@ A part is an object, a class that gives one, or a factory `make(**parameters)`. 
   its exact counts of votes, int64 (classes,); `noise` is a `NoiseSource` with `discrete_gaussian(shape,
   sigma=)`, `discrete_laplace(shape, scale=)` and `tie_keys(shape)`, uniform whole numbers from 1 to 2^62. All
   its randomness comes from there, and nothing of one query stays for the next.
-- `rdp(order, sensitivity)`: a bound in nats on the Rényi divergence of what one query shows, label or none,
-  between any two neighbouring totals (see `Sensitivity`); ∞ where there is none at that order. Or
-  `dp_event(sensitivity)`, a DpEvent of dp-accounting.
+- what a query costs, by one or several of these; the smallest that follows is charged:
+  `rdp(order, sensitivity)`, a bound in nats on the Rényi divergence of what one query shows, label or none,
+  between any two neighbouring totals (see `Sensitivity`), ∞ where there is none at that order;
+  `dp_event(sensitivity)`, a DpEvent of dp-accounting; `pure_dp(sensitivity)`, the ε of pure DP; or
+  `noise_on_totals()`, a `TotalsNoise`, where the class with the largest noisy total is the answer.
 - `parameters()`: plain values (numbers, truth values, texts) by name, from which a factory makes the same
   again; those of a dataclass are its fields.
 
-Every asked query is charged the whole curve, answered or not. Curve and randomness are the mechanism's word;
+Every asked query is charged all of it, answered or not. Curve and randomness are the mechanism's word;
 whatever states an ε says so. The curve is read once and stands in the terms and the ledger: code that says
 something else later is refused, and changes no ε.
 """
@@ -19,9 +21,8 @@ something else later is refused, and changes no ε.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from fractions import Fraction
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,18 +36,34 @@ from pate_fed.privacy.bounds.cost import (
     Cost,
     Parameters,
     Plain,
-    check_curve,
 )
-from pate_fed.privacy.checks import check_count, is_number
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN
+from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.mechanisms.events import (
     PLAIN,
     CoordinatorView,
     Mechanism,
-    cost_of_dp_event,
-    is_dp_event,
 )
 from pate_fed.privacy.mechanisms.noise import NoiseSource, SeededNoise, as_noise
-from pate_fed.privacy.mechanisms.noisy_max import MOST_TEACHERS, NOT_ANSWERED, Release, check_totals, finish
+from pate_fed.privacy.mechanisms.noisy_max import (
+    MOST_TEACHERS,
+    NOT_ANSWERED,
+    GNMax,
+    LNMax,
+    Release,
+    check_totals,
+    finish,
+)
+from pate_fed.privacy.mechanisms.prices import (
+    ROADS,
+    Heard,
+    Price,
+    Sensitivity,
+    TotalsNoise,
+    law_of,
+    price_at,
+    whole_price,
+)
 from pate_fed.privacy.protection import RECORD, Protection
 from pate_fed.structure import from_plain, to_plain
 from pate_fed.structure.faults import describe, ends_process, telling
@@ -65,23 +82,6 @@ _SLACK = 1e-9  # by which another machine's logarithms may differ
 _SPOT = CLAIMED_ORDERS[::19]  # at which a curve is read again before each release
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity(Protection):
-    """What a mechanism may rely on of one query's totals: sizes, and how far one unit moves them.
-
-    Shapes: totals are (num_classes,), each from 0 to `num_teachers`. Of neighbouring totals `l1` bounds the
-    L1 and `l2_squared` the squared L2 distance, `top` by how much the largest differs, in votes.
-    `votes_moved` votes go from class to class, or, with `votes_vanish`, appear or disappear.
-    """
-
-    num_teachers: int
-    num_classes: int
-
-
-def _sensitivity(of: Protection, num_teachers: int, num_classes: int) -> Sensitivity:
-    return Sensitivity(**asdict(of), num_teachers=num_teachers, num_classes=num_classes)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OwnMechanism(Mechanism):
     """A claimed mechanism as events and ledgers hold it; its code is loaded when it releases.
@@ -96,6 +96,8 @@ class OwnMechanism(Mechanism):
     def __post_init__(self) -> None:
         check_count("num_teachers", self.num_teachers)
         check_count("num_classes", self.num_classes, least=2)
+        if self.claim.noise and not self.num_teachers:
+            raise InputError(f"{self.name}: noise on totals of votes is claimed of what is no vote")
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -142,7 +144,17 @@ class OwnMechanism(Mechanism):
             raise InputError(
                 f"{self.name}: its curve is claimed for {self.protection.text()}, not for {protection.text()}"
             )
-        return Cost.of_claim(ClaimedCurve(self.claim.rdp))
+        claim = self.claim
+        if claim.noise == GAUSSIAN:
+            return GNMax(classes=self.num_classes, sigma=claim.scale).cost_asked(self.protection)
+        if claim.noise:
+            return LNMax(classes=self.num_classes, scale=claim.scale).cost_asked(self.protection)
+        return Cost.of_claim(ClaimedCurve(claim.rdp, math.inf if claim.pure is None else claim.pure))
+
+    @property
+    def answers_all(self) -> bool:  # type: ignore[override]
+        """Whether a class wins every query, by the noise that is claimed."""
+        return bool(self.claim.noise)
 
     def release(
         self,
@@ -163,7 +175,7 @@ class OwnMechanism(Mechanism):
                 What it fails with follows from votes, so the message tells nothing of it.
         """
         votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
-        source, code = as_noise(noise), self._code()  # loaded and held to its claim before any query
+        source, code = as_noise(noise), self.code()  # loaded and held to its claim before any query
         label = np.full(len(votes), NOT_ANSWERED, dtype=np.int64)
         left, asked = len(votes) if max_answers is None else check_count("max_answers", max_answers), 0
         while asked < len(votes) and left > 0:
@@ -174,27 +186,31 @@ class OwnMechanism(Mechanism):
         label = label[:asked]
         return finish(self, label != NOT_ANSWERED, label, source, protection, coordinator)
 
-    def _code(self) -> Any:
-        """The code, which still claims the same."""
+    def code(self) -> Any:
+        """The object of the code that is here, which still claims the same; IntegrityError: it does not."""
         what = f"{KIND} {self.name!r}"
         found = make_aggregator(load_part(self.name, KIND), dict(self.claim.parameters), what=what)
         same = own_parameters(found, what=what) == self.claim.parameters
         curve = dict(zip(CLAIMED_ORDERS, self.claim.rdp, strict=False))
         spots = [order for order in _SPOT if order in curve]
-        read = _curve(found, self._sensitivity, spots, what=what)
+        read = price_at(found, self._sensitivity, spots, what=what)
         fixed = [curve[order] for order in spots]
-        if not same or len(read) != len(fixed) or not np.allclose(read, fixed, rtol=_SLACK, atol=0):
+        same = same and read[1:] == Price.of(self.claim)[1:]
+        if not same or len(read.rdp) != len(fixed) or not np.allclose(read.rdp, fixed, rtol=_SLACK, atol=0):
             raise IntegrityError(f"{what}: claims another curve or other parameters than the terms say")
         return found
 
     @property
     def _sensitivity(self) -> Sensitivity:
-        return _sensitivity(self.protection, self.num_teachers, self.num_classes)
+        sizes = {"num_teachers": self.num_teachers, "num_classes": self.num_classes}
+        return Sensitivity.of(self.protection, **sizes)
 
     def label(self, code: Any, totals: Ints, noise: NoiseSource) -> int:
         """A class or `NOT_ANSWERED` for totals int64 (classes,); IntegrityError where the code fails."""
+        law = law_of(self.claim)
         try:
-            found = _class_of(code.release(totals.copy(), noise), self.num_classes)
+            given, winner = _answer(code, totals, noise, law)
+            found = _class_of(given, self.num_classes)
         except BaseException as error:
             if ends_process(error):
                 raise
@@ -208,7 +224,27 @@ class OwnMechanism(Mechanism):
                 f"{KIND} {self.name!r}: gives neither a class of the study nor None; nothing of this batch "
                 "was released"
             )
+        if law is not None and found != winner:
+            raise IntegrityError(
+                f"{KIND} {self.name!r}: {_ANOTHER.format(law.law, law.scale)}; nothing of this batch was "
+                "released"
+            )
         return found
+
+
+_ANOTHER = (
+    "gives another class than wins by one draw of the {} noise of {:g} votes that it claims, ties by the "
+    "largest of tie_keys"
+)
+
+
+def _answer(code: Any, totals: Ints, noise: NoiseSource, law: TotalsNoise | None) -> tuple[Any, int | None]:
+    """What the code gives, and the class that wins by the law that it is held to."""
+    if law is None:
+        return code.release(totals.copy(), noise), None
+    heard = Heard(noise)
+    given = code.release(totals.copy(), heard)
+    return given, heard.winner(totals, law)
 
 
 def own_mechanism(
@@ -233,25 +269,26 @@ def own_mechanism(
     what = f"{KIND} {known.name!r}"
     made = make_aggregator(part, parameters or {}, what=what)
     given = own_parameters(made, what=what)
-    sensitivity = _sensitivity(protection, num_teachers, classes)
-    curve = _whole_curve(made, sensitivity, what=what)
-    if _whole_curve(made, sensitivity, what=what) != curve:
+    sensitivity = Sensitivity.of(protection, num_teachers=num_teachers, num_classes=classes)
+    price = whole_price(made, sensitivity, what=what)
+    if whole_price(made, sensitivity, what=what) != price:
         raise InputError(f"{what}: claims another curve each time it is asked; one that is fixed is meant")
     again = make_aggregator(part, dict(given), what=what)
-    if own_parameters(again, what=what) != given or _whole_curve(again, sensitivity, what=what) != curve:
+    if own_parameters(again, what=what) != given or whole_price(again, sensitivity, what=what) != price:
         raise InputError(
             f"{what}: is another when it is made again from its own parameters(); these must say all of it"
         )
-    _try_release(made, sensitivity, what=what)
     claim = Claim(
         part=known,
         parameters=given,
         unit=protection.unit,
         adjacency=protection.adjacency,
         votes_moved=protection.votes_moved,
-        rdp=curve,
+        **price._asdict(),
     )
-    return OwnMechanism(num_teachers=num_teachers, num_classes=classes, claim=claim)
+    mechanism = OwnMechanism(num_teachers=num_teachers, num_classes=classes, claim=claim)
+    _try_release(made, mechanism, what=what)
+    return mechanism
 
 
 _CHECKED: set[OwnMechanism] = set()  # whose code this process has loaded, and held its curve against
@@ -283,6 +320,8 @@ def check_claim(mechanism: OwnMechanism, part: Any = None) -> None:
     ).claim
     beyond = len(claim.rdp) > len(ours.rdp)
     more = any(own > charged * (1 + _SLACK) for own, charged in zip(ours.rdp, claim.rdp, strict=False))
+    more |= (ours.pure or math.inf) > (claim.pure or math.inf) * (1 + _SLACK)
+    more |= (ours.noise, ours.scale) != (claim.noise, claim.scale)
     if ours.parameters != claim.parameters or beyond or more:
         raise IntegrityError(f"{what}: the code claims a larger curve than the one that was charged")
     if installed:
@@ -300,10 +339,11 @@ def make_aggregator(part: Any, parameters: Mapping[str, Plain], *, what: str) ->
             )
         with telling(f"{what}: fails when it is made of {dict(parameters)!r}"):
             made = part(**parameters)
-    curve = getattr(made, "rdp", None) or getattr(made, "dp_event", None)
-    if not (callable(getattr(made, "release", None)) and callable(curve)):
+    priced = any(callable(getattr(made, name, None)) for name in ROADS)
+    if not (callable(getattr(made, "release", None)) and priced):
         raise InputError(
-            f"{what}: made a {type(made).__name__}; an object with release, and rdp or dp_event, is meant"
+            f"{what}: made a {type(made).__name__}; an object with release, and {', '.join(ROADS[:-1])} or "
+            f"{ROADS[-1]}, is meant"
         )
     return made
 
@@ -329,51 +369,22 @@ def own_parameters(made: Any, *, what: str) -> Parameters:
     return tuple(sorted(found.items()))
 
 
-def _whole_curve(made: Any, sensitivity: Sensitivity, *, what: str) -> tuple[float, ...]:
-    """RDP at all orders up to the last at which it is finite, held to what a curve can be."""
-    claimed = _curve(made, sensitivity, CLAIMED_ORDERS, what=what)
-    check_curve(claimed, what)
-    return claimed
-
-
-def _curve(made: Any, sensitivity: Sensitivity, orders: Sequence[float], *, what: str) -> tuple[float, ...]:
-    if callable(getattr(made, "rdp", None)):
-        with telling(f"{what}: its privacy curve fails"):
-            given = [made.rdp(order, sensitivity) for order in orders]
-    else:
-        with telling(f"{what}: its privacy curve fails"):
-            event = made.dp_event(sensitivity)
-        if not is_dp_event(event):
-            raise InputError(
-                f"{what}: dp_event gives a {type(event).__name__}; a DpEvent of dp-accounting is meant"
-            )
-        with telling(f"{what}: its privacy curve fails"):
-            curve = cost_of_dp_event(event)
-            given = [math.nextafter(float(curve.rdp(Fraction(order))), math.inf) for order in orders]
-    found: list[float] = []
-    for order, value in zip(orders, given, strict=True):
-        if not is_number(value) or math.isnan(value):
-            raise InputError(
-                f"{what}: claims an RDP of {value!r} at order {order:.4g}; nats above 0 are meant"
-            )
-        if value == math.inf:
-            break
-        found.append(float(value))
-    return tuple(found)
-
-
-def _try_release(made: Any, sensitivity: Sensitivity, *, what: str) -> None:
-    """Ask it once about made-up totals, so that a fault is a sentence before any vote is asked for."""
-    classes, most = sensitivity.num_classes, min(sensitivity.num_teachers, 250)
-    votes = np.zeros((3, classes), dtype=np.int64)
-    votes[0, 0], votes[1, :2] = most, most // 2  # all agree, a tie, and nobody voted
+def _try_release(made: Any, mechanism: OwnMechanism, *, what: str) -> None:
+    """Ask it about made-up totals, so that a fault is a sentence before any vote is asked for."""
+    classes, most = mechanism.num_classes, min(mechanism.num_teachers, 250)
+    law, noise = law_of(mechanism.claim), SeededNoise(0)
+    votes = np.zeros((3 if law is None else 20, classes), dtype=np.int64)
+    votes[0, 0], votes[1:-1, :2] = most, most // 2  # all agree, ties, and nobody voted
     for totals in votes:
         with telling(f"{what}: release fails"):
-            given = made.release(totals.copy(), SeededNoise(0))
-        if _class_of(given, classes) is None:
+            given, winner = _answer(made, totals, noise, law)
+        found = _class_of(given, classes)
+        if found is None:
             raise InputError(
                 f"{what}: release gives {given!r}; a class from 0 to {classes - 1}, or None, is meant"
             )
+        if law is not None and found != winner:
+            raise InputError(f"{what}: {_ANOTHER.format(law.law, law.scale)}")
 
 
 def _class_of(given: Any, num_classes: int) -> int | None:

@@ -21,12 +21,11 @@ from pate_fed.privacy.bounds.noise_law import betaincinv
 from pate_fed.privacy.checks import Floats, check_count, check_delta, check_histograms, is_number
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
-from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.protection import RECORD, Protection
 
 Ints = NDArray[np.int64]
 
-_LEAST_TRIALS = 100
+LEAST_TRIALS = 100
 _MANY_TRIALS = 10_000  # queries; the default, of which the power is known
 
 
@@ -89,7 +88,7 @@ class AuditCase:
     """
 
     name: str
-    mechanism: LNMax | GNMax | ConfidentGNMax | OwnMechanism
+    mechanism: LNMax | GNMax | ConfidentGNMax
     totals: tuple[int, ...] = (5, 5, 0)
     neighbour: tuple[int, ...] = (6, 4, 0)
     queries: int = 4
@@ -120,9 +119,7 @@ class AuditCase:
         return capped_cost_epsilon(self.mechanism.cost(self.queries, answered, self.protection), self.delta)
 
     def with_noise(self, factor: float) -> LNMax | GNMax | ConfidentGNMax:
-        """The mechanism with `factor` times its noise; InputError: it is none of ours."""
-        if isinstance(self.mechanism, OwnMechanism):
-            raise InputError(f"{self.mechanism.name}: how its noise is made smaller is not known here")
+        """The mechanism with `factor` times its noise."""
         names = ("scale", "sigma", "sigma1", "sigma2")
         values = self.mechanism.parameters().items()
         return replace(self.mechanism, **{part: factor * value for part, value in values if part in names})
@@ -142,7 +139,7 @@ def audit(
     counts), the others measure it: with Clopper-Pearson bounds, ε >= ln((P_low - δ)/P'_high). `sampled` is
     what is drawn from where a fault is to be simulated, the case's mechanism otherwise.
     """
-    check_count("trials", trials, least=_LEAST_TRIALS)
+    check_count("trials", trials, least=LEAST_TRIALS)
     if not is_number(confidence) or not 0.5 < confidence < 1:
         raise InputError(f"confidence={confidence!r}: must be above 0.5 and below 1")
     mechanism = case.mechanism if sampled is None else sampled
@@ -160,7 +157,7 @@ def audit(
 
 def _outcomes(
     case: AuditCase,
-    mechanism: LNMax | GNMax | ConfidentGNMax | OwnMechanism,
+    mechanism: LNMax | GNMax | ConfidentGNMax,
     votes: tuple[int, ...],
     noise: NoiseSource,
     trials: int,
@@ -231,7 +228,7 @@ def audit_all(
     `shrink` multiplies the noise that is drawn, not the one that is charged: 0.5 simulates a fault that the
     audit must find, with enough trials.
     """
-    check_count("trials", trials, least=_LEAST_TRIALS)
+    check_count("trials", trials, least=LEAST_TRIALS)
     if not is_number(shrink) or not 0 < shrink <= 1:
         raise InputError(f"shrink={shrink!r}: must be above 0 and at most 1")
     return [
@@ -239,49 +236,11 @@ def audit_all(
             case,
             noise,
             sampled=case.with_noise(shrink),
-            trials=max(_LEAST_TRIALS, trials // case.queries),
+            trials=max(LEAST_TRIALS, trials // case.queries),
             confidence=confidence,
         )
         for case in _cases()
     ]
-
-
-def audit_own(
-    mechanism: OwnMechanism, noise: NoiseSource, *, trials: int = _MANY_TRIALS, confidence: float = 0.999
-) -> list[AuditResult]:
-    """Audit a mechanism of one's own against the curve that it claims, on votes that are bad for most.
-
-    Where it is worst nobody here knows, so this finds gross faults, such as noise that is missing or too
-    small, and proves nothing. `trials` are queries, as for `audit_all`.
-
-    Raises:
-        InputError: parameters out of range, or code that cannot be loaded.
-    """
-    check_count("trials", trials, least=_LEAST_TRIALS)
-    protection, teachers = mechanism.protection, min(mechanism.num_teachers, 10_000)
-    moved = min(protection.votes_moved, teachers // 2)
-    rest = (0,) * (mechanism.num_classes - 2)
-    half, gained = (teachers - moved) // 2, 0 if protection.votes_vanish else moved
-    results = []
-    for name, fewer, more in (  # the second class loses what the first one may gain
-        ("close vote", half, half + moved),
-        ("three in four agree", teachers // 4, teachers - teachers // 4),
-        ("all agree", 0, teachers),
-    ):
-        totals, neighbour = (fewer, more, *rest), (fewer + gained, more - moved, *rest)
-        for queries, delta in ((1, 0.01), (16, 0.1)):
-            case = AuditCase(
-                name=f"{mechanism.name}, {name}",
-                mechanism=mechanism,
-                totals=totals,
-                neighbour=neighbour,
-                queries=queries,
-                delta=delta,
-                protection=protection,
-            )
-            count = max(_LEAST_TRIALS, trials // queries)
-            results.append(audit(case, noise, trials=count, confidence=confidence))
-    return results
 
 
 def _cases() -> Iterator[AuditCase]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text
-from pate_fed.privacy.bounds.cost import epsilon_of
+from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.mechanisms.noise import SeededNoise
 from pate_fed.privacy.mechanisms.own import KIND, OwnMechanism, make_aggregator, own_mechanism
@@ -447,7 +447,7 @@ class ClaimedSearch:
 
     def _epsilon(self, asked: int) -> float:
         cost = self.mechanism.cost(asked, asked, self.mechanism.protection)
-        return epsilon_of(cost, self._delta)
+        return capped_cost_epsilon(cost, self._delta)
 
 
 def _tried(mechanism: OwnMechanism, made: Any, model: VoteModel) -> tuple[float, float, float]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.conversion import round_up, to_epsilon
+from pate_fed.privacy.bounds.conversion import pure_epsilon, pure_rdp, round_up, to_epsilon
 from pate_fed.privacy.checks import DEFAULT_ORDERS
 
 RHO = st.floats(1e-6, 20.0)
@@ -100,3 +102,32 @@ def test_bad_input_is_refused(orders: list[float], rdp: list[float], delta: floa
 def test_an_unknown_conversion_is_refused() -> None:
     with pytest.raises(InputError, match="improved, classic"):
         to_epsilon([2.0], [1.0], 1e-5, conversion="best")
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.05, 0.7, 3.0])
+def test_randomised_response_is_exact_and_what_is_stated_is_above_it(epsilon: float) -> None:
+    """RDP of one and ε of several against sums of 50 digits: never below, and near."""
+    with mpmath.workdps(50):
+        e = mpmath.mpf(epsilon)
+        p, q = mpmath.e**e / (1 + mpmath.e**e), 1 / (1 + mpmath.e**e)
+        for order in (1.02, 2.0, 17.5, 4000.0):
+            exact = mpmath.log(p**order * q ** (1 - order) + q**order * p ** (1 - order)) / (order - 1)
+            assert exact <= pure_rdp(epsilon, order) <= exact * (1 + 1e-6)
+        for times, delta in ((1, 1e-5), (7, 1e-5), (40, 1e-9), (400, 1e-5)):
+            stated = pure_epsilon(epsilon, times, delta)
+            ways = [mpmath.binomial(times, j) for j in range(times + 1)]
+
+            def spent(at: float, ways: list[Any] = ways, times: int = times) -> Any:
+                terms = (
+                    w * (p**j * q ** (times - j) - mpmath.e**at * q**j * p ** (times - j))
+                    for j, w in enumerate(ways)
+                )
+                return mpmath.fsum(max(each, 0) for each in terms)
+
+            assert spent(stated) <= delta
+            assert stated == 0 or spent(stated * (1 - 1e-7) - 1e-9) > delta
+
+
+def test_a_composition_too_long_for_a_table_is_the_plain_sum() -> None:
+    assert pure_epsilon(1e-9, 2 * 10**6, 1e-5) == pytest.approx(2e-3, rel=1e-12)
+    assert pure_epsilon(0.1, 10**6, 1e-5) < 6000

@@ -10,13 +10,15 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import foreign_mechanisms
 import numpy as np
 import own_parts
 import pytest
 
 from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.privacy import Ledger, LedgerTerms, Protection, SeededNoise
-from pate_fed.privacy.ledger.report import describe, verify
+from pate_fed.privacy.ledger import verify_independent
+from pate_fed.privacy.ledger.report import accountants, describe, verify
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.privacy.mechanisms.class_sums import ClassSums
 from pate_fed.privacy.mechanisms.events import Mechanism
@@ -116,6 +118,27 @@ def test_every_place_with_an_ε_says_whose_word_it_is(path: Path) -> None:
         text = "\n".join(lines)
         assert NAME in text and digest in text and "has not proven them" in text
     assert "claimed, not proven" in repr(report)
+
+
+@pytest.mark.parametrize("kind", ["ForeignGNMax", "ExponentialMax"])
+def test_what_is_charged_by_a_claimed_law_is_what_another_program_finds(kind: str, tmp_path: Path) -> None:
+    """The second verifier's ε, and the words that it rests on a claim."""
+    identity = part_identity(f"foreign_mechanisms:{kind}", "aggregator")
+    made = own_mechanism(
+        getattr(foreign_mechanisms, kind)(3.0), classes=3, num_teachers=10, identity=identity
+    )
+    path = write(tmp_path / "ledger.sqlite", ledger_terms(made))
+    report = verify(path, aggregators=(identity.name,))
+    assert report.claims and report.guaranteed == guaranteed_epsilon(ledger_terms(made))
+    assert "rows, chain whole" in verify_independent.verify(tmp_path)[0]
+    lines = [each.line() for each in accountants(ledger_terms(made))]
+    assert lines and all("if the mechanism keeps what it claims" in line for line in lines)
+    assert "has not proven them" in "\n".join(report.lines())
+    terms = ledger_terms(made).to_dict()
+    lower = 0.6 * min(each.epsilon for each in accountants(ledger_terms(made)))
+    own, near = verify_independent._own(terms, verify_independent._caps(terms), lower)
+    with pytest.raises(verify_independent.FoundError, match="by our own reckoning"):
+        verify_independent._hold("the terms", lower, own, near, terms)
 
 
 def test_another_source_or_a_lower_curve_is_refused(tmp_path: Path) -> None:

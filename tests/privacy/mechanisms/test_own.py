@@ -127,7 +127,7 @@ def test_a_wrong_claim_is_one_sentence_before_anything_is_asked(kind: str, said:
     ("part", "said"),
     [
         (3, "is a int; a class, a factory or an object"),
-        (lambda: 3, "made a int; an object with release, and rdp or dp_event"),
+        (lambda: 3, "made a int; an object with release, and rdp, dp_event, pure_dp or noise_on_totals"),
         (lambda: 1 / 0, r"fails when it is made of \{\} \(ZeroDivisionError"),
         (type("Half", (), {"release": lambda self, totals, noise: 0}), "an object with release, and rdp"),
         (type("Odd", (own_parts.GeometricMax,), {"parameters": lambda self: {"a": [1]}}), "parameter a is"),

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-import own_parts
 import pytest
 from scipy import special, stats
 
@@ -21,7 +20,6 @@ from pate_fed.privacy import (
     capped_cost_epsilon,
     epsilon_of,
 )
-from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
 from pate_fed.privacy.planning.audit import (
     AuditCase,
     AuditResult,
@@ -29,10 +27,8 @@ from pate_fed.privacy.planning.audit import (
     _lower_bound,
     audit,
     audit_all,
-    audit_own,
     clopper_pearson,
 )
-from pate_fed.structure.parts import part_identity
 
 SIZE = {"num_teachers": 10, "num_classes": 3}
 RIGHT = ConfidentGNMax(**SIZE, threshold=-1000, sigma1=100.0, sigma2=3.0)
@@ -247,32 +243,3 @@ def test_a_hundred_audits_accuse_none_that_is_right_and_pass_none_with_nine_tent
     wrong = [result for seed in range(100) for result in audit_all(SeededNoise(seed), shrink=0.9)]
     fine = [result for result in wrong if result.queries == 1]
     assert len(fine) == 600 and sum(result.passed for result in fine) <= 12
-
-
-def _own(kind: str, protection: Protection) -> OwnMechanism:
-    return own_mechanism(
-        getattr(own_parts, kind),
-        classes=3,
-        num_teachers=25,
-        identity=part_identity(f"own_parts:{kind}", "aggregator"),
-        protection=protection,
-        parameters={"scale": 20.0},
-    )
-
-
-JOINS = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=3)
-UNITS = [Protection(), Protection(unit="hospital", votes_moved=3), JOINS]
-
-
-@pytest.mark.parametrize("protection", UNITS)
-def test_a_mechanism_of_one_s_own_without_its_noise_is_caught(protection: Protection) -> None:
-    found = audit_own(_own("Bare", protection), SeededNoise(3), trials=1000)
-    caught = [result for result in found if not result.passed]
-    assert caught and all("own_parts:Bare, close vote" in result.line() for result in caught)
-    assert {result.queries for result in found} == {1, 16} and len(found) == 6
-
-
-@pytest.mark.parametrize("protection", UNITS)
-def test_one_that_keeps_what_it_claims_is_not(protection: Protection) -> None:
-    found = audit_own(_own("GeometricMax", protection), SeededNoise(5), trials=1000)
-    assert all(result.passed for result in found)
