@@ -33,8 +33,6 @@ _LEAST = 1e-250  # of the largest sum, added where a float may hold less
 _DEPTH = {GAUSSIAN: 9.0, LAPLACE: 38.0}  # scales beyond a tail's begin that hold all but 1e-16 of it
 # Mass beyond this many standard deviations past a gap is below 1e-21 of the gap's own tail.
 _REACH = 14.0
-_SLACK = 1e-9  # more than the logarithm of a tail can be off
-_WIDEST_MOVED = 20_000.0  # σ beyond which a table of tails takes long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,23 +190,6 @@ def log_mass_gaussian_difference(k: Ints, sigma: float) -> Floats:
         parity = np.log([_theta(sigma, 0.0), _theta(sigma, 0.5)]) - normaliser
     found: Floats = parity[k % 2] - ((k / sigma) / 2) ** 2
     return found
-
-
-def moved_count_epsilon(sigma: float, delta: float) -> float:
-    """ε at δ of discrete Gaussian noise on counts of which one loses what another gains, 1; rounded up.
-
-    The loss grows with the difference D of the two noises, so δ(ε) = max over g of Pr[D >= g] - e^ε Pr[D >=
-    g + 2], and ε = max over g of ln((Pr[D >= g] - δ) / Pr[D >= g + 2]). ∞ for noise that needs a long table.
-    """
-    if sigma > _WIDEST_MOVED:
-        return math.inf
-    # Chernoff: beyond this Pr[D >= g] is below δ.
-    most = math.ceil(2 * sigma * math.sqrt(-math.log(delta))) + 1
-    tail = log_tail_gaussian_difference(np.arange(most + 3), sigma)
-    left = np.exp(tail[:-2] + _SLACK) - delta
-    open_ = left > 0
-    found = np.log(left[open_]) - tail[2:][open_] + _SLACK
-    return float(found.max(initial=0.0))
 
 
 def log_tail_laplace_difference(gap: Ints, scale: float) -> Floats:
