@@ -24,7 +24,6 @@ from pate_fed.privacy.bounds.noise_law import (
     Ints,
     NoiseLaw,
     Reach,
-    log_mass_gaussian_difference,
     tail_sum,
 )
 from pate_fed.privacy.checks import Floats, check_count, check_delta, check_orders, check_sigma, is_number
@@ -491,7 +490,7 @@ def _totals_delta(scale: float, epsilon: float, k: int, kind: str) -> float:
         return min(_continuous_delta(scale, epsilon, math.sqrt(2) * k, kind), most)
     if kind == GAUSSIAN:  # the loss is a function of the two noises' difference
         most = math.ceil(1.5 * _REACH[kind] * scale) + 2 * k + 2
-        mass = np.exp(log_mass_gaussian_difference(np.arange(-most, most + 1), scale))
+        mass = NoiseLaw(kind, scale).difference_masses(most)
         return _summed(mass[: -2 * k], mass[2 * k :], epsilon)
     # One total's loss is (2x + k)/scale for noise x from -k to 0; beyond, as at these ends.
     law = NoiseLaw(kind, scale)
@@ -499,8 +498,8 @@ def _totals_delta(scale: float, epsilon: float, k: int, kind: str) -> float:
     masses = law.masses(most)
     one = np.concatenate(([masses[: most - k + 1].sum()], masses[most - k + 1 : most], [masses[most:].sum()]))
     both = np.convolve(one, one)  # two independent totals: losses add
-    loss = (2.0 * np.arange(len(both)) - 2 * k) / scale
-    return _summed(both, both * np.exp(-loss), epsilon)
+    loss, off = (2.0 * np.arange(len(both)) - 2 * k) / scale, len(one) * 2.0**-52
+    return _summed(both * (1 + off), both * np.exp(-loss) * (1 - off), epsilon)
 
 
 def _continuous_delta(scale: float, epsilon: float, moved: float, kind: str) -> float:

@@ -1,6 +1,6 @@
 """Arithmetic that is rounded outward, by which what is stated is certified, however it was found.
 
-The ends of an `Interval` are decimals of 60 digits. Python's decimal module rounds sums, differences,
+The ends of an `Interval` are decimals of 40 digits. Python's decimal module rounds sums, differences,
 products and quotients as it is asked to; its exp and ln are the nearest of the digits that are asked for
 (General Decimal Arithmetic), so one unit is added to some digits more. docs/proofs/rounding.md says which
 figures are certified here.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
-DIGITS = 60
+DIGITS = 40
 _UP, _DOWN, _WIDE = (
     Context(prec=digits, rounding=rounding, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
     for digits, rounding in ((DIGITS, ROUND_CEILING), (DIGITS, ROUND_FLOOR), (2 * DIGITS, None))
@@ -90,10 +90,11 @@ class Interval:
 
 
 ZERO, ONE, TWO = (Interval.of(value) for value in (0, 1, 2))
-_PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494")  # cut
+_PI = Decimal("3.141592653589793238462643383279502884197")  # cut
 PI = Interval(_PI, _PI.next_plus(_UP))
 _TWO_PI = TWO * PI
-_NEAR, _TERMS, _DEPTH = 6, 120, 90  # |x| of the series; its terms; those of the fraction beyond
+_NEAR = 6  # up to which a series is summed, and beyond a fraction is
+_SMALL = Decimal(10) ** -DIGITS
 
 
 def fraction_up(exact: Fraction) -> float:
@@ -126,16 +127,17 @@ def raised(found: float, holds: Callable[[float], bool]) -> float:
 def _mills(x: Interval) -> Interval:
     """(1 - Φ(x))/φ(x) where x >= 0."""
     if x.low >= _NEAR:
-        # Laplace's 1/(x + 1/(x + 2/(x + ...))), all of whose parts are above 0.
-        rest = Interval(ZERO.low, (Interval.of(_DEPTH) / x).high)
-        for part in range(_DEPTH - 1, 0, -1):
+        # Laplace's 1/(x + 1/(x + 2/(x + ...))), all of whose parts are above 0; so many leave little.
+        depth = 20 + int(2500 / x.low**2)
+        rest = Interval(ZERO.low, (Interval.of(depth) / x).high)
+        for part in range(depth - 1, 0, -1):
             rest = Interval.of(part) / (x + rest)
         return ONE / (x + rest)
     # √(π/2) e^(x²/2) - Σ x^(2k+1)/(2k+1)!!, whose terms at last fall by more than a half.
-    square, total = x * x, x
-    term = x
-    for k in range(1, _TERMS):
-        term = term * square / Interval.of(2 * k + 1)
+    square, total, term, odd = x * x, x, x, 1
+    while term.high > _SMALL or square.high * 2 > odd:
+        odd += 2
+        term = term * square / Interval.of(odd)
         total = total + term
     half = (_TWO_PI.root() / TWO) * (square / TWO).exp()
     return half - Interval(total.low, (total + term).high)
