@@ -36,7 +36,7 @@ CONVERSIONS = ("improved", "classic")
 # Far above the rounding of any curve computed here, far below what a reader can see.
 _ROUNDING = 1e-12
 _LOG_ULPS = 8  # units in the last place, of what only leads to an ε
-_SLACK = 1e-9  # more than the logarithm of a tail is off, mostly
+_SLACK = 1e-12  # more than the logarithm of a tail is off, mostly
 _WIDEST_MOVED = 1000.0  # σ beyond which sums of tails take long
 _NEAR = Fraction(6, 10**17)  # ln of a ratio to rounded continuous noise, for two counts
 
@@ -84,7 +84,6 @@ def overhead(orders: Floats, delta: float, conversion: str = "improved") -> Floa
 @lru_cache(maxsize=4096)
 def overhead_up(order: float, delta: float, conversion: str = "improved") -> Fraction:
     """`overhead` at one order, certified to be no less."""
-    # every operation is rounded outward
     at, less = Interval.of(order), Interval.of(Fraction(order) - 1)
     found = (ONE / Interval.of(delta)).ln() / less
     if conversion == "improved":
@@ -146,7 +145,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
     Certified: Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ) with every operation rounded outward.
     """
-    _check_gaussian(mu, epsilon)
+    if not 0 < mu < math.inf or not 0 <= epsilon < math.inf:
+        raise InputError(f"mu={mu!r}, epsilon={epsilon!r}: mu above 0 and epsilon of at least 0 are meant")
     return min(gaussian_delta_within(Fraction(mu), Fraction(epsilon)).up(), 1.0)
 
 
@@ -159,11 +159,6 @@ def _near_delta(mu: float, epsilon: float) -> float:
     return math.nextafter(math.exp(first) * (slack - math.expm1(second - first)), math.inf)
 
 
-def _check_gaussian(mu: float, epsilon: float) -> None:
-    if not 0 < mu < math.inf or not 0 <= epsilon < math.inf:
-        raise InputError(f"mu={mu!r}, epsilon={epsilon!r}: mu above 0 and epsilon of at least 0 are meant")
-
-
 @lru_cache(maxsize=1024)
 def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     """ε at δ of μ-Gaussian DP, exact and rounded up; no RDP analysis of Gaussian noise can give less.
@@ -172,10 +167,7 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     integer noise RDP is the proven figure.
     """
     delta = check_delta(delta)
-    if mu == 0:
-        return 0.0
-    _check_gaussian(mu, 0.0)
-    if gaussian_delta(mu, 0.0) <= delta:
+    if mu == 0 or gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     # ρ = μ²/2 converts to at most this (Bun and Steinke 2016, Proposition 1.3).
     low, high = 0.0, round_up(mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)))
@@ -203,11 +195,7 @@ def moved_count_delta(sigma: float, epsilon: float) -> float:
     last = math.isqrt(math.ceil(first**2 + 480 * square)) + 4  # beyond, less than e^-119 of the tail
     factor = (ZERO - Interval.of(1 / (4 * square))).exp()
     weight, ratio, square_of = ONE, factor, factor * factor  # w_0, w_1/w_0, and what the ratios fall by
-    below, above, ends = (
-        [ZERO, ZERO],
-        [ZERO, ZERO],
-        [ZERO, ZERO],
-    )  # sums of w over even and odd j, and w there
+    below, above, ends = ([ZERO, ZERO] for _ in range(3))  # by even and odd j: sums of w, and w at `first`
     for j in range(last):
         part = above if j >= first else below
         part[j % 2] = part[j % 2] + weight
@@ -217,11 +205,11 @@ def moved_count_delta(sigma: float, epsilon: float) -> float:
     beyond = Interval(ZERO.low, (weight / (ONE - ratio)).high)
     above = [part + beyond for part in above]
     even, odd = (one + one + two + two for one, two in zip(below, above, strict=True))
-    even = even - ONE  # every j but 0 stands for its negative as well
-    lost = Interval.of(loss).exp() * (even * (above[0] - ends[0]) + odd * (above[1] - ends[1]))
-    gap = even * above[0] + odd * above[1] - lost
-    whole = even * even + odd * odd
-    return min((Interval(ZERO.low, max(gap.high, ZERO.high)) / whole).up(), 1.0)
+    even = even - ONE  # but for j = 0 each stands for its negative as well
+    moved = [(one - two).positive() for one, two in zip(above, ends, strict=True)]
+    lost = Interval.of(loss).exp() * (even * moved[0] + odd * moved[1])
+    gap = (even * above[0] + odd * above[1] - lost).positive()
+    return min((gap / (even * even + odd * odd)).up(), 1.0)
 
 
 def moved_count_epsilon(sigma: float, delta: float) -> float:

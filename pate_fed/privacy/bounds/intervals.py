@@ -55,11 +55,9 @@ class Interval:
         return Interval(*self._ends("subtract", other.high, other.low))
 
     def __mul__(self, other: Interval) -> Interval:
-        assert self.low >= 0 and other.low >= 0
         return Interval(*self._ends("multiply", other.low, other.high))
 
     def __truediv__(self, other: Interval) -> Interval:
-        assert self.low >= 0 and other.low >= 0
         return Interval(*self._ends("divide", other.high, other.low))
 
     def exp(self) -> Interval:
@@ -74,6 +72,10 @@ class Interval:
         """Square root."""
         return Interval(*self._ends("sqrt"))
 
+    def positive(self) -> Interval:
+        """The number, which is known to be 0 or more."""
+        return Interval(max(self.low, ZERO.low), self.high)
+
     def up(self) -> float:
         """A float above it, or the number itself."""
         nearest = float(self.high)
@@ -85,7 +87,9 @@ class Interval:
         return math.nextafter(nearest, -math.inf) if Decimal(nearest) > self.low else nearest
 
     def _ends(self, name: str, *others: Decimal) -> tuple[Decimal, Decimal]:
-        first, second = (others[:1], others[1:])
+        if name in ("multiply", "divide") and min(self.low, *others) < 0:
+            raise ArithmeticError(f"{name}: a factor below 0")
+        first, second = others[:1], others[1:]
         return _rounded(_DOWN, name, self.low, *first), _rounded(_UP, name, self.high, *second)
 
 
@@ -153,6 +157,5 @@ def gaussian_delta_within(mu: Fraction, epsilon: Fraction) -> Interval:
     half = a * a / TWO
     density = Interval(half.high.copy_negate(), half.low.copy_negate()).exp() / _TWO_PI.root()
     if exact < 0:
-        return ONE - density * (_mills(a) + far)
-    gap = _mills(a) - far
-    return density * Interval(max(gap.low, ZERO.low), gap.high)
+        return (ONE - density * (_mills(a) + far)).positive()
+    return density * (_mills(a) - far).positive()

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
@@ -22,6 +21,7 @@ from pate_fed.privacy.accounting import pld_epsilon, totals_pld_epsilon
 from pate_fed.privacy.bounds.control import capped_cost_epsilon, checked_epsilon
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
+from pate_fed.privacy.bounds.intervals import Interval
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon, read_chain
 from pate_fed.privacy.ledger.rows import Entry, read_only
 from pate_fed.privacy.ledger.run_files import NOT_HELD, check_labels, check_metrics
@@ -422,6 +422,9 @@ def check_claims(terms: LedgerTerms, named: Named) -> tuple[tuple[str, ...], tup
     return tuple(checked), tuple(unchecked)
 
 
+_PLD = "PLD"
+
+
 @dataclass(frozen=True, slots=True)
 class CapsEpsilon:
     """ε that one accountant gives for a study's caps, rounded up, and what it holds for, as text."""
@@ -431,8 +434,9 @@ class CapsEpsilon:
     holds_for: str
 
     def line(self) -> str:
-        """The figure in one line."""
-        return f"{epsilon_text(self.epsilon):>8}  {self.name}: {self.holds_for}"
+        """The figure in one line; those of another library, in floats, with ≈."""
+        about = "≈" if self.name.startswith(_PLD) else ""
+        return f"{about + epsilon_text(self.epsilon):>8}  {self.name}: {self.holds_for}"
 
 
 def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
@@ -446,7 +450,7 @@ def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
     totals = capped.as_totals
     found = _of_sums(capped, delta) if terms.sums else _of_votes(terms, capped)
     if totals == Cost(rho=totals.rho):
-        epsilon = gaussian_dp_epsilon(math.sqrt(2 * float(totals.rho)), delta)
+        epsilon = gaussian_dp_epsilon(Interval.of(2 * totals.rho).root().up(), delta)
         found.append(CapsEpsilon("Gaussian DP of continuous totals", epsilon, _CONTINUOUS))
     return sorted(found, key=lambda each: each.epsilon)
 
@@ -494,8 +498,8 @@ def second_opinions(terms: LedgerTerms) -> list[CapsEpsilon]:
         return found
     discrete = "all who see labels, within the caps; by dp-accounting, each outcome as its noise"
     for name, accountant, holds_for in (
-        ("PLD of the integer noise", pld_epsilon, discrete),
-        ("PLD of continuous totals", totals_pld_epsilon, _CONTINUOUS),
+        (f"{_PLD} of the integer noise", pld_epsilon, discrete),
+        (f"{_PLD} of continuous totals", totals_pld_epsilon, _CONTINUOUS),
     ):
         with suppress(InputError):  # no such distribution, or no library: the others stand
             found.append(CapsEpsilon(name, accountant(capped, terms.delta), holds_for))
