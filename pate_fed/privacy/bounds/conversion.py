@@ -17,16 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.intervals import (
-    ONE,
-    ZERO,
-    Interval,
-    fraction_up,
-    gaussian_delta_within,
-    plus_up,
-    raised,
-    times_exp_down,
-)
+from pate_fed.privacy.bounds.intervals import ONE, ZERO, Interval, fraction_up, gaussian_delta_within, raised
 from pate_fed.privacy.bounds.noise_law import log_ndtr, log_tail_gaussian_difference
 from pate_fed.privacy.checks import Floats, check_count, check_curve, check_delta, check_sigma
 from pate_fed.privacy.protection import RECORD, Protection
@@ -189,7 +180,8 @@ def moved_count_delta(sigma: float, epsilon: float) -> float:
     # δ falls with ε, and is below any float long before this one.
     loss = min(Fraction(epsilon), 60 / Fraction(sigma) + 2 / square)
     if sigma > _WIDEST_MOVED:
-        found = gaussian_delta_within(Fraction(_wide_mu(sigma)), max(loss - 2 * _NEAR, Fraction(0)))
+        mu = Fraction(Interval.of(2 / (square - 2)).root().up())
+        found = gaussian_delta_within(mu, max(loss - 2 * _NEAR, Fraction(0)))
         return min((found * Interval.of(_NEAR).exp()).up(), 1.0)
     first = math.ceil(loss * square - 1)
     last = math.isqrt(math.ceil(first**2 + 480 * square)) + 4  # beyond, less than e^-119 of the tail
@@ -218,15 +210,12 @@ def moved_count_epsilon(sigma: float, delta: float) -> float:
     ε = max over g of ln((Pr[D >= g] - δ) / Pr[D >= g + 2]).
     """
     if sigma > _WIDEST_MOVED:
-        return plus_up(gaussian_dp_epsilon(_wide_mu(sigma), times_exp_down(delta, -_NEAR)), 2 * _NEAR)
+        found = gaussian_dp_epsilon(math.sqrt(2 / (sigma * sigma - 2)), delta)
+        return raised(found, lambda epsilon: moved_count_delta(sigma, epsilon) <= delta)
     # Chernoff: beyond this Pr[D >= g] is below δ.
     most = math.ceil(2 * sigma * math.sqrt(-math.log(delta))) + 1
     tail = log_tail_gaussian_difference(np.arange(most + 3), sigma)
     left = np.exp(tail[:-2] + _SLACK) - delta
     open_ = left > 0
-    found = np.log(left[open_]) - tail[2:][open_] + _SLACK
-    return raised(float(found.max(initial=0.0)), lambda epsilon: moved_count_delta(sigma, epsilon) <= delta)
-
-
-def _wide_mu(sigma: float) -> float:
-    return Interval.of(2 / (Fraction(sigma) ** 2 - 2)).root().up()
+    near = np.log(left[open_]) - tail[2:][open_] + _SLACK
+    return raised(float(near.max(initial=0.0)), lambda epsilon: moved_count_delta(sigma, epsilon) <= delta)

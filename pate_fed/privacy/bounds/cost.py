@@ -17,12 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.conversion import (
-    gaussian_dp_epsilon,
-    moved_count_epsilon,
-    overhead,
-    overhead_up,
-)
+from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, moved_count_epsilon, overhead, overhead_up
 from pate_fed.privacy.bounds.hockey_stick import (
     WIDEST,
     argmax_epsilon,

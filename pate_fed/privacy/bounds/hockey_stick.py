@@ -46,8 +46,8 @@ T = TypeVar("T", float, Floats)
 
 _PART = 40  # of the noise, the step from point to point beyond: it costs 0.15 %
 _MOST_MOVED = 100_000  # votes of one unit; beyond, the totals are charged
-# Of a probability: masses, and two sums of at most 10^6 positive terms, are off by 6e-13 at most. Earlier
-# versions added 1e-12, so whatever a float does here, a figure that they wrote is not below today's.
+# Of a probability and its logarithm, 6.9e-13 at most (docs/proofs/rounding.md). Earlier versions added 1e-12,
+# so whatever a float does here, a figure that they wrote is not below today's.
 _OUTCOME_ROUNDING = 8e-13
 # Of the larger supremum of two outcomes, at which a bound outside the lattice is low enough; that of three
 # outcomes is mostly above the first, and where it is not the next is tried.

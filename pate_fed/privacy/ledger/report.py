@@ -422,9 +422,6 @@ def check_claims(terms: LedgerTerms, named: Named) -> tuple[tuple[str, ...], tup
     return tuple(checked), tuple(unchecked)
 
 
-_PLD = "PLD"
-
-
 @dataclass(frozen=True, slots=True)
 class CapsEpsilon:
     """ε that one accountant gives for a study's caps, rounded up, and what it holds for, as text."""
@@ -435,7 +432,7 @@ class CapsEpsilon:
 
     def line(self) -> str:
         """The figure in one line; those of another library, in floats, with ≈."""
-        about = "≈" if self.name.startswith(_PLD) else ""
+        about = "≈" if self.name.startswith("PLD") else ""
         return f"{about + epsilon_text(self.epsilon):>8}  {self.name}: {self.holds_for}"
 
 
@@ -498,8 +495,8 @@ def second_opinions(terms: LedgerTerms) -> list[CapsEpsilon]:
         return found
     discrete = "all who see labels, within the caps; by dp-accounting, each outcome as its noise"
     for name, accountant, holds_for in (
-        (f"{_PLD} of the integer noise", pld_epsilon, discrete),
-        (f"{_PLD} of continuous totals", totals_pld_epsilon, _CONTINUOUS),
+        ("PLD of the integer noise", pld_epsilon, discrete),
+        ("PLD of continuous totals", totals_pld_epsilon, _CONTINUOUS),
     ):
         with suppress(InputError):  # no such distribution, or no library: the others stand
             found.append(CapsEpsilon(name, accountant(capped, terms.delta), holds_for))
