@@ -95,8 +95,7 @@ class Interval:
 
 ZERO, ONE, TWO = (Interval.of(value) for value in (0, 1, 2))
 _PI = Decimal("3.141592653589793238462643383279502884197")  # cut
-PI = Interval(_PI, _PI.next_plus(_UP))
-_TWO_PI = TWO * PI
+_TWO_PI = TWO * Interval(_PI, _PI.next_plus(_UP))
 _NEAR = 6  # up to which a series is summed, and beyond a fraction is
 _SMALL = Decimal(10) ** -DIGITS
 

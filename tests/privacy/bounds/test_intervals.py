@@ -52,7 +52,7 @@ def gaussian(mu: Fraction, epsilon: Fraction) -> mpmath.mpf:
 
 @pytest.fixture(autouse=True)
 def _digits() -> Any:
-    for cached in (gaussian_dp_epsilon, overhead_up, moved_count_delta, sum_distance, cost._searched_epsilon):
+    for cached in (gaussian_dp_epsilon, overhead_up, moved_count_delta, cost._searched_epsilon):
         cached.cache_clear()  # type: ignore[attr-defined]
     with mpmath.workdps(300):
         yield
