@@ -18,5 +18,6 @@ A whole study by privacy loss distributions (PLD) is in `pate_fed.privacy.accoun
 - `conversion`: any RDP curve as ε, and data-independent totals of Gaussian PATE: `to_epsilon`,
   `ConvertedEpsilon`, `confident_rho`, `confident_mu`, `gaussian_dp_epsilon`.
 
-They rest on two more, whose names are no API: the integer noise that runs, and the lattice of who wins.
+They rest on three more, whose names are no API: arithmetic rounded outward, the integer noise that runs, and
+the lattice of who wins.
 """
