@@ -14,8 +14,8 @@ import numpy as np
 from pate_fed.errors import BudgetError, InputError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
-from pate_fed.privacy.bounds.conversion import overhead
-from pate_fed.privacy.bounds.cost import NOTHING, SEARCHED_ORDERS, Cost, OutcomeCost, overhead_up
+from pate_fed.privacy.bounds.conversion import overhead, overhead_up
+from pate_fed.privacy.bounds.cost import NOTHING, SEARCHED_ORDERS, Cost, OutcomeCost
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, NoiseLaw, log_mass_gaussian_difference
 from pate_fed.privacy.checks import Floats, check_count, check_delta, check_epsilon
 from pate_fed.privacy.mechanisms.events import (

@@ -13,20 +13,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-import numpy as np
-
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
-from pate_fed.privacy.bounds.conversion import gaussian_delta
+from pate_fed.privacy.bounds.conversion import gaussian_delta, moved_count_delta
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost
-from pate_fed.privacy.bounds.noise_law import GAUSSIAN, log_tail_gaussian_difference
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN
 from pate_fed.privacy.checks import (
     check_count,
     check_delta,
     check_epsilon,
     check_scale,
 )
-from pate_fed.privacy.mechanisms.events import Mechanism, hospital_noise, sum_distance
+from pate_fed.privacy.mechanisms.events import Mechanism, hospital_noise, sum_distance, sum_sigma
 from pate_fed.privacy.protection import RECORD, Protection
 
 MOST_SIGMA = 1e6
@@ -53,18 +51,6 @@ def equation5_sigma(epsilon: float, delta: float) -> float:
     while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if holds(middle) else (middle, high)  # δ falls as σ grows
     return high
-
-
-def discrete_delta(sigma: float, epsilon: float) -> float:
-    """The exact δ at ε of discrete Gaussian noise of `sigma` on counts of which one moves.
-
-    The privacy loss at the noise (x, x') of the two counts is (1 - (x - x'))/σ², so with D the difference of
-    two draws δ = Pr[D > εσ² - 1] - e^ε Pr[D > εσ² + 1].
-    """
-    sigma, epsilon = check_scale("sigma", sigma), check_epsilon(epsilon)
-    gap = math.floor(epsilon * sigma**2 - 1) + 1  # the least whole D above εσ² - 1
-    first, second = log_tail_gaussian_difference(np.array([gap, gap + 2]), sigma).tolist()
-    return 0.0 if epsilon + second >= first else -math.exp(first) * math.expm1(epsilon + second - first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +112,7 @@ class LaplaceResponse(LabelResponse):
 class ClusterCounts(LabelRelease):
     """NoiseCluster: discrete Gaussian noise of `sigma` labels on the class counts of public clusters.
 
-    (`epsilon`, `delta`)-DP by the noise's own privacy profile (`discrete_delta`).
+    (`epsilon`, `delta`)-DP by the noise's own privacy profile (`moved_count_delta`).
 
     Raises:
         InputError: `sigma` is too small for that.
@@ -141,7 +127,8 @@ class ClusterCounts(LabelRelease):
     def __post_init__(self) -> None:
         LabelRelease.__post_init__(self)
         check_count("num_clusters", self.num_clusters, least=1)
-        if not discrete_delta(self.sigma, self.epsilon) <= check_delta(self.delta):
+        check_scale("sigma", self.sigma), check_epsilon(self.epsilon)
+        if not moved_count_delta(self.sigma, self.epsilon) <= check_delta(self.delta):
             raise InputError(f"sigma={self.sigma!r}: too small for ε={self.epsilon!r} at δ={self.delta!r}")
 
     def cost_asked(self, protection: Protection) -> Cost:
@@ -181,7 +168,7 @@ class SharedClusterCounts(LabelRelease):
         counts = OutcomeCost(
             of="counts",
             kind=GAUSSIAN,
-            scale=self.sigma_party * math.sqrt(honest),
+            scale=sum_sigma(self.sigma_party, honest),
             votes=1,
             totals=totals.as_totals.rho,
             distance=sum_distance(self.sigma_party, honest),

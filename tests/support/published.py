@@ -183,7 +183,7 @@ def noise_cluster_epsilon(sigma: float, delta: float) -> float:
 
     One label moves within one cluster, so L2 sensitivity √2; clusters are disjoint and do not compose. This
     is the published figure, of continuous noise: integer noise of the same σ can cost more, so
-    `ClusterCounts` is held to `discrete_delta`.
+    `ClusterCounts` is held to `moved_count_delta`.
 
     Raises:
         InputError: σ or δ out of range.

@@ -22,16 +22,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.kinds.label_dp.release import PrivateLabels, check_labels
+from pate_fed.privacy.bounds.conversion import moved_count_delta
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count
-from pate_fed.privacy.label_dp import ClusterCounts, SharedClusterCounts, discrete_delta, equation5_sigma
+from pate_fed.privacy.label_dp import ClusterCounts, SharedClusterCounts, equation5_sigma
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import noisy_argmax
 from pate_fed.privacy.protection import LABEL
 
 Ints = NDArray[np.int64]
 
-_SLACK = 1e-9  # of δ: more than the logarithms of two tails can be off
 _LEAST_SHARE = math.sqrt(2)  # of noise at one hospital: below, sums of discrete Gaussians are far from one
 _STEP = 1e-4  # of σ, by which noise grows until the discrete Gaussian's own δ is small enough
 
@@ -63,7 +63,7 @@ class NoiseCluster:
     def sigma(self) -> float:
         """σ in labels: Equation 5's, or a little more where the discrete Gaussian asks for it."""
         found = equation5_sigma(self.epsilon, self.delta)
-        while discrete_delta(found, self.epsilon) * (1 + _SLACK) > self.delta:
+        while moved_count_delta(found, self.epsilon) > self.delta:
             found *= 1 + _STEP
         return found
 

@@ -19,5 +19,6 @@ A whole study by privacy loss distributions (PLD) is in `pate_fed.privacy.accoun
   `to_epsilon`, `ConvertedEpsilon`, `confident_rho`, `confident_mu`, `gaussian_dp_epsilon`, `pure_rdp`,
   `pure_epsilon`.
 
-They rest on two more, whose names are no API: the integer noise that runs, and the lattice of who wins.
+They rest on three more, whose names are no API: arithmetic rounded outward, the integer noise that runs, and
+the lattice of who wins.
 """

@@ -19,9 +19,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, pure_epsilon, round_up, to_epsilon
+from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, overhead_up, pure_epsilon, round_up
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of
 from pate_fed.privacy.bounds.hockey_stick import WinnerBounds, rounded_up, winner_bounds
+from pate_fed.privacy.bounds.intervals import Interval, fraction_up
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, Ints, NoiseLaw
 from pate_fed.privacy.bounds.values import (
     LEAST,
@@ -342,14 +343,13 @@ def capped_epsilon(
     if not parts:
         return 0.0
     # RDP is less only where a few queries of little noise are asked.
-    orders = _orders(parts[0].variance)
-    curve = [sum(part.times * part.rdp(order) for part in parts) for order in orders]
-    found = [to_epsilon(orders, curve, delta).epsilon]
+    found = []
+    for order in _orders(parts[0].variance):
+        rdp = sum(part.times * Fraction(part.rdp(order)) for part in parts)
+        found.append(max(fraction_up(rdp + overhead_up(order, delta)), 0.0))
     for first in _STARTS:
         for share in shares:
-            variance = _variance(parts, first=first, slack=share * delta)
-            if math.isfinite(variance):
-                found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
+            found.append(_of_profile(_variance(parts, first=first, slack=share * delta), share, delta))
     if begun is not None:
         [main] = parts
         rest = [replace(main, times=main.times - FEW)]
@@ -359,9 +359,18 @@ def capped_epsilon(
             variance = math.inf
             if math.isfinite(first):
                 variance = _variance(rest, first=first, slack=share * delta * _FOR_REST)
-            if math.isfinite(variance):
-                found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
+            found.append(_of_profile(variance, share, delta))
     return min(found)
+
+
+def _of_profile(variance: float, share: float, delta: float) -> float:
+    """ε at δ of a Gaussian with this variance of its loss, where a `share` of δ went to the tails."""
+    if math.isinf(variance):
+        return variance
+    # Parts of the share, floats, add up to it and no more than 1e-9 of it.
+    left = Fraction(delta) * (1 - Fraction(share) * (1 + Fraction(1, 10**9)))
+    mu = Interval.of(Fraction(variance)).root().up()
+    return gaussian_dp_epsilon(mu, Interval.of(left).down())
 
 
 @lru_cache(maxsize=256)

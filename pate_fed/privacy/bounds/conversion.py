@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.noise_law import log_ndtr
+from pate_fed.privacy.bounds.intervals import ONE, ZERO, Interval, fraction_up, gaussian_delta_within, raised
+from pate_fed.privacy.bounds.noise_law import log_ndtr, log_tail_gaussian_difference
 from pate_fed.privacy.checks import Floats, check_count, check_curve, check_delta, check_sigma
 from pate_fed.privacy.protection import RECORD, Protection
 
@@ -23,7 +26,10 @@ CONVERSIONS = ("improved", "classic")
 
 # Far above the rounding of any curve computed here, far below what a reader can see.
 _ROUNDING = 1e-12
-_LOG_ULPS = 8  # units in the last place; at most 2 were seen against 80 digits
+_LOG_ULPS = 8  # units in the last place, of what only leads to an ε
+_SLACK = 1e-12  # more than the logarithm of a tail is off, mostly
+_WIDEST_MOVED = 1000.0  # σ beyond which sums of tails take long
+_NEAR = Fraction(6, 10**17)  # ln of a ratio to rounded continuous noise, for two counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,16 @@ def overhead(orders: Floats, delta: float, conversion: str = "improved") -> Floa
     raise InputError(f"conversion={conversion!r}: must be one of {', '.join(CONVERSIONS)}")
 
 
+@lru_cache(maxsize=4096)
+def overhead_up(order: float, delta: float, conversion: str = "improved") -> Fraction:
+    """`overhead` at one order, certified to be no less."""
+    at, less = Interval.of(order), Interval.of(Fraction(order) - 1)
+    found = (ONE / Interval.of(delta)).ln() / less
+    if conversion == "improved":
+        found = found + (less / at).ln() - at.ln() / less
+    return Fraction(found.high)
+
+
 def to_epsilon(
     orders: ArrayLike, rdp: ArrayLike, delta: float, *, conversion: str = "improved"
 ) -> ConvertedEpsilon:
@@ -77,9 +93,12 @@ def to_epsilon(
     extra = overhead(grid, check_delta(delta), conversion)
     candidates = curve + extra
     best = int(np.argmin(candidates))
-    size = max(float(curve[best]), abs(float(extra[best])))
+    epsilon = math.inf
+    if math.isfinite(curve[best]):
+        found = Fraction(float(curve[best])) + overhead_up(float(grid[best]), float(delta), conversion)
+        epsilon = fraction_up(max(found, Fraction(0)))
     return ConvertedEpsilon(
-        epsilon=round_up(float(candidates[best]), magnitude=size),
+        epsilon=epsilon,
         delta=float(delta),
         order=float(grid[best]),
         conversion=conversion,
@@ -115,11 +134,15 @@ def confident_mu(
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """δ of the Gaussian mechanism with sensitivity/σ = μ at ε (Balle and Wang 2018, Theorem 8), rounded up.
 
-    Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), from logarithms of both terms and what these may be off: for small μ
-    the terms are almost equal.
+    Certified: Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ) with every operation rounded outward.
     """
-    if not 0 < mu < math.inf or not epsilon >= 0:
+    if not 0 < mu < math.inf or not 0 <= epsilon < math.inf:
         raise InputError(f"mu={mu!r}, epsilon={epsilon!r}: mu above 0 and epsilon of at least 0 are meant")
+    return min(gaussian_delta_within(Fraction(mu), Fraction(epsilon)).up(), 1.0)
+
+
+def _near_delta(mu: float, epsilon: float) -> float:
+    """About that, and mostly above it, for much less time: from logarithms of both terms."""
     first = float(log_ndtr(mu / 2 - epsilon / mu))
     tail = float(log_ndtr(-mu / 2 - epsilon / mu))
     second = min(epsilon + tail, first)
@@ -127,22 +150,75 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return math.nextafter(math.exp(first) * (slack - math.expm1(second - first)), math.inf)
 
 
+@lru_cache(maxsize=1024)
 def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     """ε at δ of μ-Gaussian DP, exact and rounded up; no RDP analysis of Gaussian noise can give less.
 
-    Exact for continuous Gaussian noise. For integer noise RDP is the proven figure.
+    Certified: `gaussian_delta` at the ε that is stated is δ at most. Exact for continuous Gaussian noise. For
+    integer noise RDP is the proven figure.
     """
     delta = check_delta(delta)
-    if mu == 0:
-        return 0.0
-    if gaussian_delta(mu, 0.0) <= delta:
+    if mu == 0 or gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     # ρ = μ²/2 converts to at most this (Bun and Steinke 2016, Proposition 1.3).
     low, high = 0.0, round_up(mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)))
-    # By bisection: whatever the rounding, δ at `high` stays below the one that is asked for.
     while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
-    return round_up(high)
+        low, high = (middle, high) if _near_delta(mu, middle) > delta else (low, middle)
+    return raised(round_up(high), lambda epsilon: gaussian_delta(mu, epsilon) <= delta)
+
+
+@lru_cache(maxsize=1024)
+def moved_count_delta(sigma: float, epsilon: float) -> float:
+    """δ at ε of discrete Gaussian noise on counts of which one loses what another gains, 1; certified.
+
+    The loss (1 + D)/σ² grows with the difference D of the two noises, so with k the least whole number whose
+    loss is ε it is Pr[D >= k] - e^ε Pr[D >= k + 2]. With w_j = exp(-j²/(4σ²)) and E and O the sums of w over
+    all even and all odd j, Pr[D = j] is w_j E or w_j O, over E² + O². Beyond 1,000 votes of noise that of
+    continuous noise is stated (docs/proofs/class-sums.md, Theorem 2, for two counts), within 1e-6 of it.
+    """
+    square = Fraction(sigma) ** 2
+    # δ falls with ε, and is below any float long before this one.
+    loss = min(Fraction(epsilon), 60 / Fraction(sigma) + 2 / square)
+    if sigma > _WIDEST_MOVED:
+        mu = Fraction(Interval.of(2 / (square - 2)).root().up())
+        found = gaussian_delta_within(mu, max(loss - 2 * _NEAR, Fraction(0)))
+        return min((found * Interval.of(_NEAR).exp()).up(), 1.0)
+    first = math.ceil(loss * square - 1)
+    last = math.isqrt(math.ceil(first**2 + 480 * square)) + 4  # beyond, less than e^-119 of the tail
+    factor = (ZERO - Interval.of(1 / (4 * square))).exp()
+    weight, ratio, square_of = ONE, factor, factor * factor  # w_0, w_1/w_0, and what the ratios fall by
+    below, above, ends = ([ZERO, ZERO] for _ in range(3))  # by even and odd j: sums of w, and w at `first`
+    for j in range(last):
+        part = above if j >= first else below
+        part[j % 2] = part[j % 2] + weight
+        if j in (first, first + 1):
+            ends[j % 2] = weight
+        weight, ratio = weight * ratio, ratio * square_of
+    beyond = Interval(ZERO.low, (weight / (ONE - ratio)).high)
+    above = [part + beyond for part in above]
+    even, odd = (one + one + two + two for one, two in zip(below, above, strict=True))
+    even = even - ONE  # but for j = 0 each stands for its negative as well
+    moved = [(one - two).positive() for one, two in zip(above, ends, strict=True)]
+    lost = Interval.of(loss).exp() * (even * moved[0] + odd * moved[1])
+    gap = (even * above[0] + odd * above[1] - lost).positive()
+    return min((gap / (even * even + odd * odd)).up(), 1.0)
+
+
+def moved_count_epsilon(sigma: float, delta: float) -> float:
+    """ε at δ of the noise that `moved_count_delta` is about, rounded up: there δ is what is asked at most.
+
+    ε = max over g of ln((Pr[D >= g] - δ) / Pr[D >= g + 2]).
+    """
+    if sigma > _WIDEST_MOVED:
+        found = gaussian_dp_epsilon(math.sqrt(2 / (sigma * sigma - 2)), delta)
+        return raised(found, lambda epsilon: moved_count_delta(sigma, epsilon) <= delta)
+    # Chernoff: beyond this Pr[D >= g] is below δ.
+    most = math.ceil(2 * sigma * math.sqrt(-math.log(delta))) + 1
+    tail = log_tail_gaussian_difference(np.arange(most + 3), sigma)
+    left = np.exp(tail[:-2] + _SLACK) - delta
+    open_ = left > 0
+    near = np.log(left[open_]) - tail[2:][open_] + _SLACK
+    return raised(float(near.max(initial=0.0)), lambda epsilon: moved_count_delta(sigma, epsilon) <= delta)
 
 
 _MANY_RESPONSES = 10**6  # beyond, their table would be long

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, overhead
+from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, moved_count_epsilon, overhead, overhead_up
 from pate_fed.privacy.bounds.hockey_stick import (
     WIDEST,
     argmax_epsilon,
@@ -27,7 +27,8 @@ from pate_fed.privacy.bounds.hockey_stick import (
     bit_rdp,
     moved_rdp,
 )
-from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, moved_count_epsilon
+from pate_fed.privacy.bounds.intervals import Interval, fraction_up, plus_up, times_exp_down
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
 from pate_fed.privacy.checks import Floats, check_delta
 from pate_fed.privacy.protection import MECHANISM, Assumption
 from pate_fed.structure import check, setting
@@ -219,23 +220,27 @@ class OutcomeCost:
         found = law(self.scale, order, shift=votes, kind=self.kind)
         if self.distance:
             # The noise of two totals on both sides: a factor e^(2τ(2α - 1)) of the moment.
-            found += 2 * float(self.distance) * (2 * order - 1) / (order - 1) * (1 + 1e-12)
+            at = Fraction(order)
+            found = plus_up(found, 2 * self.distance * (2 * at - 1) / (at - 1))
         return found
 
     def alone(self, delta: float) -> float:
         """ε at δ where it is the only release, rounded up; ∞ where RDP has to do."""
         if self.of == "sums":
             return _gaussian_dp(((self, 1),), delta)
-        near = math.nextafter(float(self.distance), math.inf) if self.distance else 0.0
         if self.votes > 1 and self.of != "check":
             return math.inf  # they may move from and to several classes
         # Two totals, on both sides: chances within e^(±2τ) of the stated noise's own.
-        delta *= math.exp(-2 * near)
+        delta = times_exp_down(delta, -2 * self.distance) if self.distance else delta
+        if not delta:
+            return math.inf
         if self.of == "counts":
-            return 4 * near + moved_count_epsilon(self.scale, delta)
-        if self.of == "argmax":
-            return 4 * near + argmax_epsilon(self.scale, delta, kind=self.kind)
-        return 4 * near + bit_epsilon(self.scale, delta, shift=self.votes, kind=self.kind)
+            found = moved_count_epsilon(self.scale, delta)
+        elif self.of == "argmax":
+            found = argmax_epsilon(self.scale, delta, kind=self.kind)
+        else:
+            found = bit_epsilon(self.scale, delta, shift=self.votes, kind=self.kind)
+        return plus_up(found, 4 * self.distance)
 
     def delta(self) -> float:
         """δ at ε = 0 of a check, 1 of anything else."""
@@ -261,12 +266,10 @@ def noisy_sums(
     other kinds it is ρ = squared/(2σ²) (arXiv 2004.00010, Theorem 14), and a quarter of the distance of all
     entries (arXiv 2102.06387, Proposition 14).
     """
-    # 1/μ, rounded down: 2^-50 is more than a root and a quotient can be off.
-    scale = math.sqrt((variance - ROUNDED) / squared) * (1 - 2**-50)
     return OutcomeCost(
         of="sums",
         kind=GAUSSIAN,
-        scale=scale,
+        scale=Interval.of((variance - ROUNDED) / squared).root().down(),  # 1/μ
         votes=1,
         totals=Fraction(squared) / (2 * variance) + distance * entries / 4,
         distance=(_SLACK + distance) * entries,
@@ -385,7 +388,7 @@ def in_parallel(one: Cost, other: Cost) -> Cost:
     both = OutcomeCost(
         of="sums",
         kind=GAUSSIAN,
-        scale=math.sqrt(1 / squared) * (1 - 2**-50),
+        scale=Interval.of(1 / squared).root().down(),
         votes=1,
         totals=max(one.as_totals.rho, other.as_totals.rho) + distance,
         distance=distance,
@@ -418,7 +421,7 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
     if left < 0:
         return math.inf
     if rest == Cost():
-        return _round_up(cost.epsilon)
+        return fraction_up(cost.epsilon)
     if cost.delta:
         delta = math.nextafter(float(left), 0)  # rounded down
         if delta <= 0:
@@ -430,8 +433,8 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
     found = max(0.0, min((searched(rest, delta), *further)))
     if rest.is_pure:  # which adds up, whatever was chosen
         pure = sum((Fraction(curve.pure) * times for curve, times in rest.claimed), Fraction(0))
-        found = min(found, _round_up(pure))
-    return _round_up(cost.epsilon + Fraction(found)) if cost.epsilon and found < math.inf else found
+        found = min(found, fraction_up(pure))
+    return fraction_up(cost.epsilon + Fraction(found)) if cost.epsilon and found < math.inf else found
 
 
 @lru_cache(maxsize=4096)  # a ledger's reader, a hospital and a planner ask for the same again and again
@@ -466,30 +469,15 @@ def _gaussian_dp(outcomes: Counts[OutcomeCost], delta: float) -> float:
     """
     if any(outcome.of != "sums" or not outcome.scale for outcome, _ in outcomes):
         return math.inf
-    near = math.nextafter(_float(_distance(outcomes)), math.inf)
-    mu = math.sqrt(math.nextafter(_float(_squared_mu(outcomes)), math.inf)) * (1 + 2**-50)
-    least = delta * math.exp(-near) * (1 - 2**-50)
+    near, mu = _distance(outcomes), Interval.of(_squared_mu(outcomes)).root().up()
+    least = times_exp_down(delta, -near)
     if not (mu < math.inf and least > 0):
         return math.inf
-    return (2 * near + gaussian_dp_epsilon(mu, least)) * (1 + 2**-50)
-
-
-def overhead_up(order: float, delta: float) -> Fraction:
-    """Upper bound on the improved conversion's overhead at one order, in spite of rounding."""
-    # The one of two equal forms that loses no digits.
-    first = math.log((order - 1) / order) if order < 2 else math.log1p(-1 / order)
-    parts = first, -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
-    # Each part is right to a few units in its last place (2^-53 of it).
-    return sum(map(Fraction, parts), Fraction(0)) + Fraction(math.fsum(map(abs, parts))) / 2**48
+    return plus_up(gaussian_dp_epsilon(mu, least), 2 * near)
 
 
 def _epsilon_at(cost: Cost, delta: float, order: float) -> float:
-    return _round_up(cost.rdp(Fraction(order)) + overhead_up(order, delta))
-
-
-def _round_up(exact: Fraction) -> float:
-    nearest = _float(exact)
-    return math.nextafter(nearest, math.inf) if nearest < exact else nearest
+    return fraction_up(cost.rdp(Fraction(order)) + overhead_up(order, delta))
 
 
 def _float(exact: Fraction) -> float:

@@ -24,7 +24,6 @@ from pate_fed.privacy.bounds.noise_law import (
     Ints,
     NoiseLaw,
     Reach,
-    log_mass_gaussian_difference,
     tail_sum,
 )
 from pate_fed.privacy.checks import Floats, check_count, check_delta, check_orders, check_sigma, is_number
@@ -47,8 +46,8 @@ T = TypeVar("T", float, Floats)
 
 _PART = 40  # of the noise, the step from point to point beyond: it costs 0.15 %
 _MOST_MOVED = 100_000  # votes of one unit; beyond, the totals are charged
-# Of a probability: masses, and two sums of at most 10^6 positive terms, are off by 6e-13 at most. Earlier
-# versions added 1e-12, so whatever a float does here, a figure that they wrote is not below today's.
+# Of a probability and its logarithm, 6.9e-13 at most (docs/proofs/rounding.md). Earlier versions added 1e-12,
+# so whatever a float does here, a figure that they wrote is not below today's.
 _OUTCOME_ROUNDING = 8e-13
 # Of the larger supremum of two outcomes, at which a bound outside the lattice is low enough; that of three
 # outcomes is mostly above the first, and where it is not the next is tried.
@@ -491,7 +490,7 @@ def _totals_delta(scale: float, epsilon: float, k: int, kind: str) -> float:
         return min(_continuous_delta(scale, epsilon, math.sqrt(2) * k, kind), most)
     if kind == GAUSSIAN:  # the loss is a function of the two noises' difference
         most = math.ceil(1.5 * _REACH[kind] * scale) + 2 * k + 2
-        mass = np.exp(log_mass_gaussian_difference(np.arange(-most, most + 1), scale))
+        mass = NoiseLaw(kind, scale).difference_masses(most)
         return _summed(mass[: -2 * k], mass[2 * k :], epsilon)
     # One total's loss is (2x + k)/scale for noise x from -k to 0; beyond, as at these ends.
     law = NoiseLaw(kind, scale)
@@ -499,8 +498,8 @@ def _totals_delta(scale: float, epsilon: float, k: int, kind: str) -> float:
     masses = law.masses(most)
     one = np.concatenate(([masses[: most - k + 1].sum()], masses[most - k + 1 : most], [masses[most:].sum()]))
     both = np.convolve(one, one)  # two independent totals: losses add
-    loss = (2.0 * np.arange(len(both)) - 2 * k) / scale
-    return _summed(both, both * np.exp(-loss), epsilon)
+    loss, off = (2.0 * np.arange(len(both)) - 2 * k) / scale, len(one) * 2.0**-52
+    return _summed(both * (1 + off), both * np.exp(-loss) * (1 - off), epsilon)
 
 
 def _continuous_delta(scale: float, epsilon: float, moved: float, kind: str) -> float:

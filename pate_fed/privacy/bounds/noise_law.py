@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,10 @@ _RANGE = {GAUSSIAN: 36.0, LAPLACE: 600.0}  # scales within which a probability i
 _ENOUGH = {GAUSSIAN: ((12.0, 7), (8.5, 3), (7.5, 1)), LAPLACE: ((30.0, 7),)}
 PLAIN = 1024  # terms whose sum is off by less than 1.2e-13 of it
 _LEAST = 1e-250  # of the largest sum, added where a float may hold less
+_OFF = 1e-9  # more than the logarithm of a tail of moments is off, order for order
 _DEPTH = {GAUSSIAN: 9.0, LAPLACE: 38.0}  # scales beyond a tail's begin that hold all but 1e-16 of it
 # Mass beyond this many standard deviations past a gap is below 1e-21 of the gap's own tail.
 _REACH = 14.0
-_SLACK = 1e-9  # more than the logarithm of a tail can be off
-_WIDEST_MOVED = 20_000.0  # σ beyond which a table of tails takes long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,28 @@ class Reach:
 
     one: int
     pair: int
+
+
+def exps(whole: Ints, rate: Fraction) -> Floats:
+    """E to `whole` numbers times an exact `rate`: off by np.exp's own error and three roundings.
+
+    The product is kept in two floats (Dekker 1971), as its rounding would grow with it. Shapes: any to the
+    same.
+    """
+    high = float(rate)
+    low, number = float(rate - Fraction(high)), whole.astype(np.float64)
+    product = number * high
+    (one, rest), (two, other) = (_halves(each) for each in (number, np.float64(high)))
+    off = ((one * two - product) + one * other + rest * two) + rest * other
+    found: Floats = np.exp(product) * (1 + (off + number * low))
+    return found
+
+
+def _halves(number: Any) -> tuple[Any, Any]:
+    """Two floats of 26 bits whose sum is the number."""
+    most = number * (2.0**27 + 1)
+    high = most - (most - number)
+    return high, number - high
 
 
 def running_sum(terms: Floats) -> Floats:
@@ -97,7 +119,9 @@ class NoiseLaw:
 
     def masses(self, most: int) -> Floats:
         """Pr[Z = x] for x = -most..most; `most` reaches beyond all but 1e-16."""
-        mass = np.exp(self._logs(np.arange(-most, most + 1)))
+        x, scale = np.arange(-most, most + 1), Fraction(self.scale)
+        gaussian = self.kind == GAUSSIAN
+        mass = exps(x * x, -1 / (2 * scale * scale)) if gaussian else exps(np.abs(x), -1 / scale)
         found: Floats = mass / mass.sum()
         return found
 
@@ -114,13 +138,16 @@ class NoiseLaw:
 
     def difference_masses(self, most: int) -> Floats:
         """Pr[Z - Z' = j] for j = -most..most."""
-        if self.kind == GAUSSIAN:  # in closed form
-            found: Floats = np.exp(log_mass_gaussian_difference(np.arange(-most, most + 1), self.scale))
-            return found
-        wide = most + self.depth()
-        mass = self.masses(wide)
-        found = np.convolve(mass, mass)[2 * wide - most : 2 * wide + most + 1]
-        return found
+        j, scale = np.abs(np.arange(-most, most + 1)), Fraction(self.scale)
+        if self.kind == GAUSSIAN:
+            parity = np.array([_theta(self.scale, half) for half in (0.0, 0.5)])
+            parity /= _theta(math.sqrt(2) * self.scale, 0.0) ** 2
+            among: Floats = parity[j % 2] * exps(j * j, -1 / (4 * scale * scale))
+            return among
+        # With r = e^(-1/scale): between the two no noise costs more, and beyond r² a step.
+        less, ratio = -math.expm1(-1 / self.scale), math.exp(-1 / self.scale)
+        found: Floats = (less / (1 + ratio)) ** 2 * exps(j, -1 / scale)
+        return found * (j + (1 + ratio * ratio) / (less * (1 + ratio)))
 
     def difference_tails(self, most: int) -> Floats:
         """Pr[Z - Z' >= j] for j = 0..most."""
@@ -142,7 +169,7 @@ class NoiseLaw:
         top = float(once.max())
         mass = np.exp(once - top)
         found: Floats = 2 * top + np.log(tail_sum(np.convolve(mass, mass)[2 * wide :]) + _LEAST)[: most + 1]
-        return found
+        return found + _OFF
 
     def _logs(self, x: Ints) -> Floats:
         """Ln of the masses, not normalised."""
@@ -162,7 +189,7 @@ class NoiseLaw:
 def _log_tails(logs: Floats) -> Floats:
     """Ln of the sums of e^`logs` from each term to the last, rounded up. Shapes: (n,) to the same."""
     top = float(logs.max())
-    found: Floats = top + np.log(tail_sum(np.exp(logs - top)) + _LEAST)
+    found: Floats = top + np.log(tail_sum(np.exp(logs - top)) + _LEAST) + _OFF
     return found
 
 
@@ -192,23 +219,6 @@ def log_mass_gaussian_difference(k: Ints, sigma: float) -> Floats:
         parity = np.log([_theta(sigma, 0.0), _theta(sigma, 0.5)]) - normaliser
     found: Floats = parity[k % 2] - ((k / sigma) / 2) ** 2
     return found
-
-
-def moved_count_epsilon(sigma: float, delta: float) -> float:
-    """ε at δ of discrete Gaussian noise on counts of which one loses what another gains, 1; rounded up.
-
-    The loss grows with the difference D of the two noises, so δ(ε) = max over g of Pr[D >= g] - e^ε Pr[D >=
-    g + 2], and ε = max over g of ln((Pr[D >= g] - δ) / Pr[D >= g + 2]). ∞ for noise that needs a long table.
-    """
-    if sigma > _WIDEST_MOVED:
-        return math.inf
-    # Chernoff: beyond this Pr[D >= g] is below δ.
-    most = math.ceil(2 * sigma * math.sqrt(-math.log(delta))) + 1
-    tail = log_tail_gaussian_difference(np.arange(most + 3), sigma)
-    left = np.exp(tail[:-2] + _SLACK) - delta
-    open_ = left > 0
-    found = np.log(left[open_]) - tail[2:][open_] + _SLACK
-    return float(found.max(initial=0.0))
 
 
 def log_tail_laplace_difference(gap: Ints, scale: float) -> Floats:

@@ -11,15 +11,17 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from fractions import Fraction
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from pate_fed.privacy.bounds.conversion import round_up
+from pate_fed.privacy.bounds.intervals import Interval, gaussian_delta_within, raised
 from pate_fed.privacy.bounds.lattice import Lattice, Region
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, Ints, NoiseLaw, log_ndtr
 from pate_fed.privacy.checks import Floats
@@ -30,6 +32,7 @@ _CHORDS = 0.003  # of the variance of an outcome's loss, that chords may add
 _CUT = 2e-6  # of δ, that a tail outside of the lattice may hold
 _ROUNDING = 2e-12  # relative, of a chance: `hockey_stick`'s
 _SLACK = 4e-12  # of a value at each outcome: what the chances of two bits are off, for their ratio
+_LATER = 1 + Fraction(1, 2**52)
 _PART = 512  # laws at once, which a processor's cache holds
 _REACH = 7.5  # deviations of a Gaussian loss that the sticks are kept for; beyond, the last one is added
 
@@ -307,17 +310,18 @@ class Values:
         if at == 0:
             return 0.0
         r, (high, low) = np.exp(self._grid.step * np.array([at - 1, at])), value[at - 1 : at + 1]
-        return round_up(math.log(r[0] + (r[1] - r[0]) * (high - self._delta) / (high - low)))
+        rest = (high - self._delta) / (high - low)
+        return round_up(math.log(r[0] + (r[1] - r[0]) * rest), magnitude=1.0)
 
     def variance(self, times: tuple[int, ...], slack: float) -> float:
         """About the least variance of a Gaussian whose profile, and `slack`, is above the value; ∞ if none.
 
-        For values whose ε is beyond the grid it is ∞.
+        For values whose ε is beyond the grid it is ∞. Certified at every place.
         """
         value, step = self._value(times), self._grid.step
         x: Floats = step * np.arange(len(value), dtype=np.float64)
 
-        def stands(variance: float) -> bool:
+        def stands(variance: float, profile: Callable[..., Floats] = _near_profile) -> bool:
             mode = np.clip(variance / 2, x[:-1], x[1:])
             bend = np.exp(-((mode - variance / 2) ** 2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)
             # the profile is below its chord by no more
@@ -327,7 +331,7 @@ class Values:
                 * math.expm1(step) ** 2
                 / 8
             )
-            return bool((value + gap <= _profile_down(x, variance) + slack).all())
+            return bool((value + gap <= profile(x, variance) + slack).all())
 
         low, high = 0.0, 1e-3 * step
         while not stands(high):
@@ -337,7 +341,7 @@ class Values:
         while high - low > 1e-5 * high:
             middle = (low + high) / 2
             low, high = (low, middle) if stands(middle) else (middle, high)
-        return high
+        return raised(high, partial(stands, profile=_profile_down))
 
     def _value(self, times: tuple[int, ...]) -> Floats:
         if times not in self._found:
@@ -351,7 +355,14 @@ class Values:
 
 
 def _profile_down(x: Floats, variance: float) -> Floats:
-    """δ at ε = x of a Gaussian with this variance of its loss, rounded down."""
+    """δ at ε = x of a Gaussian with this variance of its loss, certified from below."""
+    mu = Fraction(Interval.of(Fraction(variance)).root().down())
+    # A place is off by a rounding, and δ falls with it.
+    return np.array([gaussian_delta_within(mu, Fraction(each) * _LATER).down() for each in x.tolist()])
+
+
+def _near_profile(x: Floats, variance: float) -> Floats:
+    """About that, and mostly below it, for much less time."""
     mu = math.sqrt(variance)
     first, tail = log_ndtr(mu / 2 - x / mu), log_ndtr(-mu / 2 - x / mu)
     off = 16 * sys.float_info.epsilon * (1 + np.abs(first) + np.abs(tail) + x)

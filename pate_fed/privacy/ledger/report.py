@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
@@ -22,6 +21,7 @@ from pate_fed.privacy.accounting import pld_epsilon, totals_pld_epsilon
 from pate_fed.privacy.bounds.control import capped_cost_epsilon, checked_epsilon
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
+from pate_fed.privacy.bounds.intervals import Interval
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon, read_chain
 from pate_fed.privacy.ledger.rows import Entry, read_only
 from pate_fed.privacy.ledger.run_files import NOT_HELD, check_labels, check_metrics
@@ -431,8 +431,9 @@ class CapsEpsilon:
     holds_for: str
 
     def line(self) -> str:
-        """The figure in one line."""
-        return f"{epsilon_text(self.epsilon):>8}  {self.name}: {self.holds_for}"
+        """The figure in one line; those of another library, in floats, with ≈."""
+        about = "≈" if self.name.startswith("PLD") else ""
+        return f"{about + epsilon_text(self.epsilon):>8}  {self.name}: {self.holds_for}"
 
 
 def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
@@ -445,7 +446,7 @@ def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
     totals = capped.as_totals
     found = _of_sums(capped, delta) if terms.sums else _of_votes(terms, capped)
     if totals == Cost(rho=totals.rho):
-        epsilon = gaussian_dp_epsilon(math.sqrt(2 * float(totals.rho)), delta)
+        epsilon = gaussian_dp_epsilon(Interval.of(2 * totals.rho).root().up(), delta)
         found.append(CapsEpsilon("Gaussian DP of continuous totals", epsilon, _CONTINUOUS))
     return _marked(terms, found)
 

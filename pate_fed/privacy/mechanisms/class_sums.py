@@ -48,7 +48,7 @@ from pate_fed.format import delta_text
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of, in_parallel, noisy_sums
 from pate_fed.privacy.checks import SCALE_LIMITS, check_count, check_delta, check_epsilon, check_scale
 from pate_fed.privacy.label_dp import LabelRelease
-from pate_fed.privacy.mechanisms.events import hospital_noise, refuse_vanishing_noise, sum_distance
+from pate_fed.privacy.mechanisms.events import hospital_noise, refuse_vanishing_noise, sum_distance, sum_sigma
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.protection import RECORD, Protection
 
@@ -202,8 +202,8 @@ class SharedClassSums(SumsRelease):
 
     @property
     def sigma(self) -> float:
-        """σ of the noise that nobody knows, in steps."""
-        return self.sigma_party * math.sqrt(self.survivors - self.colluders)
+        """σ of the noise that nobody knows, in steps, rounded down."""
+        return sum_sigma(self.sigma_party, self.survivors - self.colluders)
 
     def cost_asked(self, protection: Protection) -> Cost:
         """The whole release, once, by the noise that nobody knows.
@@ -213,7 +213,7 @@ class SharedClassSums(SumsRelease):
         """
         refuse_vanishing_noise(protection)
         distance = sum_distance(self.sigma_party, self.survivors - self.colluders)
-        return self._once(protection, sigma=self.sigma * (1 - 2**-50), distance=distance)  # rounded down
+        return self._once(protection, sigma=self.sigma, distance=distance)
 
 
 class AboutInputs(LabelRelease):

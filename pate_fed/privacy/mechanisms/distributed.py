@@ -20,7 +20,7 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN
 from pate_fed.privacy.checks import check_count, check_scale, is_number
-from pate_fed.privacy.mechanisms.events import CoordinatorView, hospital_noise, sum_distance
+from pate_fed.privacy.mechanisms.events import CoordinatorView, hospital_noise, sum_distance, sum_sigma
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import (
     NOT_ANSWERED,
@@ -86,7 +86,7 @@ class DistributedGNMax(Voting):
         assert totals is not None
         return winner_cost(
             GAUSSIAN,
-            self.sigma_party * math.sqrt(self.least_honest),
+            sum_sigma(self.sigma_party, self.least_honest),
             protection,
             totals=totals.as_totals.rho,
             distance=sum_distance(self.sigma_party, self.least_honest),

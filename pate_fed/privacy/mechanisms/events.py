@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.cost import NOTHING, ROUNDED, Cost, epsilon_of, noisy_sums
+from pate_fed.privacy.bounds.intervals import Interval
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.protection import Protection
 
@@ -190,11 +191,17 @@ def sum_distance(sigma: float, parties: int) -> Fraction:
 
     A sum of so many discrete Gaussians has chances within a factor e^τ of one's with the same variance.
     """
+    if parties == 1:
+        return Fraction(0)
     first = [math.exp(-2 * math.pi**2 * sigma**2 * k / (k + 1)) for k in range(1, min(parties, 100))]
-    rest = max(0, parties - 100) * (first[-1] if first else 0.0)
-    total = 10 * (math.fsum(first) + rest)
-    # Exponents beyond 745 give 0; below, they are right to 1e-12, which the factor covers many times.
-    return Fraction(total) * Fraction(1 + 2**-20) if total else Fraction(int(parties > 1), 2**1000)
+    total = 10 * (math.fsum(first) + max(0, parties - 100) * first[-1])
+    # An exponent above -746 is right to 1e-12, which the factor covers many times; what underflows is added.
+    return Fraction(total) * (1 + Fraction(1, 2**20)) + Fraction(1, 2**1000)
+
+
+def sum_sigma(sigma: float, parties: int) -> float:
+    """σ of the sum of so many, rounded down."""
+    return Interval.of(Fraction(sigma) ** 2 * parties).root().down()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,9 +288,9 @@ def plain_noise(event: PrivacyEvent) -> list[PlainNoise]:
     for outcome, times in cost.outcomes:
         one = outcome.as_totals(1)
         law, multiplier = (
-            ("LaplaceDpEvent", _down(1 / one.pure[0][0]))
+            ("LaplaceDpEvent", Interval.of(1 / one.pure[0][0]).down())
             if one.pure
-            else ("GaussianDpEvent", _root_down(1 / (2 * one.rho)))
+            else ("GaussianDpEvent", Interval.of(1 / (2 * one.rho)).root().down())
         )
         found.append(PlainNoise(event=law, noise_multiplier=multiplier, count=times))
     return found
@@ -329,18 +336,6 @@ def cost_of_dp_event(event: Any) -> Cost:
     if kind == "ZCDpEvent" and event.rho >= 0 and event.xi >= 0:
         return Cost(rho=Fraction(event.rho), flat=Fraction(event.xi))
     raise InputError(f"{event!r}: only Gaussian, Laplace and ZC events and their compositions are known here")
-
-
-def _down(exact: Fraction) -> float:
-    found = float(exact)
-    return found if Fraction(found) <= exact else math.nextafter(found, 0)
-
-
-def _root_down(exact: Fraction) -> float:
-    found = math.sqrt(float(exact))
-    while Fraction(found) ** 2 > exact:
-        found = math.nextafter(found, 0)
-    return found
 
 
 def _library() -> Any:

@@ -19,9 +19,9 @@ from pate_fed.kinds.label_dp.noise_cluster import (
 )
 from pate_fed.kinds.label_dp.release import label_accuracy
 from pate_fed.privacy import SeededNoise, SystemNoise
-from pate_fed.privacy.bounds.conversion import gaussian_delta, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.conversion import gaussian_delta, gaussian_dp_epsilon, moved_count_delta
 from pate_fed.privacy.bounds.cost import epsilon_of
-from pate_fed.privacy.label_dp import SharedClusterCounts, discrete_delta, equation5_sigma
+from pate_fed.privacy.label_dp import SharedClusterCounts, equation5_sigma
 from pate_fed.privacy.protection import LABEL
 
 
@@ -37,9 +37,9 @@ def test_noise_clusters_sigma_is_the_least_of_equation_5(epsilon: float, delta: 
 
 def test_the_published_epsilon_is_not_that_of_integer_noise() -> None:
     published = noise_cluster_epsilon(1.0, 1e-5)
-    assert discrete_delta(1.0, published) > 1.3e-5
+    assert moved_count_delta(1.0, published) > 1.3e-5
     mechanism = NoiseCluster(num_clusters=2, num_classes=2, epsilon=published, delta=1e-5)
-    assert mechanism.sigma > 1.01 and discrete_delta(mechanism.sigma, published) <= 1e-5
+    assert mechanism.sigma > 1.01 and moved_count_delta(mechanism.sigma, published) <= 1e-5
 
 
 @pytest.mark.parametrize("sigma", [0.9, 1.7, 5.3, 40.0])
@@ -52,7 +52,7 @@ def test_the_discrete_delta_is_the_sum_over_the_noise(sigma: float, epsilon: flo
     moved = np.roll(mass, 1)
     here, there = np.outer(mass, mass), np.outer(moved, np.roll(mass, -1))
     slow = np.maximum(here - math.exp(epsilon) * there, 0).sum()
-    assert discrete_delta(sigma, epsilon) == pytest.approx(slow, rel=1e-6, abs=1e-18)
+    assert moved_count_delta(sigma, epsilon) == pytest.approx(slow, rel=1e-6, abs=1e-18)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-5), (0.5, 1e-5), (1.0, 1e-6), (4.0, 1e-5)])
@@ -60,7 +60,7 @@ def test_noise_that_runs_is_accounted_for(epsilon: float, delta: float) -> None:
     mechanism = NoiseCluster(num_clusters=20, num_classes=10, epsilon=epsilon, delta=delta)
     least = equation5_sigma(epsilon, delta)
     assert least <= mechanism.sigma < 1.2 * least
-    assert discrete_delta(mechanism.sigma, epsilon) <= delta
+    assert moved_count_delta(mechanism.sigma, epsilon) <= delta
     one = from_discrete_gaussian_mechanism(mechanism.sigma, sensitivity=1, value_discretization_interval=1e-4)
     library = one.self_compose(2).get_epsilon_for_delta(delta)
     assert library == pytest.approx(epsilon, rel=0.15)

@@ -211,7 +211,7 @@ def test_a_gaussian_stands_above_the_value_where_it_goes_on_from() -> None:
     r = np.exp(np.abs(x))
     stated = np.interp(r, places, value)
     mu = math.sqrt(variance)
-    profile = np.array([values._profile_down(np.array([each]), variance)[0] for each in np.abs(x)])
+    profile = np.array([values._near_profile(np.array([each]), variance)[0] for each in np.abs(x)])
     assert (stated <= profile + slack).all() and (stated > profile - 0.02).all()
     more = capped_cost_epsilon(GNMax(sigma=5.0, classes=3).cost(40, 40, RECORD), 1e-5)
     itself = Values(
