@@ -403,7 +403,9 @@ def _decoded(path: Path) -> tuple[str, str]:
     """A file's text, or what a query's file answers, and the encoding's name."""
     if (answer := answer_of(path)) is not None:
         return answer, "UTF-8"
-    with naming_refusal(f"{path}: cannot be read"):
+    large = path.is_file() and path.stat().st_size > MOST_TABLE
+    cure = "; leave out of it the columns that the study does not read" * large
+    with naming_refusal(f"{path}: cannot be read", cure):
         content = read_file(path, most=MOST_TABLE)
     if (marked := content[:2] in (b"\xff\xfe", b"\xfe\xff")) or content[1:2] == b"\0":
         try:

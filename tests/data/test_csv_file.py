@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pate_fed.data import csv_file
 from pate_fed.data.csv_file import CsvFile
 from pate_fed.data.infer import deal_csv, infer_schema
 from pate_fed.data.schema import Schema
@@ -279,3 +280,12 @@ def test_a_study_and_a_deal_of_a_german_file_are_those_of_the_plain_one(tmp_path
 def test_a_quoted_value_may_end_lines(tmp_path: Path) -> None:
     path = _table(tmp_path, 'note;dose;ill\r\n"a\r\nb;c";1,5;0\r\n')
     assert [cells for _, cells in CsvFile(path).rows()] == [["a\r\nb;c", "1,5", "0"]]
+
+
+def test_a_file_that_is_too_large_says_what_makes_it_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_file, "MOST_TABLE", 2**20)
+    (tmp_path / "a.csv").write_bytes(b"a,b\n" + b"1,2\n" * 2**18)
+    with pytest.raises(InputError, match=r"larger than 1 MiB\); leave out of it the columns that the study"):
+        CsvFile(tmp_path / "a.csv")
