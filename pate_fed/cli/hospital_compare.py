@@ -231,8 +231,8 @@ def _figures(shares: Floats, truth: Ints, prevalence: float | None, classes: tup
     found = Accuracy.of_probabilities(shares, truth)
     assert found.student is not None and found.balanced_accuracy is not None
     told: dict[str, tuple[float, tuple[float, float] | None]] = {}
-    soft, sums = bool(np.any((shares != 0) & (shares != 1))), shares.sum(axis=1)
-    probable = soft and bool(np.all(np.abs(sums - 1) < 1e-3) and shares.min() >= 0)
+    soft = bool(np.any((shares != 0) & (shares != 1)))
+    probable = soft and shares.min() >= 0 and np.allclose(shares.sum(axis=1), 1, atol=1e-3)
     ranking = found.ranking if soft else None
     if ranking is not None:
         told["AUC"] = ranking.auc, ranking.interval

@@ -92,7 +92,8 @@ def _predict(arguments: argparse.Namespace) -> int:
     print_lines(withdrawn(bundle, state_dir))
     print_lines(map(printable, _facts(bundle)))
     if arguments.papers is not None:
-        print(f"wrote {', '.join(_write_papers(bundle, state_dir, Path(arguments.papers)))}")
+        names = _write_papers(bundle, state_dir, Path(arguments.papers))
+        print_lines([printable(f"wrote {', '.join(names)} in {arguments.papers}")])
     if arguments.records is not None:
         model = predictor_of(bundle, where=where, device=arguments.device)
         print_lines(map(printable, _ask(bundle, model, arguments)))

@@ -463,6 +463,7 @@ def _study_init(arguments: argparse.Namespace) -> int:
     _say_room(Terms.from_json(terms))
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
+    print(f"for {counted(Terms.from_json(terms).num_clients, 'hospital')}, as [parties] of the study has it")
     if reason := read_study(Path(arguments.config), num_hospitals=arguments.num_clients).resolve().reason:
         print(reason)
     print("the authority's fingerprint, to tell every hospital by telephone:")

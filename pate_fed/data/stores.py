@@ -24,6 +24,7 @@ from pate_fed.errors import InputError, naming_refusal
 from pate_fed.structure import from_plain, setting
 
 Resource = dict[str, Any]
+Units = Mapping[str, float] | None
 _Parts = list[tuple[Resource, set[tuple[str, str]]]]
 
 _MOST_BUNDLE = 2**28  # bytes
@@ -103,10 +104,8 @@ class _FhirQuery:
 def _rows_by_fhir(path: Path) -> Iterator[Iterable[object]]:
     """The columns' names, and a row for each patient of the export, in its order."""
     query = from_plain(_FhirQuery, read_toml(path, option="the query"), where=str(path))
-    columns = [
-        _column(text, f"{path}: columns.{name}", query.units.get(name))
-        for name, text in query.columns.items()
-    ]
+    asked = ((text, f"{path}: columns.{name}", query.units.get(name)) for name, text in query.columns.items())
+    columns = [_column(*each) for each in asked]
     export, people, references = path.parent / query.export, dict[str, Resource](), dict[str | None, str]()
     for where, url, found in _resources(export, {"Patient"}):
         with _naming(where):
@@ -115,8 +114,8 @@ def _rows_by_fhir(path: Path) -> Iterator[Iterable[object]]:
     searches = [each for each in columns if isinstance(each, _Search)]
     for where, _, found in _resources(export, {each.kind for each in searches}):
         with _naming(where):
-            who = references.get(_whose(found))
-            if who is not None and not _is_void(found):
+            who, told = references.get(_whose(found)), (found.get("status"), found.get("verificationStatus"))
+            if who is not None and _VOID.isdisjoint(code for _, code in _codes([*told])):
                 parts = [(each, _both(each.get("code"))) for each in (found, *found.get("component", ()))]
                 for search in searches:
                     search.take(who, found, parts, where)
@@ -140,19 +139,14 @@ def _naming(where: str) -> Iterator[None]:
 def _resources(export: Path, kinds: set[str]) -> Iterator[tuple[str, str | None, Resource]]:
     """The resources of these kinds with their places and, in a bundle, their URLs."""
     with naming_refusal(f"{export}: cannot be read", "; a folder of *.ndjson, or a bundle, is meant there"):
-        endings = (".ndjson", ".json")
-        inside = (
-            sorted(each for each in export.iterdir() if each.suffix in endings) if export.is_dir() else None
-        )
-        if inside == []:
-            raise InputError(
-                f"{export}: holds no .ndjson or .json; FHIR's bulk export, or bundles, are meant"
-            )
-        for file in [export] if inside is None else inside:
+        files = sorted(export.glob("*.*json")) if export.is_dir() else [export]
+        for file in files:
             for where, url, found in (_entries if file.suffix == ".json" else _lines)(file, kinds):
                 with _naming(where):
                     if found["resourceType"] in kinds:
                         yield where, url, found
+    if not files:
+        raise InputError(f"{export}: holds no .ndjson or .json of FHIR's bulk export, nor bundles")
 
 
 def _lines(file: Path, kinds: set[str]) -> Iterator[tuple[str, str | None, Resource]]:
@@ -185,25 +179,16 @@ def _whose(found: Resource) -> str:
 
 def _codes(value: Any) -> Iterator[tuple[str, str]]:
     """Systems and codes in an element: a CodeableConcept, a Coding, a code, or a list of them."""
-    for each in value if isinstance(value, list) else [] if value is None else [value]:
+    for each in value if isinstance(value, list) else [value]:
         if isinstance(each, str):
             yield "", each
-        else:
+        elif each is not None:
             yield from _codes(each.get("coding"))
             if "code" in each:
                 yield each.get("system", ""), each["code"]
 
 
-def _is_void(found: Resource) -> bool:
-    """Whether it is said not to be true, or not to have been."""
-    return any(
-        code in _VOID for name in ("status", "verificationStatus") for _, code in _codes(found.get(name))
-    )
-
-
-def _column(
-    text: str, where: str, units: Mapping[str, float] | None
-) -> _Search | Callable[[Resource], object]:
+def _column(text: str, where: str, units: Units) -> _Search | Callable[[Resource], object]:
     """What makes a column; InputError: its text is none of both."""
     if found := _SEARCH.fullmatch(text):
         return _Search(found[1], parse_qsl(found[2], keep_blank_values=True), where, units)
@@ -233,9 +218,7 @@ class _Search:
     search by date; of a month or a year, it is before a day if its first day is, and from it on if its last.
     """
 
-    def __init__(
-        self, kind: str, asked: list[tuple[str, str]], where: str, units: Mapping[str, float] | None
-    ) -> None:
+    def __init__(self, kind: str, asked: list[tuple[str, str]], where: str, units: Units) -> None:
         self.kind, self._where, self._units = kind, where, units
         self._days, self._coded = list[tuple[str, str]](), list[tuple[str, set[tuple[str, str]]]]()
         for name, text in asked:
@@ -279,11 +262,8 @@ class _Search:
         """The resource, or its component, that has all the codes; None: it has not."""
         part: Resource | None = found
         for name, wanted in self._coded:
-            if name == "code":
-                part = next((each for each, codes in parts if not wanted.isdisjoint(codes)), None)
-            elif wanted.isdisjoint(_both(found.get(name))):
-                return None
-            if part is None:
+            fits = parts if name == "code" else [(part, _both(found.get(name)))]
+            if (part := next((each for each, codes in fits if not wanted.isdisjoint(codes)), None)) is None:
                 return None
         return part
 
@@ -294,11 +274,10 @@ class _Search:
             return value
         if "coding" in value:
             return next((code for _, code in _codes(value)), None)
-        number, unit = value.get("value"), str(value.get("code") or value.get("unit"))
-        if number is None:
+        if (number := value.get("value")) is None:
             return None
-        known = (self._unit in (None, unit)) if self._units is None else unit in self._units
-        if not known:
+        unit = str(value.get("code") or value.get("unit"))
+        if unit not in ((self._unit or unit,) if self._units is None else self._units):
             meant = self._where.replace(": columns", ": units", 1)
             raise InputError(f"{where}: has a unit of its own; {meant} says what each unit is worth")
         self._unit = unit
@@ -311,7 +290,6 @@ def _both(value: Any) -> set[tuple[str, str]]:
 
 
 def _is_dated(date: str, how: str, day: str) -> bool:
-    if not date:
-        return False
     first, last = date + "-01-01"[len(date) - 4 :], date + "-12-31"[len(date) - 4 :]
-    return {"lt": first < day, "le": first <= day, "gt": last > day, "ge": last >= day}[how]
+    fits = {"lt": first < day, "le": first <= day, "gt": last > day, "ge": last >= day}
+    return date != "" and fits[how]

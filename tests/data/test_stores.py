@@ -178,7 +178,7 @@ def test_a_query_that_asks_nothing_known(tmp_path: Path, query: str, says: str) 
 
 def test_an_export_that_is_not_there(tmp_path: Path) -> None:
     path = fhir(tmp_path, 'x = "Patient.gender"')
-    with pytest.raises(InputError, match=r"export: holds no \.ndjson or \.json; FHIR's bulk export"):
+    with pytest.raises(InputError, match=r"export: holds no \.ndjson or \.json of FHIR's bulk export"):
         CsvFile(path)
     (tmp_path / "export").rmdir()
     with pytest.raises(InputError, match=r"export: cannot be read \(No such file or directory\)"):
