@@ -196,7 +196,7 @@ BUDGET = {
     "pate_fed": (950, 7),
     "pate_fed/cli": (8_500, 34),
     "pate_fed/config": (2_390, 10),
-    "pate_fed/data": (4_970, 16),
+    "pate_fed/data": (4_950, 16),
     "pate_fed/flower": (3_780, 17),
     "pate_fed/identity": (1_300, 6),
     "pate_fed/kinds": (6_310, 23),
