@@ -66,7 +66,6 @@ def _cell(value: object) -> str:
 def _rows_by_sql(path: Path) -> Iterator[Iterable[object]]:
     """The columns' names, and the rows that a database answers; nothing is ever committed there."""
     from sqlalchemy import create_engine
-    from sqlalchemy.exc import SQLAlchemyError
 
     query, secret = _text(path, "a query in SQL"), path.with_name(f"{path.name}.url")
     if not _ORDERED.match(re.sub(r"--[^\n]*", "", query)):
@@ -82,7 +81,7 @@ def _rows_by_sql(path: Path) -> Iterator[Iterable[object]]:
             yield from answer
     except ImportError as error:
         raise InputError(f"{path}: the database's driver is not installed: {error.name}") from None
-    except SQLAlchemyError as error:  # its words may hold a password, or a value
+    except Exception as error:  # drivers fail in many ways; their words may hold a password, or a value
         why = type(getattr(error, "orig", None) or error).__name__
         raise InputError(f"{path}: the database refuses it ({why}); its own client says more") from None
 

@@ -52,11 +52,7 @@ class Snapshot:
 
 
 def read_snapshot(run_dir: Path) -> Snapshot | None:
-    """The run in a directory; None while its log holds no study.
-
-    Raises:
-        IntegrityError: nor will it, as a whole line of it cannot be read; else as `read_log`.
-    """
+    """The run in a directory; None while its log holds no study. Raises as `read_log`, or if none comes."""
     log = run_dir / LOG_NAME
     if not log.is_file():
         return None
