@@ -66,8 +66,8 @@ def make_parser() -> Parser:
     )
     add_option(parser, "--hospital NAME", "this hospital's name", required=True)
     data = (
-        "this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files; "
-        "with private labels a CSV of index,label; "
+        "its records: a CSV, a query (.sql, .fhir), an .npz (x, y), a folder of images by class or of idx "
+        "files; with private labels a CSV of index,label; "
         "part:I rehearses with the part that party I of a simulation of --config gets"
     )
     add_option(parser, "--data PATH", data, required=True)

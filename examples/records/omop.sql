@@ -1,4 +1,5 @@
 -- The table of docs/records.md out of an OMOP store: one row a person, the same query at every hospital.
+-- DATA of `pate-fed hospital check` and `join`; beside it omop.sql.url names the database (docs/records.md).
 -- 3004249 systolic blood pressure, 3028437 LDL cholesterol, 4329847 myocardial infarction: put your study's here.
 WITH last_value AS (
   SELECT person_id, measurement_concept_id AS concept, value_as_number AS value,

@@ -23,7 +23,7 @@ from pate_fed.cli.parser import print_lines
 from pate_fed.cli.terms import open_pool, own_pool, read_offer
 from pate_fed.config.study import read_study
 from pate_fed.data import read_pool
-from pate_fed.data.own_columns import OwnColumns
+from pate_fed.data.own_columns import OwnColumns, quoted
 from pate_fed.data.profile import ColumnProfile, Note, TableProfile, examine
 from pate_fed.disk import check_there
 from pate_fed.errors import InputError
@@ -154,6 +154,9 @@ def _lines(data: Path, found: TableProfile, written: Path | None) -> Iterator[st
         if found.fits
         else f"does not fit yet: mend it there, or say in {OwnColumns.path_of(data)} how to read it"
     )
+    lacking = [each.column for each in found.notes if each.mend and "no such column" in each.text]
+    if lacking:
+        yield from (f"[columns.{quoted(lacking[0], key=True)}]", 'name = "what the file calls it"')
 
 
 def _held(column: ColumnProfile) -> str:

@@ -250,7 +250,9 @@ def _lines(statement: _Statement) -> Iterator[str]:
 
 
 _OFFER = "an admission, a file of terms, or this hospital's own folder of keys"
-_DATA = "this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files"
+_DATA = (
+    "its records: a CSV, a query (.sql, .fhir), an .npz (x, y), a folder of images by class or of idx files"
+)
 
 
 def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -313,7 +315,7 @@ def _add_check(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPar
         "written into DATA.toml, which all commands read with the file. The file stays as it is; nothing "
         "is sent. Ends with 0 where the file fits, with 2 where something must be mended.",
     )
-    check.add_argument("data", metavar="DATA", help="this hospital's CSV file")
+    check.add_argument("data", metavar="DATA", help="this hospital's CSV file, or a query: .sql, .fhir")
     offer = f"{_OFFER}, or a study.toml (default: its keys' folder, here)"
     add_option(check, "--study FILE", offer)
     joined = "a further file of it, one row a patient, joined by the patient from now on; repeat it for each"

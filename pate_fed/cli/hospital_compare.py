@@ -76,7 +76,10 @@ def compare(arguments: argparse.Namespace) -> int:
     model = predictor_of(bundle, where=where, device=arguments.device)
     said = [row for row, _ in model.answers(tested.inputs, Path(where), at_once=_AT_ONCE)]
     both = {"alone": tested.alone, "together": np.array(said)}
-    found = {name: _figures(each, tested.labels, arguments.prevalence) for name, each in both.items()}
+    found = {
+        name: _figures(each, tested.labels, arguments.prevalence, terms.classes)
+        for name, each in both.items()
+    }
     ranked = all("AUC" in each for each in found.values())
     difference = Difference.of(both["together"], both["alone"], tested.labels, ranked=ranked)
     lines = [
@@ -194,7 +197,7 @@ def _trainer(site: Site, terms: Terms) -> Callable[[NDArray[Any], Ints], Callabl
     def train(inputs: NDArray[Any], labels: Ints) -> Callable[[NDArray[Any]], Floats]:
         how: dict[str, Any] = {"num_classes": classes, "settings": settings, "seed": 0, "encoder": encoder}
         teacher = teach(*some(inputs, labels), **how)
-        return lambda asked: np.eye(classes)[teacher.predict(asked)]
+        return lambda asked: np.asarray(teacher.scores(asked), dtype=np.float64)
 
     return train
 
@@ -225,23 +228,28 @@ def table_model(rows: Floats, labels: Ints, classes: int) -> Callable[[NDArray[A
     return predict
 
 
-def _figures(shares: Floats, truth: Ints, prevalence: float | None) -> Figures:
-    """What a model's probabilities are worth; of classes alone nothing that probabilities would tell."""
+def _figures(shares: Floats, truth: Ints, prevalence: float | None, classes: tuple[str, ...] = ()) -> Figures:
+    """What a model's probabilities are worth; scores only rank, classes alone tell no more than they say."""
     found = Accuracy.of_probabilities(shares, truth)
     assert found.student is not None and found.balanced_accuracy is not None
     told: dict[str, tuple[float, tuple[float, float] | None]] = {}
-    soft, ranking = found.calibration is not None, found.ranking
-    if ranking is not None and soft:
+    soft = bool(np.any((shares != 0) & (shares != 1)))
+    probable = soft and shares.min() >= 0 and np.allclose(shares.sum(axis=1), 1, atol=1e-3)
+    ranking = found.ranking if soft else None
+    if ranking is not None:
         told["AUC"] = ranking.auc, ranking.interval
     told["balanced accuracy"] = found.balanced_accuracy, found.balanced_interval
     told["accuracy"] = found.student, found.student_interval
-    if ranking is not None and soft:
+    for each in found.recall if shares.shape[1] > 2 else ():
+        name = classes[each.number] if each.number < len(classes) else str(each.number)
+        told[f"accuracy on {name}"] = each.share, each.interval
+    if ranking is not None:
         told["sensitivity at 90 % specificity"] = ranking.sensitivity, ranking.sensitivity_interval
         if prevalence is not None:
             told["PPV at that prevalence"], told["NPV at that prevalence"] = ranking.predictive(prevalence)
-        if (slope := _slope(shares, truth)) is not None:
+        if probable and (slope := _slope(shares, truth)) is not None:
             told["calibration slope"] = slope
-    if found.calibration is not None:
+    if found.calibration is not None and probable:
         told["calibration error"] = found.calibration.error, None
     return told
 
@@ -284,7 +292,7 @@ def _table(found: Mapping[str, Figures]) -> Iterator[str]:
     alone, together = found["alone"], found["together"]
     yield f"{'':<33}{'ALONE':<26}TOGETHER"
     for name in dict.fromkeys((*alone, *together)):
-        yield f"{name:<33}{_text(alone.get(name)):<26}{_text(together.get(name))}"
+        yield f"{name[:32]:<33}{_text(alone.get(name)):<26}{_text(together.get(name))}"
 
 
 def _text(figure: tuple[float, tuple[float, float] | None] | None) -> str:
@@ -303,14 +311,14 @@ def _flatters(facts: StudentFacts, unit: str, tested: _Tested, found: Mapping[st
     if tested.which != _OWN:
         return
     yield "the student has learnt from these very records, which its own model here never did: it may flatter"
-    if facts.epsilon is None:
+    right, interval = found["together"]["accuracy"]
+    wrong, epsilon = 1 - (interval or (right, right))[0], facts.epsilon
+    if epsilon is None or math.exp(min(epsilon, 99.0)) * wrong + facts.delta >= 1:
         yield "no ε bounds by how much; RECORDS that took no part do not flatter"
         return
-    right, interval = found["together"]["accuracy"]
-    wrong = 1 - (interval or (right, right))[0]
-    least = max(0.0, 1 - math.exp(facts.epsilon) * wrong - facts.delta)
+    least = 1 - math.exp(epsilon) * wrong - facts.delta
     yield (
-        f"its noise bounds by how much: at ε={epsilon_text(facts.epsilon)}, δ={delta_text(facts.delta)} for "
+        f"its noise bounds by how much: at ε={epsilon_text(epsilon)}, δ={delta_text(facts.delta)} for "
         f"one {unit} it is right in at least {least:.3f} of new records, on average; RECORDS that took no "
         "part do not flatter"
     )

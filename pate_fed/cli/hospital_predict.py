@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cli.hospital_log import STATE_DIR_HELP, identity_of, last_settings, state_dir_of
+from pate_fed.cli.hospital_log import STATE_DIR_HELP, agreed_terms, identity_of, last_settings, state_dir_of
 from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
 from pate_fed.cli.predict import MOST_NOTICE, Predictor, predictor_of, with_pictures, withdrawn
 from pate_fed.data import InputSpec, Schema, read_pool
@@ -57,6 +57,8 @@ def add_predict_action(actions: argparse._SubParsersAction[Any]) -> None:
     add_option(
         predict, "--withdrawn FILE", "the coordinator's notice that it withdraws the student; it is kept"
     )
+    papers = "write model card, data protection impact assessment, ethics list and a board's page there"
+    add_option(predict, "--papers DIR", f"{papers}, of what terms and student say")
     predict.set_defaults(run=_predict)
 
 
@@ -89,10 +91,51 @@ def _predict(arguments: argparse.Namespace) -> int:
         _keep_notice(Path(arguments.withdrawn), bundle, state_dir)
     print_lines(withdrawn(bundle, state_dir))
     print_lines(map(printable, student_lines(bundle)))
+    if arguments.papers is not None:
+        names = _write_papers(bundle, state_dir, Path(arguments.papers))
+        print_lines([printable(f"wrote {', '.join(names)} in {arguments.papers}")])
     if arguments.records is not None:
         model = predictor_of(bundle, where=where, device=arguments.device)
         print_lines(map(printable, _ask(bundle, model, arguments)))
     return 0
+
+
+def _write_papers(bundle: Bundle, state_dir: Path, folder: Path) -> list[str]:
+    """The papers that `pate-fed report --papers` writes, of the terms and the bundle; the files' names."""
+    from pate_fed.config.backend import PROCESSES
+    from pate_fed.config.sections import Queries
+    from pate_fed.kinds.terms import worst_epsilon
+    from pate_fed.report.papers import write_papers_of
+    from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, StudyRecord
+
+    facts, terms = bundle.facts, agreed_terms(state_dir)
+    if terms is None or terms.digest != facts.terms_digest:
+        raise InputError(f"{state_dir}: the study's terms are gone, and papers tell what they say")
+    fixed = terms.ledger_terms(
+        noise=f"{'not ' * facts.private}seeded, as the student's bundle says", private=facts.private
+    )
+    study = StudyRecord(
+        terms=terms,
+        dataset="images" if terms.table is None else "table",
+        queries=Queries(),
+        student=facts.kind,
+        partition=None,
+        backend=PROCESSES,
+        inputs="images" if terms.table is None else "rows",
+        protects=facts.protects,
+        noise=fixed.noise,
+        noise_private=fixed.private,
+        coordinator=fixed.coordinator.kind,
+        coordinator_sees=fixed.coordinator.text(),
+    )
+    figures = PrivacyFigures(student=facts.epsilon, coordinator=worst_epsilon(terms)[1])
+    outcome = Outcome(
+        status="success", privacy=figures, ledger_head=facts.ledger_head, sealed_by=bundle.signer
+    )
+    with naming_refusal(f"--papers {folder}: no folder can be made there"):
+        folder.mkdir(parents=True, exist_ok=True)
+    result = RunResult(study=study, outcome=outcome, whole=False)
+    return write_papers_of(result, folder, student=bundle.digest)
 
 
 def _keep_notice(path: Path, bundle: Bundle, state_dir: Path) -> None:

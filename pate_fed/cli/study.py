@@ -93,6 +93,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     from pate_fed.config.sections import Parties
     from pate_fed.config.template import study_template
     from pate_fed.data.infer import infer_schema
+    from pate_fed.data.table import read_table
     from pate_fed.kinds.terms import Terms
 
     files = [Path(name) for name in arguments.csv]
@@ -109,6 +110,9 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     if arguments.range:
         schema = _with_ranges(arguments, schema)
     public = pool if arguments.deal is None and pool.is_file() else None
+    if arguments.deal is None and files != [pool]:
+        for path in files:  # as the study will read it: each row has its label and patient
+            read_table(path, schema, labelled=True, decimal=arguments.decimal)
     _agree(_not_public(found.texts, public), arguments.yes_to)
     if arguments.deal is not None:
         files, pool = _deal(arguments, out, schema)
@@ -459,6 +463,7 @@ def _study_init(arguments: argparse.Namespace) -> int:
     _say_room(Terms.from_json(terms))
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
+    print(f"for {counted(Terms.from_json(terms).num_clients, 'hospital')}, as [parties] of the study has it")
     if reason := read_study(Path(arguments.config), num_hospitals=arguments.num_clients).resolve().reason:
         print(reason)
     print("the authority's fingerprint, to tell every hospital by telephone:")

@@ -20,6 +20,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 from pate_fed.data.schema import is_missing_word, number_in
+from pate_fed.data.stores import answer_of
 from pate_fed.disk import MOST_TABLE, read_file
 from pate_fed.errors import InputError, naming_refusal
 
@@ -472,8 +473,12 @@ def _frame(header: list[str], rows: Sequence[list[str]], separator: str) -> tupl
 
 
 def _decoded(path: Path) -> tuple[str, str]:
-    """A file's text, and the encoding's name."""
-    with naming_refusal(f"{path}: cannot be read"):
+    """A file's text, or what a query's file answers, and the encoding's name."""
+    if (answer := answer_of(path)) is not None:
+        return answer, "UTF-8"
+    large = path.is_file() and path.stat().st_size > MOST_TABLE
+    cure = "; leave out of it the columns that the study does not read" * large
+    with naming_refusal(f"{path}: cannot be read", cure):
         content = read_file(path, most=MOST_TABLE)
     if (marked := content[:2] in (b"\xff\xfe", b"\xfe\xff")) or content[1:2] == b"\0":
         try:

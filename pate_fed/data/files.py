@@ -184,7 +184,9 @@ def _read(path: Path, spec: InputSpec, *, labelled: bool) -> Rows:
         raise InputError(f"{path}: there is no such file or folder")
     if spec.schema is not None and path.suffix != ".npz":
         if path.is_dir():
-            raise InputError(f"{path}: a folder; the study's records are a table: a CSV file is meant")
+            raise InputError(
+                f"{path}: a folder; the study's records are a table: a CSV file, .fhir or .sql is meant"
+            )
         return read_table(path, spec.schema, labelled=labelled, decimal=spec.decimal)
     if spec.schema is not None and spec.schema.most_label is not None:
         raise InputError(f"{path}: the study's label is no class: a CSV file is meant")

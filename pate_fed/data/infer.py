@@ -33,6 +33,7 @@ _PATIENTS = (
     re.compile(f"(subject|subjekt|proband|probanden){_NUMBER_WORDS}?|u?subjid|person{_NUMBER_WORDS}"),
     re.compile(f"(case|fall){_NUMBER_WORDS}"),  # alone a control's other, or a fall
 )
+_OFTEN = 500  # rows that a patient has on average: what repeats so is no patient
 _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*|\d{1,2}[- ]?[A-Za-z]{3}[- ]?\d{4}\b.*")
 _DAYS = 'written as "number" into the study, days since 1970-01-01 are read'
 
@@ -220,7 +221,7 @@ def _patient(names: Sequence[str]) -> str | None:
 def _may_name_patients(name: str, count: Counter[str]) -> bool:
     """Whether a column has many values, some of them twice: texts but dates, or numbers by its name."""
     known = {text: times for text, times in count.items() if text not in MISSING}
-    if len(known) <= MOST_VALUES or max(known.values()) < 2:
+    if len(known) <= MOST_VALUES or max(known.values()) < 2 or sum(known.values()) > _OFTEN * len(known):
         return False
     if _words(count) is not None:
         return _NUMBERED.search(name) is not None and all(text.isdigit() for text in known)

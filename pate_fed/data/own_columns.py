@@ -152,10 +152,10 @@ class OwnColumns:
         """The lines of a file that says `before`, with what differs put in."""
         if self.files != before.files:
             first = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
-            value = f"[{', '.join(map(_quoted, self.files))}]"
+            value = f"[{', '.join(map(quoted, self.files))}]"
             _put(lines, first, "files", value)
         for name, each in self.columns.items():
-            head, old = f"[columns.{_quoted(name, key=True)}]", before.of(name)
+            head, old = f"[columns.{quoted(name, key=True)}]", before.of(name)
             if each == old and name in before.columns:
                 continue
             found = [place for place, line in enumerate(lines) if line.partition("#")[0].strip() == head]
@@ -163,13 +163,13 @@ class OwnColumns:
                 lines += ["", head]
             start = (found or [len(lines) - 1])[0] + 1
             pairs = ", ".join(
-                f"{_quoted(text, key=True)} = {_quoted(meant)}" for text, meant in each.map.items()
+                f"{quoted(text, key=True)} = {quoted(meant)}" for text, meant in each.map.items()
             )
             for key, value in (
                 ("missing", "true" if each.missing else ""),
                 ("map", f"{{ {pairs} }}" if each.map != old.map else ""),
                 ("factor", "" if each.factor in (None, old.factor) else repr(each.factor)),
-                ("name", "" if each.name in (None, old.name) else _quoted(str(each.name))),
+                ("name", "" if each.name in (None, old.name) else quoted(str(each.name))),
             ):
                 if value:
                     _put(lines, start, key, value)
@@ -188,7 +188,8 @@ def _put(lines: list[str], start: int, key: str, value: str) -> None:
     lines.insert(start, f"{key} = {value}")
 
 
-def _quoted(text: str, *, key: bool = False) -> str:
+def quoted(text: str, *, key: bool = False) -> str:
+    """A text, or a key, as TOML has it."""
     if re.fullmatch(r"[A-Za-z0-9_-]+", text) and key:
         return text
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -29,12 +29,13 @@ _VERSIONED = ("pate_fed", "flwr", "torch")
 def make_metrics(result: RunResult) -> dict[str, Any]:
     """The content of `metrics.json`, by the keys of the design."""
     study, outcome = result.study, result.outcome
+    number = bool(study.words.target) and not study.words.several
     return {
         "status": outcome.status,
         "study": study.terms.study,
         "num_clients": study.terms.num_clients,
         "num_teachers": study.terms.num_teachers,
-        "num_classes": study.terms.num_classes,
+        "num_classes": None if number else study.terms.num_classes,
         "seed": study.terms.seed,
         "queries_asked": result.queries_asked,
         "queries_answered": result.queries_answered,
@@ -119,7 +120,7 @@ def _accuracy(result: RunResult) -> dict[str, Any]:
         "balanced_accuracy_interval": _ends(found.balanced_interval),
         **_ranking(found),
         "recall": _recall(result),
-        "tested": None if found.student_interval is None else asdict(found.tested),
+        "tested": asdict(found.tested) if found.student_interval or found.no_class else None,
     }
 
 

@@ -77,6 +77,15 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", text)
 
 
+def _answers(result: RunResult) -> list[tuple[str, str]]:
+    """As the report has them; of a hospital's own papers without what only the coordinator knows."""
+    if result.whole:
+        return plain_answers(result)
+    known = {_DONE: f"The hospitals agreed to {result.study.words.asked}.", _GOOD: _TO_FILL}
+    return [(name, known.get(name, answer)) for name, answer in plain_answers(result)]
+
+
+_DONE, _GOOD = "What was done?", "How good is the student?"
 _SHARES = (
     "accuracy",
     "balanced accuracy",
@@ -108,10 +117,19 @@ class Measured:
 
 def write_papers(run: Run, folder: Path) -> list[str]:
     """Write all papers of a run into a folder; the names of the files. Without a student an InputError."""
-    result = run.result
-    if result.outcome.status != "success":
-        raise InputError(f"{run.path}: the run ended as {result.outcome.status}; papers go with a student")
-    files = {"model-card.cdx.json": json.dumps(model_card_json(run), indent=2, ensure_ascii=False) + "\n"}
+    if run.result.outcome.status != "success":
+        raise InputError(
+            f"{run.path}: the run ended as {run.result.outcome.status}; papers go with a student"
+        )
+    student = next((path for name in _STUDENTS if (path := run.path / name).is_file()), None)
+    content = None if student is None else hashlib.sha256(read_file(student, most=MOST_TABLE)).hexdigest()
+    return write_papers_of(run.result, folder, student=content)
+
+
+def write_papers_of(result: RunResult, folder: Path, *, student: str | None) -> list[str]:
+    """The same of a result; `student` is the SHA-256 of its student's file, in hex."""
+    card = json.dumps(model_card_json(result, student), indent=2, ensure_ascii=False)
+    files = {"model-card.cdx.json": f"{card}\n"}
     for paper in make_papers(result):
         files[f"{paper.name}.md"], files[f"{paper.name}.html"] = paper.markdown, paper.html
     for name, text in files.items():
@@ -221,7 +239,7 @@ def _simulated(result: RunResult) -> tuple[str, ...]:
 
 
 def _card(result: RunResult) -> Iterator[Part]:
-    study, answers = result.study, dict(plain_answers(result))
+    study, answers = result.study, dict(_answers(result))
     terms = dict(describe_terms(result))
     yield Part(
         title="Model details",
@@ -246,23 +264,24 @@ def _card(result: RunResult) -> Iterator[Part]:
         rows=(("Subgroups to be measured", None),),
     )
     figures = tuple((figure.name, figure.text) for figure in figures_of(result))
-    yield Part(title="Metrics", text=(answers["How good is the student?"],), rows=figures)
+    yield Part(title="Metrics", text=(answers[_GOOD],), rows=figures)
     tested = result.outcome.accuracy.how_tested(study.inputs, made_of=study.words.made_of)
     true = study.words.true_ones or "a true label"
-    tested = tested or f"No public input with {true} tested it."
+    tested = tested or (f"No public input with {true} tested it." if result.whole else _TO_FILL)
     own = result.outcome.accuracy.own_records
     held = () if own is None else (f"Counted on hospitals' own records: {own.text}.",)
     yield Part(title="Evaluation data", text=(tested, *held))
     names = ("Data set", "Public pool", "Hospitals", "Private records", "Mechanism", "Noise from")
     yield Part(
         title="Training data",
-        text=(answers["What was done?"],),
+        text=(answers[_DONE],),
         rows=(*((name, terms[name]) for name in names if name in terms), *_read(result)),
     )
     yield Part(
         title="Privacy", text=(to_a_patient_of(result), answers[_LEARNT]), rows=tuple(_privacy(result))
     )
-    yield Part(title="Caveats", text=(answers[_NOT_PROMISED], *result.outcome.cautions))
+    unknown: Rows = () if result.whole else (("What the run itself cautions of", None),)
+    yield Part(title="Caveats", text=(answers[_NOT_PROMISED], *result.outcome.cautions), rows=unknown)
 
 
 _LEARNT = "What can somebody learn about one patient from what is published?"
@@ -270,10 +289,10 @@ _NOT_PROMISED = "What is not promised?"
 
 
 def _assessment(result: RunResult) -> Iterator[Part]:
-    study, answers = result.study, dict(plain_answers(result))
+    study, answers = result.study, dict(_answers(result))
     yield Part(
         title="1. The processing and its purposes",
-        text=(*_simulated(result), answers["What was done?"], answers["What left a hospital?"]),
+        text=(*_simulated(result), answers[_DONE], answers["What left a hospital?"]),
         rows=(*_who(result), ("Controller, or joint controllers", None), *_read(result)),
     )
     yield Part(
@@ -292,7 +311,7 @@ def _assessment(result: RunResult) -> Iterator[Part]:
         title="3. Risks to patients",
         text=(to_a_patient_of(result), answers[_LEARNT], answers[_NOT_PROMISED]),
         rows=(
-            ("The student errs on a patient", answers["How good is the student?"]),
+            ("The student errs on a patient", answers[_GOOD]),
             ("A hospital that takes part lies", "It can spoil what is learnt. It learns nothing by it."),
             ("After a withdrawal", "What was published stays published. The stated ε covers it."),
             ("Likelihood and severity, in the controller's judgement", None),
@@ -317,20 +336,20 @@ def _assessment(result: RunResult) -> Iterator[Part]:
 
 
 def _board(result: RunResult) -> Iterator[Part]:
-    for place, (question, answer) in enumerate(plain_answers(result)):
+    for place, (question, answer) in enumerate(_answers(result)):
         yield Part(title=question, text=(*(_simulated(result) if not place else ()), answer))
     yield Part(title="Who", rows=_who(result))
 
 
 def _ethics(result: RunResult) -> Iterator[Part]:
-    answers = dict(plain_answers(result))
+    answers = dict(_answers(result))
     yield Part(
         title="The study",
-        text=(*_simulated(result), answers["What was done?"], answers["What left a hospital?"]),
+        text=(*_simulated(result), answers[_DONE], answers["What left a hospital?"]),
         rows=(*_who(result), *_read(result)),
     )
     yield Part(title="What a patient is promised", text=(to_a_patient_of(result), answers[_NOT_PROMISED]))
-    yield Part(title="How good it is", text=(answers["How good is the student?"], _NOT_TESTED))
+    yield Part(title="How good it is", text=(answers[_GOOD], _NOT_TESTED))
     yield Part(
         title="To be decided by people",
         asks=(
@@ -348,9 +367,8 @@ def _ethics(result: RunResult) -> Iterator[Part]:
     )
 
 
-def model_card_json(run: Run) -> dict[str, Any]:
+def model_card_json(result: RunResult, student: str | None) -> dict[str, Any]:
     """The model card as CycloneDX 1.6, with every figure as it stands in `metrics.json`."""
-    result = run.result
     study, about = result.study, about_of(result.study)
     epsilon, delta = epsilon_text(result.outcome.privacy.student), delta_text(study.terms.delta)
     read = "; ".join(f"{name}: {value}" for name, value in _read(result))
@@ -365,7 +383,6 @@ def model_card_json(run: Run) -> dict[str, Any]:
         "ledger_head": result.outcome.ledger_head or "",
         "sealed_by": result.outcome.sealed_by or "",
     }
-    student = next((path for name in _STUDENTS if (path := run.path / name).is_file()), None)
     component: dict[str, Any] = {
         "type": "machine-learning-model",
         "bom-ref": "student",
@@ -403,8 +420,7 @@ def model_card_json(run: Run) -> dict[str, Any]:
     if about.requester:
         component["publisher"] = about.requester
     if student is not None:
-        content = hashlib.sha256(read_file(student, most=MOST_TABLE)).hexdigest()
-        component["hashes"] = [{"alg": "SHA-256", "content": content}]
+        component["hashes"] = [{"alg": "SHA-256", "content": student}]
     tool = {"type": "application", "name": "pate_fed", "version": VERSION}
     made = {"timestamp": result.ended} if result.ended else {}
     return {

@@ -321,7 +321,8 @@ class Outcome:
 class RunResult:
     """A whole run. `started` and `ended` are UTC in ISO 8601; `torn_lines` counts cut lines of the log.
 
-    `engine_seconds` is what Flower, Ray and messages took; None where it is not known.
+    `engine_seconds` is what Flower, Ray and messages took; None where it is not known. It is not `whole` at a
+    hospital, which knows its terms and student.
     """
 
     study: StudyRecord | LabelStudyRecord
@@ -336,6 +337,7 @@ class RunResult:
     started: str = ""
     ended: str = ""
     torn_lines: int = 0
+    whole: bool = True
 
     @property
     def queries_asked(self) -> int:

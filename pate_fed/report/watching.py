@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.format import counted, delta_text, duration_text, epsilon_text, share_text
 from pate_fed.report.log import CONNECT, Taught, Voted, Waiting, read_log, read_result
 from pate_fed.report.metrics import outcome_line
@@ -52,12 +52,15 @@ class Snapshot:
 
 
 def read_snapshot(run_dir: Path) -> Snapshot | None:
-    """The run in a directory; None while its log holds no study. Raises as `read_log`."""
+    """The run in a directory; None while its log holds no study. Raises as `read_log`, or if none comes."""
     log = run_dir / LOG_NAME
     if not log.is_file():
         return None
-    told = tuple(event for _, event in read_log(log) if event is not None)
+    lines = [event for _, event in read_log(log)]
+    told = tuple(event for event in lines if event is not None)
     begun = [place for place, event in enumerate(told) if isinstance(event, _Study)]
+    if not begun and None in (lines if log.read_bytes().endswith(b"\n") else lines[:-1]):
+        raise IntegrityError(f"{log}: is damaged: the study, with which it begins, cannot be read")
     if not begun:
         return None
     # A coordinator that goes on after a failure writes its study again, behind the outcome of before.

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import clients.local
 from clients.local import POOL_FILE, local_site
 from clients.state_dir import LOCAL_SITE, TERMS_FILE, LocalSettings
 from pate_fed.cli import hospital_compare
-from pate_fed.cli.hospital_compare import _slope
+from pate_fed.cli.hospital_compare import _figures, _flatters, _slope, _Tested, _trainer
 from pate_fed.cli.hospital_open import HospitalPages
 from pate_fed.cli.main import make_parser
 from pate_fed.data import Schema
@@ -235,3 +236,34 @@ def test_where_the_terms_hold_records_out_these_alone_test(
     assert "flatter" not in out
     site = local_site(LocalSettings.read(state / LOCAL_SITE))
     assert site.held_out(0.3).sum() == int(found[1])  # the hospital's own key says which
+
+
+def test_of_images_its_own_model_ranks_and_of_more_classes_each_is_told() -> None:
+    """The same areas as of what made the scores, but nothing of probabilities that are none."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 2, 120)
+    images = (rng.integers(0, 200, (120, 12, 12, 1)) + truth[:, None, None, None] * 40).astype(np.uint8)
+    site: Any = SimpleNamespace(dataset=SimpleNamespace(public_images=images))
+    terms: Any = SimpleNamespace(num_classes=2, table=None)
+    scores = _trainer(site, terms)(images[:60], truth[:60])(images[60:])
+    found, area = _figures(scores, truth[60:], 0.1), Ranking.of(scores, truth[60:])
+    assert area is not None and found["AUC"] == (area.auc, area.interval) and area.auc > 0.7
+    assert "PPV at that prevalence" in found and not {"calibration slope", "calibration error"} & {*found}
+    hard = _figures(np.eye(2)[scores.argmax(axis=1)], truth[60:], None)
+    assert {*hard} == {"balanced accuracy", "accuracy"} and hard["accuracy"] == found["accuracy"]
+    three = np.array([0, 0, 1, 2, 2, 2])
+    told = _figures(np.eye(3)[[0, 1, 1, 2, 2, 0]] * 0.4 + 0.2, three, None, ("well", "ill"))
+    values = {name: value for name, (value, _) in told.items()}
+    assert (values["accuracy on well"], values["accuracy on ill"], values["accuracy on 2"]) == (0.5, 1, 2 / 3)
+    assert all(
+        ends and ends[0] < told[name][0] <= ends[1] for name, (_, ends) in told.items() if " on " in name
+    )
+
+
+@pytest.mark.parametrize(("epsilon", "says"), [(0.5, "at least 0.6"), (3.0, ""), (900.0, ""), (None, "")])
+def test_a_bound_that_says_nothing_is_not_said(epsilon: float | None, says: str) -> None:
+    empty = np.zeros(1, dtype=np.int64)
+    tested = _Tested(which="in the study", inputs=empty, labels=empty, patients=empty, alone=np.zeros((1, 2)))
+    facts: Any = SimpleNamespace(epsilon=epsilon, delta=1e-5)
+    lines = " ".join(_flatters(facts, "record", tested, {"together": {"accuracy": (0.8, None)}}))
+    assert ("no ε bounds by how much" in lines) == (not says) and says in lines and "0.000" not in lines

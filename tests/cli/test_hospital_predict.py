@@ -6,6 +6,7 @@ import csv
 import errno
 import hashlib
 import json
+import re
 import stat
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from PIL import Image
 
 from clients.hospital import Hospital
 from clients.local import read_site
-from clients.state_dir import LOCAL_SITE, SITE_VARIABLE, LocalSettings
+from clients.state_dir import LOCAL_SITE, SITE_VARIABLE, TERMS_FILE, LocalSettings
 from pate_fed.data import Schema
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.identity.bundle import BUNDLE_FILE, StudentFacts, covered_by, pack_student
@@ -31,6 +32,7 @@ from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import FeatureSettings
 from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.protocol.messages import EndRequest
+from pate_fed.report.papers import _TO_FILL
 
 TABLE = Schema(
     label="ill", classes=("no", "yes"), columns=(("age", ()), ("sex", ("f", "m"))), patient="patient"
@@ -395,3 +397,31 @@ def test_a_notice_says_why_and_has_room_for_it(reason: str, house: House, run: A
     assert (
         code == 2 and "a sentence of 1 to 1000 is meant" in err and not list(Path("run").glob("withdrawn-*"))
     )
+
+
+def _numbers(text: str) -> set[float]:
+    return {float(each.replace(",", "").rstrip(".")) for each in re.findall(r"(?<!\w)\d[\d,.]*(?!\w)", text)}
+
+
+def test_papers_say_what_terms_and_student_say_and_leave_the_rest_open(house: House, run: Any) -> None:
+    """Every number in them is one of the bundle's or the terms', but for the bet that ε = 1 allows."""
+    content = house.bundle()
+    house.end(content)
+    code, _, err = run("hospital", "predict", "state", "--papers", "papers")
+    assert code == 2 and "state: the study's terms are gone" in err and not Path("papers").exists()
+    (house.state / TERMS_FILE).write_text(TERMS.to_json())
+    assert run("hospital", "predict", "state", "--papers", "papers").code == 0
+    known = run("hospital", "predict", "state").out + TERMS.to_json() + " 73.1 50 256 1. 2. 3. 4. "
+    pages = {path.stem: path.read_text() for path in Path("papers").glob("*.md")}
+    assert sorted(pages) == ["board", "ethics", "impact-assessment", "model-card"]
+    for name, page in pages.items():
+        assert "ε = 1" in page and page.count(_TO_FILL) >= 2, name
+        assert "accuracy" not in page.lower() and "tested on" not in page.lower(), name
+        assert _numbers(page) <= _numbers(known), name
+    assert "| The coordinator | Unbounded: no promise." in pages["model-card"]
+    card = json.loads(Path("papers/model-card.cdx.json").read_text())["components"][0]
+    assert card["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(content).hexdigest()}]
+    assert card["modelCard"]["quantitativeAnalysis"]["performanceMetrics"] == []
+    facts = {each["name"]: each["value"] for each in card["modelCard"]["properties"]}
+    assert facts["pate_fed:epsilon"] == "1" and facts["pate_fed:ledger_head"] == "cd" * 32
+    assert facts["pate_fed:protects"] == "one patient"

@@ -244,3 +244,18 @@ def test_what_is_not_public_is_asked_about_value_by_value(run: Any, monkeypatch:
     assert not Path("study.toml").exists()
     monkeypatch.setattr(sys, "stdin", Terminal("yes\nyes\nyes\n"))
     assert run(*command)[0] == 0 and "see Mrs Q" in Path("study.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("row", "column"), [("p,1,f,", "outcome: the label"), (",1,f,ill", "patient: the patient")]
+)
+def test_rows_that_the_study_would_refuse_are_told_before_it_is_written(
+    run: Any, row: str, column: str
+) -> None:
+    with open("east.csv", "a", encoding="utf-8") as file:
+        file.write(f"{row}\n")
+    code, _, err = run("study", "new", "--csv", "north.csv", "east.csv")
+    assert code == 2 and f"east.csv row 32, column {column} is missing" in err
+    assert not Path("study.toml").exists()
+    Path("pool.csv").write_bytes(Path("east.csv").read_bytes())
+    assert run("study", "new", "--pool", "pool.csv").code == 0  # public rows may lack both

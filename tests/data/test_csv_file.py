@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pate_fed.data import csv_file
 from pate_fed.data.csv_file import CsvFile
 from pate_fed.data.infer import deal_csv, infer_schema
 from pate_fed.data.schema import Schema
@@ -313,3 +314,12 @@ def test_many_decimals_are_counted_together_and_read_at_once(
     path.write_text(header + "\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"a\.csv row 2002: 8 values for 7 columns"):
         infer_schema([path])
+
+
+def test_a_file_that_is_too_large_says_what_makes_it_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_file, "MOST_TABLE", 2**20)
+    (tmp_path / "a.csv").write_bytes(b"a,b\n" + b"1,2\n" * 2**18)
+    with pytest.raises(InputError, match=r"larger than 1 MiB\); leave out of it the columns that the study"):
+        CsvFile(tmp_path / "a.csv")

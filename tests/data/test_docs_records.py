@@ -1,32 +1,25 @@
-"""examples/records/: its SQL and its Python make the table of docs/records.md, each from a small store."""
+"""examples/records/: its SQL and its FHIR searches make the table of docs/records.md, from small stores."""
 
 from __future__ import annotations
 
-import csv
 import json
+import shutil
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
+from pate_fed.data.csv_file import CsvFile
 from pate_fed.data.infer import infer_schema
 
 FOLDER = Path(__file__).parents[2] / "examples" / "records"
-EXPECTED = [
-    ["patient", "age", "sex", "systolic", "ldl", "outcome"],
-    ["1", "60", "m", "141", "130", "infarction"],
-    ["2", "44", "f", "120", "", "none"],
-]
 
 
 def rows_of(path: Path) -> list[list[str]]:
-    with open(path, newline="") as file:
-        rows = list(csv.reader(file))
-    return [rows[0], *([cell.removesuffix(".0") for cell in row] for row in rows[1:])]
+    file = CsvFile(path)
+    return [file.header, *([cell.removesuffix(".0") for cell in cells] for _, cells in file.rows(plain=True))]
 
 
 def test_the_query_of_an_omop_store(tmp_path: Path) -> None:
-    store = sqlite3.connect(":memory:")
+    store = sqlite3.connect(tmp_path / "store.db")
     store.executescript(
         """
         CREATE TABLE person (person_id, year_of_birth, gender_concept_id);
@@ -39,14 +32,16 @@ def test_the_query_of_an_omop_store(tmp_path: Path) -> None:
         INSERT INTO condition_occurrence VALUES (1, 4329847, '2025-03-01'), (2, 4329847, '2020-03-01');
         """
     )
-    answer = store.execute((FOLDER / "omop.sql").read_text(encoding="utf-8"))
-    path = tmp_path / "records.csv"
-    with open(path, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([column[0] for column in answer.description])
-        writer.writerows(answer)
     store.close()
-    assert rows_of(path) == EXPECTED
+    path = tmp_path / "omop.sql"
+    shutil.copy(FOLDER / "omop.sql", path)
+    (tmp_path / "omop.sql.url").touch(0o600)
+    (tmp_path / "omop.sql.url").write_text(f"sqlite:///{tmp_path}/store.db")
+    assert rows_of(path) == [
+        ["patient", "age", "sex", "systolic", "ldl", "outcome"],
+        ["1", "60", "m", "141", "130", "infarction"],
+        ["2", "44", "f", "120", "", "none"],
+    ]
     assert infer_schema([path]).schema.classes == ("infarction", "none")
 
 
@@ -54,7 +49,8 @@ def test_the_table_of_a_fhir_export(tmp_path: Path) -> None:
     def observed(person: str, code: str, value: float, when: str) -> dict[str, object]:
         coding = {"coding": [{"system": "http://loinc.org", "code": code}]}
         who = {"reference": f"Patient/{person}"}
-        return {"code": coding, "subject": who, "effectiveDateTime": when, "valueQuantity": {"value": value}}
+        quantity = {"value": value, "code": "mg/dL"}
+        return {"code": coding, "subject": who, "effectiveDateTime": when, "valueQuantity": quantity}
 
     resources: dict[str, list[dict[str, object]]] = {
         "Patient": [
@@ -77,7 +73,15 @@ def test_the_table_of_a_fhir_export(tmp_path: Path) -> None:
             for person, when in (("1", "2025-03-01"), ("2", "2020-03-01"))
         ],
     }
+    (tmp_path / "export").mkdir()
     for name, found in resources.items():
-        (tmp_path / f"{name}.ndjson").write_text("".join(json.dumps(each) + "\n" for each in found))
-    subprocess.run([sys.executable, str(FOLDER / "fhir.py")], cwd=tmp_path, check=True)
-    assert rows_of(tmp_path / "records.csv") == EXPECTED
+        lines = "".join(json.dumps({"resourceType": name, **each}) + "\n" for each in found)
+        (tmp_path / "export" / f"{name}.ndjson").write_text(lines)
+    path = tmp_path / "records.fhir"
+    shutil.copy(FOLDER / "records.fhir", path)
+    assert rows_of(path) == [
+        ["patient", "age", "sex", "systolic", "ldl", "stays", "infarction"],
+        ["1", "59", "male", "141", "130", "0", "yes"],
+        ["2", "43", "female", "120", "", "0", "no"],
+    ]
+    assert infer_schema([path]).schema.classes == ("no", "yes")

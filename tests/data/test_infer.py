@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pate_fed.data import infer
 from pate_fed.data.infer import infer_schema
 from pate_fed.data.table import read_table
 from pate_fed.errors import InputError
@@ -151,6 +152,15 @@ def test_values_that_repeat_may_be_the_patients(tmp_path: Path, name: str, value
     path.write_text(f"{name},x,y\n" + "".join(rows), encoding="utf-8")
     assert infer_schema([path]).perhaps_patients == ((name,) if asked else ())
     assert infer_schema([path], patient=name).perhaps_patients == ()
+
+
+def test_values_that_repeat_too_often_are_no_patients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.csv").write_text("land,x,y\n" + "".join(f"L{n // 3},{n % 7},{n % 2}\n" for n in range(90)))
+    for often, asked in ((3, ("land",)), (2, ())):
+        monkeypatch.setattr(infer, "_OFTEN", often)
+        assert infer_schema([tmp_path / "a.csv"]).perhaps_patients == asked
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,8 @@ def test_a_study_from_files_to_predictions(tmp_path: Path, capsys: pytest.Captur
     assert " mean_AUC=0.9" in capsys.readouterr().out
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     by_label = metrics["by_label"]
+    tested = metrics["accuracy"]["tested"]
+    assert tested["kept"] + tested["not_asked"] == by_label["count"]
     assert metrics["accuracy"]["student"] is None and metrics["num_classes"] == 6
     assert by_label["what"] == "3 yes/no labels" and by_label["mean_auc"] > 0.85 and by_label["count"] == 300
     assert [each["label"] for each in by_label["each"]] == ["fever: 1", "change: Ch", "died: True"]

@@ -104,6 +104,9 @@ def test_a_study_from_files_to_predictions(tmp_path: Path, capsys: pytest.Captur
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["accuracy"]["student"] is None
     assert metrics["target"]["what"] == "days from 0 to 20" and metrics["target"]["r2"] > 0.6
+    tested = metrics["accuracy"]["tested"]
+    assert metrics["num_classes"] is None
+    assert tested["kept"] + tested["not_asked"] == metrics["target"]["count"]
     assert main(["ledger", "verify", run]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     assert "How near it comes: days from 0 to 20" in page and "by class" not in page

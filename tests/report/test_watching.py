@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from saved_runs import RECORD, SUMS, events, make_outcome, save_run
 
+from pate_fed.errors import IntegrityError
 from pate_fed.privacy import GNMax, Ledger, LedgerTerms, Protection, SeededNoise
 from pate_fed.report.watching import describe_event, labels_by_class, read_snapshot, snapshot_rows, sparkline
 
@@ -74,3 +75,14 @@ def test_features_of_class_sums_are_no_queries(tmp_path: Path) -> None:
     assert now is not None
     for told in (describe_event(now.told[3], now) or "", dict(snapshot_rows(now))["answered"]):
         assert "9 hospitals, sums of 200 features, " in told and "quer" not in told
+
+
+def test_a_log_whose_study_is_damaged_is_not_waited_for(tmp_path: Path) -> None:
+    """One that is only begun is; the last line of a log may be half written."""
+    log = save_run(tmp_path / "run", events()[:3]) / "log.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text(lines[0][:50])
+    assert read_snapshot(log.parent) is None
+    log.write_text(lines[0][:50] + "\n" + lines[1])
+    with pytest.raises(IntegrityError, match=r"log\.jsonl: is damaged: the study, with which it begins"):
+        read_snapshot(log.parent)

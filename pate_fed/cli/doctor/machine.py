@@ -114,6 +114,7 @@ _TRIED = {  # the lowest and the newest line of each library that .ci/run was se
     "safetensors": ("0.4", "0.8"),
     "scikit-learn": ("1.5", "1.9"),
     "scipy": ("1.13", "1.18"),
+    "sqlalchemy": ("2.0", "2.1"),
     "threadpoolctl": ("3.1", "3.8"),
     "torch": ("2.6", "2.15"),
     "torchvision": ("0.21", "0.29"),

@@ -215,9 +215,13 @@ class Teacher:
         self._model = model.to(device).to(memory_format=torch.channels_last).eval()
 
     def predict(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The class of each image.
+        """The class of each image, int64 (n,); `scores` has the rest."""
+        return np.asarray(self.scores(images).argmax(axis=1), dtype=np.int64)
 
-        Shapes: uint8 (n, H, W, C) to int64 (n,).
+    def scores(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """How much speaks for each class; these are no probabilities.
+
+        Shapes: uint8 (n, H, W, C) to float32 (n, classes).
 
         Raises:
             InputError: the images do not fit the model.
@@ -225,13 +229,13 @@ class Teacher:
         """
         tensors.check_images(images, self.image_shape)
         tensors.check_weights(self._model, "teacher", "train it again")
-        preprocess, found = self._model.preprocess, [np.empty(0, dtype=np.int64)]
+        preprocess, found = self._model.preprocess, [np.empty((0, self.num_classes), dtype=np.float32)]
         with torch.inference_mode():
             if isinstance(preprocess, HistogramFeatures | OrientedGradients):
                 logits = map(self._model.logits, shared_features(preprocess, images, self._device))
             else:
                 logits = map(self._model, tensors.tensor_batches(images, NETWORK_BATCH, self._device))
-            found += [each.argmax(dim=1).cpu().numpy() for each in logits]
+            found += [each.float().cpu().numpy() for each in logits]
         return np.concatenate(found)
 
     def save(self, path: Path, *, durable: bool = True) -> None:

@@ -75,7 +75,7 @@ class _Metrics:
     status: str = setting(choices=STATUSES)
     num_clients: int
     num_teachers: int
-    num_classes: int
+    num_classes: int | None  # None: the label is a number
     seed: int | None
     queries_asked: int
     queries_answered: int
@@ -176,9 +176,8 @@ def _stated(path: Path, metrics: _Metrics, terms: LedgerTerms) -> list[float | N
 def _check_facts(path: Path, metrics: _Metrics, terms: LedgerTerms) -> None:
     """What the terms fix must be what they fix."""
     privacy, [first, *_] = metrics.privacy, terms.mechanisms
-    classes = first.num_teachers or not isinstance(
-        first, OwnMechanism
-    )  # what a kind of one's own releases is none
+    # What a kind of one's own releases is no class, nor is a number.
+    told = metrics.num_classes is not None and (first.num_teachers or not isinstance(first, OwnMechanism))
     facts = {
         "δ": (privacy.delta, terms.delta),
         "unit and adjacency": (
@@ -187,7 +186,7 @@ def _check_facts(path: Path, metrics: _Metrics, terms: LedgerTerms) -> None:
         ),
         "hospitals_per_patient": (privacy.hospitals_per_patient or 1, terms.protection.hospitals),
         "teachers": (metrics.num_teachers, first.num_teachers),
-        "classes": (metrics.num_classes, first.num_classes) if classes else (0, 0),
+        "classes": (metrics.num_classes, first.num_classes) if told else (0, 0),
         "whether the noise protects": (metrics.seed is None, terms.private),
     }
     for name, (given, meant) in facts.items():
