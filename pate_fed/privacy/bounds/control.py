@@ -24,6 +24,7 @@ from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of
 from pate_fed.privacy.bounds.hockey_stick import WinnerBounds, rounded_up, winner_bounds
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, Ints, NoiseLaw
 from pate_fed.privacy.bounds.values import (
+    EVERY,
     LEAST,
     WIDEST,
     WIDEST_BIT,
@@ -31,6 +32,7 @@ from pate_fed.privacy.bounds.values import (
     Query,
     Rows,
     Values,
+    narrower,
     places,
     winner_of,
 )
@@ -184,21 +186,21 @@ def checked_epsilon(query: CheckedQuery, times: int, delta: float) -> float:
     if values is None:
         return _by_profile(query, times, delta)
     if times > FEW:
-        return _by_profile(query, times, delta, partial(values.variance, (FEW,)))
+        return _by_profile(query, times, delta, values)
     return min(_by_profile(query, times, delta), values.epsilon((times,)))
 
 
-def _by_profile(
-    query: CheckedQuery, times: int, delta: float, begun: Callable[[float], float] | None = None
-) -> float:
+def _by_profile(query: CheckedQuery, times: int, delta: float, begun: Values | None = None) -> float:
     part = CappedOutcome(rdp=query.rdp, variance=query.variance, times=times)
     return capped_epsilon([part], delta, shares=(*_SHARES, 0.05), begun=begun)
 
 
 @lru_cache(maxsize=16)
 def _few_queries(query: CheckedQuery, delta: float) -> Values | None:
-    """The values of up to `FEW` queries; None where tables would be long, or several votes move."""
-    if query.votes > 1 or not (LEAST <= query.sigma1 <= WIDEST_BIT and LEAST <= query.sigma2 <= WIDEST):
+    """The values of up to `FEW` queries; None where tables would be long, or there are none."""
+    if not (LEAST <= query.sigma1 <= WIDEST_BIT and LEAST <= query.sigma2 <= WIDEST):
+        return None
+    if narrower(NoiseLaw(GAUSSIAN, query.sigma2), query.votes) is None:
         return None
     near = _by_profile(query, FEW, delta)
     make = partial(
@@ -207,8 +209,9 @@ def _few_queries(query: CheckedQuery, delta: float) -> Values | None:
         sigma1=query.sigma1,
         sigma2=query.sigma2,
         teachers=query.teachers,
+        moved=query.votes,
     )
-    of_winner = 2 / query.sigma2**2
+    of_winner = 2 * query.votes**2 / query.sigma2**2
     size = places(of_winner, near) if near < _FARTHEST else _MOST_PLACES + 1
     if size > _MOST_PLACES or size * query.teachers > _MOST_CELLS:
         return None
@@ -331,12 +334,12 @@ def capped_epsilon(
     delta: float,
     *,
     shares: Sequence[float] = _SHARES,
-    begun: Callable[[float], float] | None = None,
+    begun: Values | None = None,
 ) -> float:
     """ε at δ of any adaptive sequence of `outcomes`, each kind as often as its cap; rounded up.
 
     In any order, each chosen from all earlier outcomes, stopped at any time. `shares` of δ are tried for the
-    far tails. `begun` says what variance, but for a slack, is above the value of `FEW` of the one kind.
+    far tails. `begun` has the value of `FEW` of the one kind.
     """
     delta, parts = check_delta(delta), _coarsest_first(outcomes)
     if not parts:
@@ -352,15 +355,16 @@ def capped_epsilon(
                 found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
     if begun is not None:
         [main] = parts
-        rest = [replace(main, times=main.times - FEW)]
+        rest, far = [replace(main, times=main.times - FEW)], begun.far((FEW,))
         for share in shares:
             # A Gaussian of more variance is above it too, and `_increment` wants one well above a step's.
-            first = max(_STARTS[0], begun(share * delta * (1 - _FOR_REST)) / main.variance)
+            first = max(_STARTS[0], begun.variance((FEW,), share * delta * (1 - _FOR_REST)) / main.variance)
             variance = math.inf
             if math.isfinite(first):
                 variance = _variance(rest, first=first, slack=share * delta * _FOR_REST)
             if math.isfinite(variance):
-                found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
+                left = (math.exp(-far) - share) * delta
+                found.append(round_up(gaussian_dp_epsilon(math.sqrt(variance), left) + 2 * far))
     return min(found)
 
 
@@ -388,8 +392,7 @@ def capped_cost_epsilon(cost: Cost, delta: float) -> float:
         return min(found, capped_epsilon(parts, delta))
     if max(times) <= FEW:
         return min(found, capped_epsilon(parts, delta), values.epsilon(times))
-    begun = partial(values.variance, (FEW,)) if len(times) == 1 else None
-    return min(found, capped_epsilon(parts, delta, begun=begun))
+    return min(found, capped_epsilon(parts, delta, begun=values if len(times) == 1 else None))
 
 
 @lru_cache(maxsize=16)
@@ -404,12 +407,16 @@ def _few_outcomes(outcomes: tuple[OutcomeCost, ...], delta: float) -> Values | N
 
 def _on_a_grid(outcome: OutcomeCost) -> Callable[..., Rows] | None:
     winner, law = outcome.of == "argmax", NoiseLaw(outcome.kind, outcome.scale)
-    widest = (WIDEST if winner else WIDEST_BIT) / (1 if outcome.kind == GAUSSIAN else 4)
+    widest = WIDEST if winner else WIDEST_BIT
+    if outcome.kind != GAUSSIAN:
+        widest = (EVERY if winner else WIDEST_BIT) / 4
     if outcome.of not in ("argmax", "one-total", "check") or not LEAST <= outcome.scale <= widest:
         return None
-    if outcome.distance or (outcome.votes > 1 and outcome.of != "check"):
+    if outcome.of == "check":
+        return partial(Bit, law=law, moved=outcome.votes)
+    if outcome.distance or narrower(law, outcome.votes) is None:
         return None
-    return partial(winner_of, law=law) if winner else partial(Bit, law=law, moved=outcome.votes)
+    return partial(winner_of, law=law, moved=outcome.votes, vanish=not winner)
 
 
 @lru_cache(maxsize=256)
