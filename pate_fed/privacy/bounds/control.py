@@ -51,7 +51,7 @@ _ATTEMPTS = 40  # to find an increment
 _LARGEST = 300.0  # exponent that is taken at most
 FEW, MANY = 20, 300
 """Queries of which the value is known state by state, and up to which such a begin is looked for."""
-_MOST_STATES = 49
+_MOST_STATES = 128
 _MOST_PLACES, _MOST_CELLS = 600, 200_000  # of a grid of queries, and by the largest total: some seconds
 _FARTHEST = 300.0  # ε that a grid is made for
 _ROUNDING = 1e-9  # relative; the sums here are a few terms of 1e-15 each
@@ -167,16 +167,15 @@ class CheckedQuery:
         under = winner.under[np.clip(heights - winner.low, 0, len(winner.under) - 1)]
         held = np.convolve(under, law.masses(most), "valid")[::-1]  # by apart, 0..far
         held = (held * (1 + _ROUNDING) + 1e-15 * winner.under[-1])[np.minimum(apart, far)]
-        if self.votes > 1:  # they may go from and to several classes, whatever the largest does
-            all_of = np.maximum(np.maximum(above, below), held)
-            return [(-self.votes, all_of), (self.votes, all_of)]
-        # a is the largest and falls; where b is at most one below, the largest may stay, or be b and rise.
-        near = np.where(apart <= 1, above, 1.0)
-        return [
-            (-1, above),
-            (0, np.maximum(near, held)),
-            (1, np.maximum(np.maximum(near, below), held)),
-        ]
+        # a is the largest and falls; where b comes near it, the largest may stay or rise.
+        k = self.votes
+        near = np.where(apart <= (1 if k == 1 else k - 1), above, 1.0)
+        rises = np.maximum(np.maximum(near, below), held)
+        if k == 1:
+            return [(-1, above), (0, np.maximum(near, held)), (1, rises)]
+        # Some of those that fall may be of a third, and the largest falls by less than k.
+        falls = np.maximum(above, held)
+        return [(-k, falls), (0, np.maximum(falls, below)), (k, rises)]
 
 
 @lru_cache(maxsize=256)

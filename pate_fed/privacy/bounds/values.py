@@ -313,11 +313,15 @@ class Query(Outcome):
         given = self.grid.both_sides(value, before)
         above, below, held, off = self._gains(value, before)
         k, count = self._moved, len(self._least)
-        near = np.where(self._least[:, None] <= 1, above, 0.0)
-        every = np.maximum(np.maximum(above, below), held)
-        moves = (-1, above), (0, np.maximum(near, held)), (1, np.maximum(np.maximum(near, below), held))
+        # Where b comes near a, which has the largest total, that may stay or rise though a falls.
+        near = np.where(self._least[:, None] <= (1 if k == 1 else k - 1), above, 0.0)
+        rises = np.maximum(np.maximum(near, below), held)
+        moves = (-1, above), (0, np.maximum(near, held)), (1, rises)
+        if k > 1:  # some of those that fall may be of a third, and the largest falls by less than k
+            falls = np.maximum(above, held)
+            moves = (-k, falls), (0, np.maximum(falls, below)), (k, rises)
         best = value
-        for step, gain in moves if k == 1 else ((-k, every), (k, every)):
+        for step, gain in moves:
             then = slice(k + step, count + k + step)
             found = np.zeros((count, len(value)))
             for chances, after in (
