@@ -201,7 +201,7 @@ BUDGET = {
     "pate_fed/identity": (1_300, 6),
     "pate_fed/kinds": (6_310, 23),
     "pate_fed/learning": (7_910, 34),
-    "pate_fed/privacy": (12_380, 40),
+    "pate_fed/privacy": (12_510, 40),
     "pate_fed/protocol": (560, 3),
     "pate_fed/report": (5_630, 18),
     "pate_fed/reproduce": (2_510, 13),

@@ -287,8 +287,8 @@ class Query(Outcome):
     def _spread(self, sigma2: float, stands: tuple[NoiseLaw, int]) -> None:
         """Shares of the distances that totals of a mixture have, by the largest total (Lemma 9).
 
-        Of one vote's two classes the difference is nearly a discrete Gaussian on the lattice, and the higher is
-        bounded by Chernoff. Of several votes' classes, and the largest, Chernoff bounds what any one moves.
+        One vote's two classes are nearly a discrete Gaussian on the lattice apart, and Chernoff bounds the
+        higher. Of several votes' classes, and the largest, it bounds what any one moves.
         """
         k, variance = self._moved, sigma2**2 - stands[0].scale ** 2
         reach = 2 * math.ceil(9 * math.sqrt(variance)) + 4
