@@ -51,7 +51,7 @@ _ATTEMPTS = 40  # to find an increment
 _LARGEST = 300.0  # exponent that is taken at most
 FEW, MANY = 20, 300
 """Queries of which the value is known state by state, and up to which such a begin is looked for."""
-_MOST_STATES = 128
+_MOST_STATES = 61  # as many as the second verifier computes
 _MOST_PLACES, _MOST_CELLS = 600, 200_000  # of a grid of queries, and by the largest total: some seconds
 _FARTHEST = 300.0  # ε that a grid is made for
 _ROUNDING = 1e-9  # relative; the sums here are a few terms of 1e-15 each
