@@ -201,7 +201,7 @@ BUDGET = {
     "pate_fed/identity": (1_300, 6),
     "pate_fed/kinds": (6_340, 23),
     "pate_fed/learning": (7_950, 34),
-    "pate_fed/privacy": (13_120, 43),
+    "pate_fed/privacy": (13_250, 43),
     "pate_fed/protocol": (570, 3),
     "pate_fed/report": (5_660, 18),
     "pate_fed/reproduce": (2_510, 13),

@@ -22,9 +22,10 @@ import numpy as np
 from pate_fed.privacy.bounds.conversion import gaussian_dp_epsilon, overhead_up, pure_epsilon, round_up
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost, epsilon_of
 from pate_fed.privacy.bounds.hockey_stick import WinnerBounds, rounded_up, winner_bounds
-from pate_fed.privacy.bounds.intervals import Interval, fraction_up
+from pate_fed.privacy.bounds.intervals import Interval, fraction_up, plus_up
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, Ints, NoiseLaw
 from pate_fed.privacy.bounds.values import (
+    EVERY,
     LEAST,
     WIDEST,
     WIDEST_BIT,
@@ -32,6 +33,7 @@ from pate_fed.privacy.bounds.values import (
     Query,
     Rows,
     Values,
+    narrower,
     places,
     winner_of,
 )
@@ -50,7 +52,7 @@ _ATTEMPTS = 40  # to find an increment
 _LARGEST = 300.0  # exponent that is taken at most
 FEW, MANY = 20, 300
 """Queries of which the value is known state by state, and up to which such a begin is looked for."""
-_MOST_STATES = 49
+_MOST_STATES = 61  # as many as the second verifier computes
 _MOST_PLACES, _MOST_CELLS = 600, 200_000  # of a grid of queries, and by the largest total: some seconds
 _FARTHEST = 300.0  # ε that a grid is made for
 _ROUNDING = 1e-9  # relative; the sums here are a few terms of 1e-15 each
@@ -166,16 +168,15 @@ class CheckedQuery:
         under = winner.under[np.clip(heights - winner.low, 0, len(winner.under) - 1)]
         held = np.convolve(under, law.masses(most), "valid")[::-1]  # by apart, 0..far
         held = (held * (1 + _ROUNDING) + 1e-15 * winner.under[-1])[np.minimum(apart, far)]
-        if self.votes > 1:  # they may go from and to several classes, whatever the largest does
-            all_of = np.maximum(np.maximum(above, below), held)
-            return [(-self.votes, all_of), (self.votes, all_of)]
-        # a is the largest and falls; where b is at most one below, the largest may stay, or be b and rise.
-        near = np.where(apart <= 1, above, 1.0)
-        return [
-            (-1, above),
-            (0, np.maximum(near, held)),
-            (1, np.maximum(np.maximum(near, below), held)),
-        ]
+        # a is the largest and falls; where b comes near it, the largest may stay or rise.
+        k = self.votes
+        near = np.where(apart <= (1 if k == 1 else k - 1), above, 1.0)
+        rises = np.maximum(np.maximum(near, below), held)
+        if k == 1:
+            return [(-1, above), (0, np.maximum(near, held)), (1, rises)]
+        # Some of those that fall may be of a third, and the largest falls by less than k.
+        falls = np.maximum(above, held)
+        return [(-k, falls), (0, np.maximum(falls, below)), (k, rises)]
 
 
 @lru_cache(maxsize=256)
@@ -185,21 +186,21 @@ def checked_epsilon(query: CheckedQuery, times: int, delta: float) -> float:
     if values is None:
         return _by_profile(query, times, delta)
     if times > FEW:
-        return _by_profile(query, times, delta, partial(values.variance, (FEW,)))
+        return _by_profile(query, times, delta, values)
     return min(_by_profile(query, times, delta), values.epsilon((times,)))
 
 
-def _by_profile(
-    query: CheckedQuery, times: int, delta: float, begun: Callable[[float], float] | None = None
-) -> float:
+def _by_profile(query: CheckedQuery, times: int, delta: float, begun: Values | None = None) -> float:
     part = CappedOutcome(rdp=query.rdp, variance=query.variance, times=times)
     return capped_epsilon([part], delta, shares=(*_SHARES, 0.05), begun=begun)
 
 
 @lru_cache(maxsize=16)
 def _few_queries(query: CheckedQuery, delta: float) -> Values | None:
-    """The values of up to `FEW` queries; None where tables would be long, or several votes move."""
-    if query.votes > 1 or not (LEAST <= query.sigma1 <= WIDEST_BIT and LEAST <= query.sigma2 <= WIDEST):
+    """The values of up to `FEW` queries; None where tables would be long, or there are none."""
+    if not (LEAST <= query.sigma1 <= WIDEST_BIT and LEAST <= query.sigma2 <= WIDEST):
+        return None
+    if narrower(NoiseLaw(GAUSSIAN, query.sigma2), query.votes) is None:
         return None
     near = _by_profile(query, FEW, delta)
     make = partial(
@@ -208,8 +209,9 @@ def _few_queries(query: CheckedQuery, delta: float) -> Values | None:
         sigma1=query.sigma1,
         sigma2=query.sigma2,
         teachers=query.teachers,
+        moved=query.votes,
     )
-    of_winner = 2 / query.sigma2**2
+    of_winner = 2 * query.votes**2 / query.sigma2**2
     size = places(of_winner, near) if near < _FARTHEST else _MOST_PLACES + 1
     if size > _MOST_PLACES or size * query.teachers > _MOST_CELLS:
         return None
@@ -332,12 +334,12 @@ def capped_epsilon(
     delta: float,
     *,
     shares: Sequence[float] = _SHARES,
-    begun: Callable[[float], float] | None = None,
+    begun: Values | None = None,
 ) -> float:
     """ε at δ of any adaptive sequence of `outcomes`, each kind as often as its cap; rounded up.
 
     In any order, each chosen from all earlier outcomes, stopped at any time. `shares` of δ are tried for the
-    far tails. `begun` says what variance, but for a slack, is above the value of `FEW` of the one kind.
+    far tails. `begun` has the value of `FEW` of the one kind.
     """
     delta, parts = check_delta(delta), _coarsest_first(outcomes)
     if not parts:
@@ -352,25 +354,30 @@ def capped_epsilon(
             found.append(_of_profile(_variance(parts, first=first, slack=share * delta), share, delta))
     if begun is not None:
         [main] = parts
-        rest = [replace(main, times=main.times - FEW)]
+        rest, far = [replace(main, times=main.times - FEW)], begun.far((FEW,))
         for share in shares:
             # A Gaussian of more variance is above it too, and `_increment` wants one well above a step's.
-            first = max(_STARTS[0], begun(share * delta * (1 - _FOR_REST)) / main.variance)
+            first = max(_STARTS[0], begun.variance((FEW,), share * delta * (1 - _FOR_REST)) / main.variance)
             variance = math.inf
             if math.isfinite(first):
                 variance = _variance(rest, first=first, slack=share * delta * _FOR_REST)
-            found.append(_of_profile(variance, share, delta))
+            if math.isfinite(variance):
+                found.append(_of_profile(variance, share, delta, far=far))
     return min(found)
 
 
-def _of_profile(variance: float, share: float, delta: float) -> float:
-    """ε at δ of a Gaussian with this variance of its loss, where a `share` of δ went to the tails."""
+def _of_profile(variance: float, share: float, delta: float, *, far: float = 0.0) -> float:
+    """ε at δ of a Gaussian with this variance of its loss, where a `share` of δ went to the tails.
+
+    The laws are within e^(±far) of those that it bounds.
+    """
     if math.isinf(variance):
         return variance
+    kept = Interval.of(Fraction(delta)) * Interval.of(-Fraction(far)).exp()
     # Parts of the share, floats, add up to it and no more than 1e-9 of it.
-    left = Fraction(delta) * (1 - Fraction(share) * (1 + Fraction(1, 10**9)))
+    left = kept - Interval.of(Fraction(delta) * Fraction(share) * (1 + Fraction(1, 10**9)))
     mu = Interval.of(Fraction(variance)).root().up()
-    return gaussian_dp_epsilon(mu, Interval.of(left).down())
+    return plus_up(gaussian_dp_epsilon(mu, left.down()), 2 * Fraction(far))
 
 
 @lru_cache(maxsize=256)
@@ -401,8 +408,7 @@ def capped_cost_epsilon(cost: Cost, delta: float) -> float:
         return min(found, capped_epsilon(parts, delta))
     if max(times) <= FEW:
         return min(found, capped_epsilon(parts, delta), values.epsilon(times))
-    begun = partial(values.variance, (FEW,)) if len(times) == 1 else None
-    return min(found, capped_epsilon(parts, delta, begun=begun))
+    return min(found, capped_epsilon(parts, delta, begun=values if len(times) == 1 else None))
 
 
 @lru_cache(maxsize=16)
@@ -417,12 +423,16 @@ def _few_outcomes(outcomes: tuple[OutcomeCost, ...], delta: float) -> Values | N
 
 def _on_a_grid(outcome: OutcomeCost) -> Callable[..., Rows] | None:
     winner, law = outcome.of == "argmax", NoiseLaw(outcome.kind, outcome.scale)
-    widest = (WIDEST if winner else WIDEST_BIT) / (1 if outcome.kind == GAUSSIAN else 4)
+    widest = WIDEST if winner else WIDEST_BIT
+    if outcome.kind != GAUSSIAN:
+        widest = (EVERY if winner else WIDEST_BIT) / 4
     if outcome.of not in ("argmax", "one-total", "check") or not LEAST <= outcome.scale <= widest:
         return None
-    if outcome.distance or (outcome.votes > 1 and outcome.of != "check"):
+    if outcome.of == "check":
+        return partial(Bit, law=law, moved=outcome.votes)
+    if outcome.distance or narrower(law, outcome.votes) is None:
         return None
-    return partial(winner_of, law=law) if winner else partial(Bit, law=law, moved=outcome.votes)
+    return partial(winner_of, law=law, moved=outcome.votes, vanish=not winner)
 
 
 @lru_cache(maxsize=256)

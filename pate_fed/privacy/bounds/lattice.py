@@ -214,11 +214,18 @@ class CoarseLattice:
 
     def pairs(self, form: Callable[[Floats], Floats]) -> Iterator[tuple[Floats, Floats]]:
         """The Bernstein coefficients 0, 1 and 2 of (u, v) and of its neighbour. Shapes: (3, cells) both."""
+        for _, mine, other in self.placed(form):
+            yield mine, other
+
+    def placed(self, form: Callable[[Floats], Floats]) -> Iterator[tuple[Ints, Floats, Floats]]:
+        """`pairs`, and before them u and v of each. Shapes: int64 (2, cells), (3, cells) twice."""
         k = self._shift
+        at = np.stack(np.nonzero(self._kept))
+        places = self._places[at] * self._step
         for less in (0, 1):  # coefficient 2 is the next cell's 0, where both stand one lower
             here, there = self._coefficients(-less, -less), self._coefficients(-less - k, -less + k)
             for mine, other in list(zip(here, there, strict=True))[: 2 - less]:
-                yield form(mine), form(other)
+                yield places, form(mine), form(other)
 
     def _coefficients(self, more_u: int, more_v: int) -> tuple[Floats, Floats]:
         """Coefficients 0 and 1 where u and v are `more` than a multiple: (3, cells)."""

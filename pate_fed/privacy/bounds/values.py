@@ -15,19 +15,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import round_up
-from pate_fed.privacy.bounds.intervals import Interval, gaussian_delta_within, raised
-from pate_fed.privacy.bounds.lattice import Lattice, Region
+from pate_fed.privacy.bounds.intervals import Interval, gaussian_delta_within, raised, times_exp_down
+from pate_fed.privacy.bounds.lattice import CoarseLattice, Lattice, Region
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, Ints, NoiseLaw, log_ndtr
 from pate_fed.privacy.checks import Floats
 
-LEAST, WIDEST, WIDEST_BIT = 0.5, 50.0, 5000.0
-"""Votes of Gaussian noise for which there are tables: every point of a winner's lattice, and every bit."""
+LEAST, WIDEST, WIDEST_BIT = 0.5, 10_000.0, 5000.0
+"""Votes of Gaussian noise for which there are tables of a winner, and of a bit."""
+EVERY = 50.0
+"""Votes of Gaussian noise up to which a winner's table has every point of the lattice."""
+_STEPS = 25  # of more noise, the step from point to point
+_MIXED = 2e-9  # of ln of the ratio of an outcome's law to a mixture's, for each vote that moves (Lemma 9)
 _CHORDS = 0.003  # of the variance of an outcome's loss, that chords may add
 _CUT = 2e-6  # of δ, that a tail outside of the lattice may hold
 _ROUNDING = 2e-12  # relative, of a chance: `hockey_stick`'s
@@ -56,6 +61,12 @@ class Grid:
         parts = np.zeros(before - len(below)), below, kept, np.zeros(after)
         return np.concatenate(parts), 2 * float((kept - change).sum())
 
+    def closed(self, value: Floats) -> Floats:
+        """The value, at 1 at most what the chord from 1/e^`step` to e^`step` is there: it is convex."""
+        low = math.exp(-self.step)
+        value[0] = min(value[0], ((1 - low + low * value[1]) + low * value[1]) / (1 + low) * (1 + 1e-15))
+        return value
+
     def both_sides(self, value: Floats, before: int) -> Floats:
         """The value from -`before` on."""
         low = np.exp(-self.step * np.arange(before, 0, -1))
@@ -77,7 +88,12 @@ class Grid:
 
 
 class Outcome(ABC):
-    """A kind of outcome on a grid: `slack` is what votes outside of its tables may add, each tail `cut`."""
+    """A kind of outcome on a grid: `slack` is what votes outside of its tables may add, each tail `cut`.
+
+    Its law is within e^(±`mixed`) of the one that is bounded.
+    """
+
+    mixed = 0.0
 
     def __init__(self, grid: Grid, law: NoiseLaw, totals: int, moved: int, cut: float) -> None:
         self.grid, self.law, self.slack = grid, law, 5 * cut
@@ -146,8 +162,7 @@ class Rows(Outcome):
     def most(self, value: Floats) -> Floats:
         """The largest gain."""
         gain, off = self.gains(self.rows, value)
-        found: Floats = np.minimum(value + gain.max(axis=0) + off + 2.0**-50, 1.0)
-        return found
+        return self.grid.closed(np.minimum(value + gain.max(axis=0) + off + 2.0**-50, 1.0))
 
 
 class Bit(Rows):
@@ -168,35 +183,59 @@ class Bit(Rows):
         return self._rows
 
 
+def narrower(law: NoiseLaw, moved: int, *, lattice: bool = True) -> tuple[NoiseLaw, int] | None:
+    """Noise that stands for `law` where so many votes move, and the step of its lattice; None: there is none.
+
+    Less of it (Lemmas 7 and 9), by what moves from several classes, and by a step of more than one vote.
+    """
+    step = int(law.scale // _STEPS) if lattice and law.scale > EVERY else 1
+    squared = (step**2 if step > 1 else 0) + (2 * moved**2 - moved - 2 if moved > 1 else 0)
+    root = 1 - 9 * squared / law.scale**2
+    if not squared or root < 0 or law.kind != GAUSSIAN:
+        return None if squared else (law, step)
+    return NoiseLaw(law.kind, law.scale * math.sqrt((1 + math.sqrt(root)) / 2) * (1 - 1e-12)), step
+
+
 class Winner(Rows):
-    """The class that wins, where one vote goes from a to b.
+    """The class that wins, where votes go from a to b.
 
     By how far a stands above b, in cells, and by the higher of both above the others' best: `inner`. Those of
     which one is out, by the other's height: `bits`; both far above all others, by how far apart: `pairs`.
     What is exchanged is not among them: a one lower, b one higher, and then to and fro.
     """
 
-    def __init__(self, grid: Grid, law: NoiseLaw, cut: float) -> None:
-        super().__init__(grid, law, 2, 1, cut)
-        near = self.near = _first_below(law.upper_tails, cut, law) + 1
+    def __init__(self, grid: Grid, law: NoiseLaw, cut: float, moved: int = 1, step: int = 1) -> None:
+        super().__init__(grid, law, 2, k := moved, cut)
+        near = self.near = _first_below(law.upper_tails, cut, law) + k
         wide = _first_below(law.difference_tails, cut, law)
-        region = Region(low=near + 2, both=near + 2, ahead=near + 2, gap=wide + 6)
+        region = Region(low=near + 2, both=near + 2, ahead=near + 2, gap=wide + 4 + 2 * k)
         fine, coarse = max(1, int(law.scale // 12)), max(1, int(law.scale // 2))
-        self.gaps = _edges(1, region.widest, 3 * law.scale, fine, coarse)
+        self.gaps = _edges(k, region.widest, 3 * law.scale, fine, coarse)
         self.levels = _edges(-region.low - 1, region.both + region.widest, 3 * law.scale, fine, coarse)
         size = len(self.gaps), len(self.levels), 2 * self.span + 1
         inner = np.zeros((size[0] * size[1], size[2]))
-        for (u, v), here, there in Lattice(law, region).placed(lambda chances: chances):
-            kept = u - v >= 1
-            if kept.any():
-                at = _cell(self.gaps, (u - v)[kept]) * size[1] + _cell(self.levels, u[kept])
-                self.raise_to(inner, at, here[:, kept], there[:, kept])
-        w = np.arange(self.levels[0], near + 3)
+        lattice: Lattice | CoarseLattice = Lattice(law, region, shift=k)
+        if step > 1:
+            lattice = CoarseLattice(law, region, shift=k, step=step)
+        for (u, v), here, there in lattice.placed(lambda chances: chances):
+            self._raise(inner, u, v, here, there, both=step > 1)
+        w = np.arange(self.levels[0], near + 2 + k)
         bits, pairs = np.zeros(size[1:]), np.zeros((size[0], size[2]))
-        self.raise_to(bits, _cell(self.levels, w), *_bits(law, -w, 1))
-        d = np.arange(1, region.gap + 1)
-        self.raise_to(pairs, _cell(self.gaps, d), *_pairs(law, d))
+        self.raise_to(bits, _cell(self.levels, w), *_bits(law, -w, k))
+        d = np.arange(k, region.gap + 1)
+        self.raise_to(pairs, _cell(self.gaps, d), *_pairs(law, d, k))
         self.parts = inner, bits, pairs
+
+    def _raise(self, inner: Floats, u: Ints, v: Ints, here: Floats, there: Floats, *, both: bool) -> None:
+        """Raise the cells of those that a is ahead of, and where `both`, of the others exchanged."""
+        k = int(self.gaps[0])
+        ahead = u - v >= k
+        sides = [(ahead, u, v, here, there)] + [(~ahead, v + k, u - k, there, here)] * both
+        for kept, high, low, one, other in sides:
+            if kept.any():
+                at = _cell(self.gaps, (high - low)[kept]) * len(self.levels) + _cell(self.levels, high[kept])
+                order = np.argsort(at, kind="stable")
+                self.raise_to(inner, at[order], one[:, kept][:, order], other[:, kept][:, order])
 
     @cached_property
     def rows(self) -> Floats:
@@ -207,78 +246,139 @@ class Winner(Rows):
 
 
 @lru_cache(maxsize=4)
-def winner_of(grid: Grid, law: NoiseLaw, cut: float) -> Winner:
-    """Its tables, which take a second, once."""
-    return Winner(grid, law, cut)
+def winner_of(grid: Grid, law: NoiseLaw, cut: float, moved: int = 1, *, vanish: bool = False) -> Rows:
+    """The class that wins where so many votes move, or `vanish`; its tables, which take a second, once."""
+    stands, step = narrower(law, moved, lattice=not vanish) or (law, 0)
+    if not step:
+        raise InputError(f"{law.scale:g} votes of noise: too little for tables of {moved} moved votes")
+    found = Bit(grid, stands, cut, moved) if vanish else Winner(grid, stands, cut, moved, step)
+    found.mixed = _MIXED * moved if stands != law else 0.0
+    return found
 
 
 class Query(Outcome):
-    """Bit and winner on the same votes, by the cases of docs/proofs/same-votes.md; one vote moves."""
+    """Bit and winner on the same votes, by the cases of docs/proofs/same-votes.md; `moved` votes move."""
 
     def __init__(
-        self, grid: Grid, cut: float, *, threshold: int, sigma1: float, sigma2: float, teachers: int
+        self,
+        grid: Grid,
+        cut: float,
+        *,
+        threshold: int,
+        sigma1: float,
+        sigma2: float,
+        teachers: int,
+        moved: int = 1,
     ) -> None:
-        self._winner, check = winner_of(grid, NoiseLaw(GAUSSIAN, sigma2), cut), NoiseLaw(GAUSSIAN, sigma1)
-        super().__init__(grid, check, 1, 1, cut)
-        self._exchanged = [self._winner.exchanged(part) for part in self._winner.parts]
+        check, k = NoiseLaw(GAUSSIAN, sigma1), moved
+        winner = self._winner = cast(Winner, winner_of(grid, NoiseLaw(GAUSSIAN, sigma2), cut, k))
+        super().__init__(grid, check, 1, k, cut)
+        self.mixed = winner.mixed
+        self._moved, self._exchanged = k, [winner.exchanged(part) for part in winner.parts]
         most = math.ceil(36 * sigma1)  # what is farther never happens
         tails = check.upper_tails(most)
-        missing = np.clip(threshold - np.arange(-1, teachers + 2), 1 - most, most)
-        # Chances that totals -1..teachers + 1 pass, and that they do not.
+        missing = np.clip(threshold - np.arange(-k, teachers + k + 1), 1 - most, most)
+        # Chances that totals -k..teachers + k pass, and that they do not.
         self._passed, self._not = tails[missing + most], tails[1 - missing + most]
-        self._apart = np.maximum(2 * np.arange(teachers + 1) - teachers, 0)
+        # How far the largest total is above any other: of the votes, and with what mixtures make of it.
+        self._least = self._apart = np.maximum(2 * np.arange(teachers + 1) - teachers, 0)
+        self._third = self._winner.law
+        self._by_gap: Floats | None = None
+        if winner.law.scale < sigma2:
+            self._spread(sigma2, narrower(NoiseLaw(GAUSSIAN, sigma2), k) or (self._third, 1))
+
+    def _spread(self, sigma2: float, stands: tuple[NoiseLaw, int]) -> None:
+        """Shares of the distances that totals of a mixture have, by the largest total (Lemma 9).
+
+        One vote's two classes are nearly a discrete Gaussian on the lattice apart, and Chernoff bounds the
+        higher. Of several votes' classes, and the largest, it bounds what any one moves.
+        """
+        k, variance = self._moved, sigma2**2 - stands[0].scale ** 2
+        reach = 2 * math.ceil(9 * math.sqrt(variance)) + 4
+        self._apart = np.arange(-reach, self._least[-1] + reach + 1)
+        away, each = self._apart - self._least[:, None], min(k, 2)
+
+        def tail(moved: Floats) -> Floats:
+            count = 2 if k == 1 else 2 * (2 * k + 1)
+            return np.minimum(1.0, 1.05 * count * np.exp(-(moved**2) / (2 * variance)))
+
+        lost = -away / each
+        kept = (away < 0) & (away % each == 0)
+        self._by_height = self._by_gap = np.where(kept, tail(lost - 1) - tail(lost), 0.0)
+        if k == 1:
+            self._third = NoiseLaw(GAUSSIAN, sigma2)
+            near = np.exp(-(away**2) / (4 * variance)) * (self._apart % stands[1] == 0)
+            self._by_gap = near / near.sum(axis=1, keepdims=True) * (1 + _MIXED)
 
     def most(self, value: Floats) -> Floats:
         """The largest by any total that may be the largest, whoever has it, and however it moves."""
         before = min(self.span, len(value) - 1)
         given = self.grid.both_sides(value, before)
         above, below, held, off = self._gains(value, before)
-        near = np.where(self._apart[:, None] <= 1, above, 0.0)
-        moves = (-1, above), (0, np.maximum(near, held)), (1, np.maximum(np.maximum(near, below), held))
+        k, count = self._moved, len(self._least)
+        # Where b comes near a, which has the largest total, that may stay or rise though a falls.
+        near = np.where(self._least[:, None] <= (1 if k == 1 else k - 1), above, 0.0)
+        rises = np.maximum(np.maximum(near, below), held)
+        moves = (-1, above), (0, np.maximum(near, held)), (1, rises)
+        if k > 1:  # some of those that fall may be of a third, and the largest falls by less than k
+            falls = np.maximum(above, held)
+            moves = (-k, falls), (0, np.maximum(falls, below)), (k, rises)
         best = value
         for step, gain in moves:
-            then = slice(1 + step, len(self._apart) + 1 + step)
-            found = np.zeros((len(self._apart), len(value)))
+            then = slice(k + step, count + k + step)
+            found = np.zeros((count, len(value)))
             for chances, after in (
                 (self._not, given),
                 (self._passed, np.minimum(given + gain + off, 1.0)),
             ):
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    shift = np.log(chances[then] / chances[1:-1])
+                    shift = np.log(chances[then] / chances[k : k + count])
                 shift[np.isnan(shift)] = -math.inf
-                found += chances[1:-1, None] * self.grid.moved(after, before, shift)
+                found += chances[k : k + count, None] * self.grid.moved(after, before, shift)
             best = np.maximum(best, found.max(axis=0))
-        return np.minimum(best * (1 + 1e-11) + off + _SLACK, 1.0)
+        return self.grid.closed(np.minimum(best * (1 + 1e-11) + off + _SLACK, 1.0))
 
     def _gains(self, value: Floats, before: int) -> tuple[Floats, Floats, Floats, float]:
         """What a winner adds where a has the largest total, where b, and where a third, as `gains`.
 
         By the largest total, which says how far above any other it is at least.
         """
-        winner, off = self._winner, 0.0
+        winner, k, off = self._winner, self._moved, 0.0
         sides = []
         for parts in (winner.parts, self._exchanged):
             (inner, *rest), more = zip(*(winner.gains(part, value, before) for part in parts), strict=True)
             sides.append((inner.reshape(len(winner.gaps), len(winner.levels), -1), *rest))
             off = max(off, *more)
         out = np.maximum(sides[0][1], sides[1][1])
-        by_gap = [np.maximum(inner.max(axis=1), pairs) for inner, _, pairs in sides]
-        plain, turned = (np.maximum.accumulate(each[::-1])[::-1] for each in by_gap)
+        plain, turned = (np.maximum(inner.max(axis=1), pairs) for inner, _, pairs in sides)
         some, apart = out.max(axis=0), self._apart
-        above = np.maximum(plain[_cell(winner.gaps, np.maximum(apart, 1))], some)
-        level = by_gap[1][: int(_cell(winner.gaps, np.array(2))) + 1].max(axis=0)
-        above = np.where(apart[:, None] <= 1, np.maximum(above, level), above)
-        below = np.maximum(turned[_cell(winner.gaps, apart + 2)], some)
+        # A cell's laws exchanged are those of 2k less what a is above b.
+        above = np.maximum(_apart_by(winner.gaps, apart, plain, turned, k), some)
+        below = np.maximum(_apart_by(winner.gaps, apart + 2 * k, turned, plain, k), some)
         under = np.maximum(out, np.maximum(sides[0][0].max(axis=0), sides[1][0].max(axis=0)))
         top = int(_cell(winner.levels, np.array(winner.near)))
-        under[top] = np.maximum(under[top], np.maximum(plain[0], turned[0]))
+        under[top] = np.maximum(under[top], np.maximum(plain, turned).max(axis=0))
         under = np.maximum.accumulate(under)
-        # Pr[-apart - Z, or one more where laws are exchanged, is a height's cell or above]
-        law = winner.law
-        tails = law.upper_tails(most := law.depth() + winner.near)
-        chance = tails[np.clip(apart[:, None] + winner.levels - 1, -most, most) + most]
+        # Pr[-apart - Z, or k more where laws are exchanged, is a height's cell or above]
+        tails = self._third.upper_tails(most := self._third.depth() + winner.near)
+        chance = tails[np.clip(apart[:, None] + winner.levels - k, -most, most) + most]
         held = chance @ np.diff(under, axis=0, prepend=0.0) * (1 + 1e-11)
-        return above, below, held, off
+        if self._by_gap is None:
+            return above, below, held, off
+        above, below = (self._by_gap @ each * (1 + 1e-11) for each in (above, below))
+        return above, below, self._by_height @ held * (1 + 1e-11), off + 2.0**-50
+
+
+def _apart_by(edges: Ints, apart: Ints, ahead: Floats, behind: Floats, moved: int) -> Floats:
+    """The largest where a is so far above b at least, by cells of distances from `moved` on.
+
+    `behind` are those of 2 `moved` less their distance. Shapes: (cells, places) to (apart, places).
+    """
+    from_on, up_to = np.maximum.accumulate(ahead[::-1])[::-1], np.maximum.accumulate(behind)
+    found = from_on[_cell(edges, np.maximum(apart, moved))]
+    less = up_to[_cell(edges, np.maximum(2 * moved - apart, moved))]
+    most: Floats = np.where(apart[:, None] < moved, np.maximum(found, less), found)
+    return most
 
 
 def _step_of(variance: float) -> float:
@@ -302,16 +402,22 @@ class Values:
 
     def epsilon(self, times: tuple[int, ...]) -> float:
         """ε at δ, rounded up; ∞ where it is beyond the grid."""
-        value = self._value(times)
-        under = np.flatnonzero(value <= self._delta)
+        value, far = self._value(times), self.far(times)
+        delta = times_exp_down(self._delta, -Fraction(far))
+        under = np.flatnonzero(value <= delta)
         if not len(under):
             return math.inf
         at = int(under[0])
         if at == 0:
             return 0.0
         r, (high, low) = np.exp(self._grid.step * np.array([at - 1, at])), value[at - 1 : at + 1]
-        rest = (high - self._delta) / (high - low)
-        return round_up(math.log(r[0] + (r[1] - r[0]) * rest), magnitude=1.0)
+        rest = (high - delta) / (high - low)
+        return round_up(math.log(r[0] + (r[1] - r[0]) * rest) + 2 * far, magnitude=1.0)
+
+    def far(self, times: tuple[int, ...]) -> float:
+        """T where the laws of so many outcomes are within e^(±T) of the ones that are bounded."""
+        whole = sum(count * part.mixed for count, part in zip(times, self._parts, strict=True))
+        return whole * (1 + 2**-50)
 
     def variance(self, times: tuple[int, ...], slack: float) -> float:
         """About the least variance of a Gaussian whose profile, and `slack`, is above the value; ∞ if none.
@@ -398,12 +504,13 @@ def _bits(law: NoiseLaw, at: Ints, moved: int) -> tuple[Floats, Floats]:
     return here, there
 
 
-def _pairs(law: NoiseLaw, apart: Ints) -> tuple[Floats, Floats]:
-    """Chances that a beats b, which is so far below it, and that b does; and two less apart."""
-    most = int(apart.max()) + 3
+def _pairs(law: NoiseLaw, apart: Ints, moved: int) -> tuple[Floats, Floats]:
+    """Chances that a beats b, which is so far below it, and that b does; and twice `moved` less apart."""
+    most = int(apart.max()) + 2 * moved + 1
     mass, tails = law.difference_masses(most), law.difference_tails(most + 1)
     above = np.concatenate((1 - tails[:0:-1], tails[1:-1]))  # Pr[Z - Z' >= j] for j = -most..most
     here, there = (
-        np.stack([above[1 - e + most] + mass[most - e] / 2 for e in (d, -d)]) for d in (apart, apart - 2)
+        np.stack([above[1 - e + most] + mass[most - e] / 2 for e in (d, -d)])
+        for d in (apart, apart - 2 * moved)
     )
     return here, there

@@ -27,8 +27,9 @@ SLACK = 3e-14
 """Of a value at each outcome: rounding, and noise that was cut."""
 WIDEST = 64.0
 """Votes of noise up to which every place of the lattice is evaluated."""
-FAR, NEAR, PARTS = 12.0, 5.0, 12
-"""In scales: how far below the others' best cells are fine, of each state and of others; a part of one."""
+FAR, NEAR, PARTS, FEWER = 12.0, 5.0, 12, 8
+"""In scales: how far below the others' best cells are fine, of each state and of others; a part of one, and
+of many whole queries."""
 EVERY_STATE = 60
 """Outcomes up to which each state is computed; beyond, a Gaussian's profile stands above the value."""
 BEGIN, BLOCK = 10, 2.5  # of one kind whose value is computed before that; of a variance, for one increment
@@ -148,9 +149,9 @@ class Winner(Kind):
     b above a at most, and the higher of both at least.
     """
 
-    def __init__(self, grid: Grid, kind: str, scale: float, moved: int) -> None:
+    def __init__(self, grid: Grid, kind: str, scale: float, moved: int, parts: int = PARTS) -> None:
         super().__init__(grid, kind, scale, moved, 2)
-        rows, places = zip(*self._cells(scale), strict=True)
+        rows, places = zip(*self._cells(scale, max(1, int(scale // parts))), strict=True)
         self._rows, self.places = np.concatenate(rows), np.concatenate(places, axis=1)
 
     @property
@@ -158,7 +159,7 @@ class Winner(Kind):
         """One of each cell."""
         return self._rows
 
-    def _cells(self, scale: float) -> Iterator[tuple[Floats, Floats]]:
+    def _cells(self, scale: float, fine: int) -> Iterator[tuple[Floats, Floats]]:
         k, reach = self.moved, self.reach
         edge = reach - k
         at = np.arange(-reach, reach + 1)
@@ -172,7 +173,6 @@ class Winner(Kind):
         other[y[:, None] - at > reach] = 1.0
         won = own @ other
         under, level = self.below[reach - at], self.mass[::-1]  # Pr[Z < -u], Pr[Z = -u]
-        fine = max(1, int(scale // PARTS))
         far = min(math.ceil(self.grid.far * scale), edge)
         knots = np.unique(
             np.concatenate(([-edge], -np.arange(far, edge, 6 * fine), np.arange(-far, edge + 1, fine)))
@@ -216,7 +216,9 @@ class Query(Kind):
     """Bit and winner on the same votes, of `teachers`, of which one moves (same-votes.md)."""
 
     def __init__(self, grid: Grid, sigma1: float, sigma2: float, threshold: int, teachers: int) -> None:
-        self.winner, self.bit = Winner(grid, "gaussian", sigma2, 1), Bit(grid, "gaussian", sigma1, 1)
+        parts = FEWER if grid.far == NEAR else PARTS
+        self.winner = Winner(grid, "gaussian", sigma2, 1, parts)
+        self.bit = Bit(grid, "gaussian", sigma1, 1)
         self.grid, self.variance = grid, self.winner.variance + self.bit.variance
         self._threshold, self._teachers = threshold, teachers
 
@@ -263,10 +265,15 @@ class Query(Kind):
                 side.add(start, part)
         above, below, held = (side.table() for side in sides)
         z = np.arange(-self.winner.reach, self.winner.reach + 1)  # noise of the third
+        # its noise shares the rows out, by the votes apart: all at once
+        shares = np.zeros((self._teachers + 1, len(held)))
+        for apart, row in enumerate(shares):
+            np.add.at(row, sides[2].at(-apart - z), self.winner.mass)
+        third = shares @ held
         return [
-            lambda apart: above(np.array([-apart]))[0],
-            lambda apart: below(np.array([-apart]))[0],
-            lambda apart: np.asarray(self.winner.mass @ held(-apart - z)),
+            lambda apart: above[sides[0].at(np.array(-apart))],
+            lambda apart: below[sides[1].at(np.array(-apart))],
+            lambda apart: third[apart],
         ]
 
 
@@ -282,9 +289,13 @@ class _Highest:
         for into, row in zip(at + 1, part, strict=True):  # many times as fast as reduceat
             np.maximum(self._rows[into], row, out=self._rows[into])
 
-    def table(self) -> Callable[[Ints], Floats]:
-        rows = np.maximum.accumulate(self._rows, axis=0)
-        return lambda heights: np.asarray(rows[np.searchsorted(self._known, heights, side="right")])
+    def at(self, heights: Ints) -> Any:
+        """The row of `table` for each height."""
+        return np.searchsorted(self._known, heights, side="right")
+
+    def table(self) -> Floats:
+        found: Floats = np.maximum.accumulate(self._rows, axis=0)
+        return found
 
 
 def _log(after: float, before: float) -> float:
