@@ -278,9 +278,9 @@ def _increment(step: _Step, start: float, slack: float) -> float:
     if not corner.size:
         return 0.0
     # The left side is about proportional to the increment, so a few corrections find it.
-    best, rise, tried = math.inf, step.variance, set[float]()
-    while len(tried) < _ATTEMPTS and rise not in tried:  # else it goes in a circle
-        tried.add(rise)
+    best, rise, tried = math.inf, step.variance, list[float]()
+    while len(tried) < _ATTEMPTS and all(abs(rise - each) > _ROUNDING * rise for each in tried[-2:]):
+        tried.append(rise)  # so that a circle of two, to and fro, ends it
         share = float((_rise(corner, start, rise) / needed).min())
         if share >= 1:
             best = min(best, rise)
@@ -356,10 +356,8 @@ def capped_epsilon(
         for share in shares:
             # A Gaussian of more variance is above it too, and `_increment` wants one well above a step's.
             first = max(_STARTS[0], begun(share * delta * (1 - _FOR_REST)) / main.variance)
-            variance = math.inf
-            if math.isfinite(first):
-                variance = _variance(rest, first=first, slack=share * delta * _FOR_REST)
-            if math.isfinite(variance):
+            slack = share * delta * _FOR_REST
+            if math.isfinite(first) and math.isfinite(variance := _variance(rest, first=first, slack=slack)):
                 found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
     return min(found)
 
