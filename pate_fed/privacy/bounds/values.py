@@ -218,7 +218,7 @@ class Query(Outcome):
         self._winner, check = winner_of(grid, NoiseLaw(GAUSSIAN, sigma2), cut), NoiseLaw(GAUSSIAN, sigma1)
         super().__init__(grid, check, 1, 1, cut)
         parts = self._winner.parts
-        some = [part.any(axis=1) for part in parts]  # most cells have no votes, and add nothing
+        some = [np.logical_or.reduce(part, axis=1) for part in parts]  # others have no votes, and add 0
         both = parts, [self._winner.exchanged(part) for part in parts]
         self._sides = [[(kept, part[kept]) for kept, part in zip(some, side, strict=True)] for side in both]
         most = math.ceil(36 * sigma1)  # what is farther never happens
