@@ -46,8 +46,8 @@ def agreed() -> dict[Any, Any]:
     return {}
 
 
-# Two by two, as near to each other as there are; by default each is in every second test, and the others in
-# every one, as each is alone in what it is.
+# Kinds that are near to each other: by default a test has one of each pair, and the next test the other. Kinds
+# that are in no pair are in every test.
 PAIRS = (Votes, NoisyVotes), (ClassSums, ExactClassSums), (RoundSums, ExactRoundSums), (Own, ExactOwn)
 
 
