@@ -46,8 +46,8 @@ def agreed() -> dict[Any, Any]:
     return {}
 
 
-# Kinds that are near to each other: by default a test has one of each pair, and the next test the other. Kinds
-# that are in no pair are in every test.
+# Kinds that are near to each other: by default a test has one of each pair, and the next test the other. All
+# other kinds are in every test.
 PAIRS = (Votes, NoisyVotes), (ClassSums, ExactClassSums), (RoundSums, ExactRoundSums), (Own, ExactOwn)
 
 
