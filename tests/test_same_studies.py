@@ -15,8 +15,13 @@ from pate_fed.config.sections import AGGREGATORS
 from pate_fed.kinds.label_dp.options import METHODS
 from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS
 
+# Of these others show the same: a budget that ends confident GNMax, and PATE-FM under another learner.
+ALIKE = ("votes gnmax budget stop", *(f"labels pate-fm+{each}" for each in ("normal", "ssl", "denoise-ssl")))
 
-@pytest.mark.parametrize("name", STUDIES)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALIKE)) for name in STUDIES]
+)
 def test_a_seeded_study_releases_and_states_what_is_stored(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 from dying import Writes
-from kinds import HOSPITAL_KINDS, HOSPITALS, HospitalKind
+from kinds import (
+    HOSPITAL_KINDS,
+    HOSPITALS,
+    ClassSums,
+    ExactClassSums,
+    ExactOwn,
+    ExactRoundSums,
+    HospitalKind,
+    NoisyVotes,
+    Own,
+    RoundSums,
+    Votes,
+)
 
 from clients.account import Account
 from clients.base import SummingHospital
@@ -34,7 +46,25 @@ def agreed() -> dict[Any, Any]:
     return {}
 
 
-@pytest.fixture(params=HOSPITAL_KINDS, ids=lambda kind: kind.__name__)
+# Kinds that are near to each other: by default a test has one of each pair, and the next test the other. All
+# other kinds are in every test.
+PAIRS = (Votes, NoisyVotes), (ClassSums, ExactClassSums), (RoundSums, ExactRoundSums), (Own, ExactOwn)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every kind, of which half of those in pairs are slow: in the next test the other half."""
+    if "kind" in metafunc.fixturenames:
+        tests = [name for name in vars(metafunc.module) if name.startswith("test_")]
+        turn = tests.index(metafunc.function.__name__)
+        left_out = [pair[(turn + place) % 2] for place, pair in enumerate(PAIRS)]
+        kinds = [
+            pytest.param(kind, id=kind.__name__, marks=[pytest.mark.slow] * (kind in left_out))
+            for kind in HOSPITAL_KINDS
+        ]
+        metafunc.parametrize("kind", kinds, indirect=True)
+
+
+@pytest.fixture
 def kind(
     request: pytest.FixtureRequest, tmp_path: Path, agreed: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> HospitalKind:

@@ -42,7 +42,13 @@ def _truth(rare: float = 0.3) -> dict[str, float]:
     return {name: each.share for name, each in found.items()}
 
 
-@pytest.mark.parametrize(("records", "sigma"), [(2000, 0.1), (2000, 5.0), (600, 5.0), (20_000, 20.0)])
+@pytest.mark.parametrize(
+    ("records", "sigma"),
+    [
+        *((600, 5.0), (20_000, 20.0)),
+        *(pytest.param(2000, sigma, marks=pytest.mark.slow) for sigma in (0.1, 5.0)),
+    ],
+)
 def test_intervals_hold_the_truth_as_often_as_they_say(records: int, sigma: float) -> None:
     """Two-sided: with chance and noise 95 of 100 do, and neither all of them nor half."""
     truth, held = _truth(), dict[str, list[bool]]()

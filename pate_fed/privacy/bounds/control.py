@@ -281,9 +281,9 @@ def _increment(step: _Step, start: float, slack: float) -> float:
     if not corner.size:
         return 0.0
     # The left side is about proportional to the increment, so a few corrections find it.
-    best, rise, tried = math.inf, step.variance, set[float]()
-    while len(tried) < _ATTEMPTS and rise not in tried:  # else it goes in a circle
-        tried.add(rise)
+    best, rise, tried = math.inf, step.variance, list[float]()
+    while len(tried) < _ATTEMPTS and all(abs(rise - each) > _ROUNDING * rise for each in tried[-2:]):
+        tried.append(rise)  # so that a circle of two, to and fro, ends it
         share = float((_rise(corner, start, rise) / needed).min())
         if share >= 1:
             best = min(best, rise)

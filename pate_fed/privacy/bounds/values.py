@@ -273,8 +273,10 @@ class Query(Outcome):
         check, k = NoiseLaw(GAUSSIAN, sigma1), moved
         winner = self._winner = cast(Winner, winner_of(grid, NoiseLaw(GAUSSIAN, sigma2), cut, k))
         super().__init__(grid, check, 1, k, cut)
-        self.mixed = winner.mixed
-        self._moved, self._exchanged = k, [winner.exchanged(part) for part in winner.parts]
+        self.mixed, self._moved, parts = winner.mixed, k, winner.parts
+        some = [np.logical_or.reduce(part, axis=1) for part in parts]  # others have no votes, and add 0
+        both = parts, [winner.exchanged(part) for part in parts]
+        self._sides = [[(kept, part[kept]) for kept, part in zip(some, side, strict=True)] for side in both]
         most = math.ceil(36 * sigma1)  # what is farther never happens
         tails = check.upper_tails(most)
         missing = np.clip(threshold - np.arange(-k, teachers + k + 1), 1 - most, most)
@@ -345,10 +347,13 @@ class Query(Outcome):
         """
         winner, k, off = self._winner, self._moved, 0.0
         sides = []
-        for parts in (winner.parts, self._exchanged):
-            (inner, *rest), more = zip(*(winner.gains(part, value, before) for part in parts), strict=True)
-            sides.append((inner.reshape(len(winner.gaps), len(winner.levels), -1), *rest))
-            off = max(off, *more)
+        for parts in self._sides:
+            added = []
+            for kept, rows in parts:
+                gain, more = winner.gains(rows, value, before)
+                added.append(np.zeros((len(kept), gain.shape[1])))
+                added[-1][kept], off = gain, max(off, more)
+            sides.append((added[0].reshape(len(winner.gaps), len(winner.levels), -1), *added[1:]))
         out = np.maximum(sides[0][1], sides[1][1])
         plain, turned = (np.maximum(inner.max(axis=1), pairs) for inner, _, pairs in sides)
         some, apart = out.max(axis=0), self._apart
@@ -431,12 +436,8 @@ class Values:
             mode = np.clip(variance / 2, x[:-1], x[1:])
             bend = np.exp(-((mode - variance / 2) ** 2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)
             # the profile is below its chord by no more
-            gap = (
-                np.maximum(np.append(bend, 0.0), np.append(0.0, bend))
-                * (1 + 1e-9)
-                * math.expm1(step) ** 2
-                / 8
-            )
+            bend = np.maximum(np.append(bend, 0.0), np.append(0.0, bend)) * (1 + 1e-9)
+            gap = bend * math.expm1(step) ** 2 / 8
             return bool((value + gap <= profile(x, variance) + slack).all())
 
         low, high = 0.0, 1e-3 * step

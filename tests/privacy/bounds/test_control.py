@@ -421,7 +421,7 @@ def reached(query: CheckedQuery, votes: tuple[int, ...], other: tuple[int, ...],
     [
         (200, 150.0, 1250, 2.507, 2.443),  # the default study
         (200, 150.0, 640, 1.748, 1.690),  # MNIST and Adult of P18
-        (300, 200.0, 1500, 2.155, 2.042),
+        pytest.param(300, 200.0, 1500, 2.155, 2.042, marks=pytest.mark.slow),
     ],
 )
 def test_studies_of_whole_queries_state_little_more_than_votes_that_never_change_reach(
@@ -454,7 +454,10 @@ def test_where_no_lattice_reaches_the_noisy_totals_are_charged(query: CheckedQue
 
 @pytest.mark.parametrize(
     ("threshold", "teachers", "sigma1", "sigma2", "times"),
-    [(20, 4, 3.0, 3.0, 400), (20, 4, 3.0, 3.0, 1000), (1000, 250, 150.0, 40.0, 3000)],
+    [
+        *((20, 4, 3.0, 3.0, 400), (20, 4, 3.0, 3.0, 1000)),
+        pytest.param(1000, 250, 150.0, 40.0, 3000, marks=pytest.mark.slow),
+    ],
 )
 def test_queries_that_hardly_pass_go_on_from_a_gaussian_that_lemma_2_may_go_on_from(
     threshold: int, teachers: int, sigma1: float, sigma2: float, times: int

@@ -49,7 +49,11 @@ def test_the_second_tier_is_within_one_percent_and_three_beyond_sixty_outcomes(
 
 @pytest.mark.parametrize(
     ("teachers", "threshold", "sigma1", "sigma2", "asked", "delta"),
-    [(278, 206, 1.63, 0.934, 10, 7.6e-5), (50, 40, 30.0, 8.0, 100, 1e-5), (50, 40, 30.0, 8.0, 600, 1e-7)],
+    [
+        (278, 206, 1.63, 0.934, 10, 7.6e-5),
+        (50, 40, 30.0, 8.0, 100, 1e-5),
+        pytest.param(50, 40, 30.0, 8.0, 600, 1e-7, marks=pytest.mark.slow),
+    ],
 )
 def test_an_honest_figure_of_whole_queries_is_not_called_wrong(
     teachers: int, threshold: int, sigma1: float, sigma2: float, asked: int, delta: float

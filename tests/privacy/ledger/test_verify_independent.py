@@ -184,7 +184,9 @@ def test_two_programs_find_the_same_divergence(kind: str, scale: float, order: f
         assert bit == pytest.approx(bit_rdp(scale, order, shift=votes, kind=kind), rel=1e-4)
 
 
-@pytest.mark.parametrize(("scale", "order"), [(18.0, 4.0), (27.0, 1.5), (36.0, 12.0)])
+@pytest.mark.parametrize(
+    ("scale", "order"), [(18.0, 4.0), (27.0, 1.5), pytest.param(36.0, 12.0, marks=pytest.mark.slow)]
+)
 def test_on_a_coarse_lattice_the_tie_key_s_other_end_is_looked_at(scale: float, order: float) -> None:
     """Lemma 7 for its own noise: at each multiple of K, whatever the tie key of the best other class is."""
     step = int(scale // 9)
@@ -231,11 +233,11 @@ def test_terms_by_which_nothing_moves_are_refused_and_nothing_released_costs_not
 def test_bit_and_winner_on_the_same_votes_are_accepted_or_left_open_and_never_called_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """600 queries, most of them answered, in batches whose rows state what the caps bound."""
-    path, mechanism = tmp_path / "ledger.sqlite", replace(MECHANISM, threshold=40, sigma1=30, sigma2=8)
-    terms = replace(TERMS, mechanisms=(mechanism,), most_asked=600, most_answered=500)
+    """300 queries, most of them answered, in batches whose rows state what the caps bound."""
+    path, mechanism = tmp_path / "ledger.sqlite", replace(MECHANISM, threshold=40, sigma1=30, sigma2=6)
+    terms = replace(TERMS, mechanisms=(mechanism,), most_asked=300, most_answered=250)
     with Ledger.create(path, terms) as ledger:
-        for batch in range(4):
+        for batch in range(2):
             out = mechanism.release(np.tile([47, 1, 1, 1], (150, 1)), SeededNoise(batch))
             answered = out.answered & (np.cumsum(out.answered) <= 125)
             made = replace(out.event, answered=int(answered.sum()))
@@ -246,10 +248,10 @@ def test_bit_and_winner_on_the_same_votes_are_accepted_or_left_open_and_never_ca
         patch.setattr(verify_independent, "_second_tier", lambda: None)
         assert verify_independent.main([str(tmp_path)]) == 3
         assert "with bit and winner apart" in capsys.readouterr().err
-    tamper(path, run("UPDATE entries SET epsilon = epsilon / 2 WHERE seq = 4"))
+    tamper(path, run("UPDATE entries SET epsilon = epsilon / 2 WHERE seq = 2"))
     forge(path)
     assert verify_independent.main([str(tmp_path)]) == 6
-    assert "row 4 states" in capsys.readouterr().err
+    assert "row 2 states" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_run_is_wrong_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,9 +95,14 @@ def test_each_round_is_a_row_that_names_what_it_was_asked_with(study: RoundStudy
 @pytest.mark.parametrize(
     ("made", "owner", "name", "nth", "after"),
     [
-        # Every place of the plain kind, and of each other one the two before and after which rounds differ.
+        # Every place of the plain kind (of noise after the second round only), and of each other one the two
+        # before and after which rounds differ.
         *((RoundStudy, server.base, "charge", nth, after) for nth in (2, 3) for after in (False, True)),
-        *((RoundStudy, RoundCourse, "_with_noise", nth, after) for nth in (2, 3) for after in (False, True)),
+        *((RoundStudy, RoundCourse, "_with_noise", 2, after) for after in (False, True)),
+        *(
+            pytest.param(RoundStudy, RoundCourse, "_with_noise", 3, after, marks=pytest.mark.slow)
+            for after in (False, True)
+        ),
         # Weights are made twice.
         *((RoundStudy, CoordinatorState, "keep_weights", nth, nth == 1) for nth in (1, 2)),
         *((RoundStudy, CoordinatorState, "keep_weights", nth, nth == 2) for nth in (1, 2)),

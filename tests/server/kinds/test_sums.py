@@ -254,8 +254,17 @@ def test_a_link_that_is_lost_at_any_step_changes_nothing_but_the_time(
     assert totals[0].voters == PARTIES
 
 
-@pytest.mark.parametrize("kind", [None, BatchOpening, MaskRequest, SurvivorNotice, UnmaskRequest])
-@pytest.mark.parametrize("passes", [True, False])
+@pytest.mark.parametrize(
+    ("passes", "kind"),
+    [
+        *((False, kind) for kind in (None, BatchOpening, MaskRequest, SurvivorNotice, UnmaskRequest)),
+        *((True, kind) for kind in (None, MaskRequest)),
+        *(
+            pytest.param(True, kind, marks=pytest.mark.slow)
+            for kind in (BatchOpening, SurvivorNotice, UnmaskRequest)
+        ),
+    ],
+)
 def test_a_full_disk_at_any_step_costs_nothing(
     passes: bool, kind: type | None, exact: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
