@@ -341,13 +341,13 @@ def _alone(parts: Parts, own: int, classes: int, asked: NDArray[Any]) -> Ints:
     inputs, labels = parts.private.inputs[rows], parts.private.labels[rows]
     if parts.columns:
         settings = TeacherSettings(name="random-forest")
-        made = train_table_teacher(inputs, labels, num_classes=classes, settings=settings, seed=own)
+        made = train_table_teacher(inputs, labels, num_classes=classes, settings=settings, seed=int(own))
         return made.predict(asked)
     from pate_fed.learning.networks.encoder import fit_encoder
     from pate_fed.learning.teachers.network import train_teacher
 
     encoder, how = fit_encoder(parts.pool.inputs), {"num_classes": classes, "settings": TeacherSettings()}
-    return train_teacher(inputs, labels, **how, encoder=encoder, seed=own).predict(asked)
+    return train_teacher(inputs, labels, **how, encoder=encoder, seed=int(own)).predict(asked)
 
 
 def run_alone(setting: Setting, seed: int) -> float:
