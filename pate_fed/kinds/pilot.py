@@ -1,23 +1,24 @@
 """A pilot before a study: class sums in small, on public inputs whose labels are known.
 
 Labelled inputs stand for records. A student of their sums, under as much less noise than the study's as there
-are fewer of them, is tested on inputs that it has not summed. Where the study has more records than there are
-inputs, the same of a quarter of them tells how much more would help (`Trial`).
+are fewer of them, is tested on inputs that it has not summed. Where the study has more records than that, the
+same of a quarter tells how much more would help (`Trial`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.kinds.make import feature_map_of
 from pate_fed.kinds.rounds import LENGTH, MOST_UNIT, UNIT, WHOLE_LENGTH
 from pate_fed.learning.features.directions import DirectionFeatures
-from pate_fed.learning.features.feature_map import FeatureMap, Pull, clipped
+from pate_fed.learning.features.feature_map import DIRECTIONS, FeatureMap, clipped
 from pate_fed.learning.features.residuals import (
     ClassPull,
     ResidualPull,
@@ -26,7 +27,7 @@ from pate_fed.learning.features.residuals import (
     unpack_weights,
 )
 from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent, fit_sums_student
-from pate_fed.privacy.mechanisms.class_sums import SumShape, class_length, least_share
+from pate_fed.privacy.mechanisms.class_sums import class_length
 from pate_fed.privacy.planning.choice import (
     Sites,
     Trial,
@@ -34,13 +35,19 @@ from pate_fed.privacy.planning.choice import (
     rounds_of_whole,
     sums_noise,
     useful_rounds,
+    whole_length,
 )
-from pate_fed.privacy.protection import HOSPITAL_UNIT, Shares
+from pate_fed.privacy.protection import HOSPITAL_UNIT, PATIENT_UNIT
+
+if TYPE_CHECKING:
+    from pate_fed.config.study import Study
+    from pate_fed.data import Dataset
 
 Ints = NDArray[np.int64]
 
-_LEAST, _PARTS = 10, 5  # labelled inputs, and into how many parts they are dealt, one of which tests
-_LESS = 4  # times fewer, to see how much more would help
+_LEAST, _MOST = 10, 2000  # labelled inputs
+_LESS = 4  # times fewer records, to see how much more would help
+_DRAWS, _DRAWS_OF_IMAGES = 40, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,12 +62,12 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumsPlan:
-    """How a study of class sums asks and adds noise; `sigma` is in steps, of all hospitals together."""
+    """How a study of class sums asks and adds noise: `sigma` is in steps, of all hospitals together."""
 
     classes: int
     records: int
-    rounds: int
     sigma: float
+    rounds: int = 0
     first: int = 1
     unit: int = UNIT
     most: float | None = None
@@ -68,75 +75,59 @@ class SumsPlan:
     @classmethod
     def of(cls, sites: Sites, features: FeatureMap, public: NDArray[Any]) -> SumsPlan:
         """As by default, for a map of public inputs (n, ...)."""
-        n, whole = sites.hospitals * sites.records, sites.protection.unit == HOSPITAL_UNIT
-        size: dict[str, Any] = {"num_classes": sites.classes, "dimension": features.dimension}
-        norm, protection, given = features.squared_norm, sites.protection, dict[str, Any]()
-        if whole:
-            assert isinstance(features, DirectionFeatures)
+        n, sigma = sites.hospitals * sites.records, sums_noise(sites)
+        more: dict[str, Any] = {}
+        if isinstance(features, DirectionFeatures):
             most, later = features.usual_lengths(sites.records, sites.classes, public)
             unit = min(MOST_UNIT, max(1, round(WHOLE_LENGTH * most / later)))
-            rounds = rounds_of_whole(sites.hospitals, sites.records, sites.classes, sums_noise(sites))
-            given = {"first": WHOLE_LENGTH, "unit": unit, "most": most}
-            protection, length = replace(protection, votes_moved=most), WHOLE_LENGTH
+            rounds = rounds_of_whole(sites.hospitals, sites.records, sites.classes, sigma)
+            more = {"first": WHOLE_LENGTH, "unit": unit, "most": most}
+            sigma *= most / whole_length(sites.records, sites.classes)
         else:
-            rounds = useful_rounds(n, sites.classes, sums_noise(sites)) if room_for_rounds(n) else 0
-            given, length = {"first": class_length(LENGTH, protection.adjacency)} if rounds else {}, LENGTH
-        shape = SumShape(**size, squared_norm=norm)
-        if given:
-            more = {"questions": 1 + rounds, "class_norm": norm * given["first"] ** 2}
-            shape = SumShape(**size, squared_norm=norm * length**2, **more)
-        shares = sites.shares or Shares.usual(sites.hospitals)
-        least = {"survivors": shares.least_voters, "colluders": shares.colluders}
-        sigma = least_share(sites.epsilon, sites.delta, shape, protection, **least)
-        return cls(
-            classes=sites.classes, records=n, rounds=rounds, sigma=sigma * math.sqrt(sites.hospitals), **given
-        )
+            rounds = useful_rounds(n, sites.classes, sigma) if room_for_rounds(n) else 0
+            more = {"first": class_length(LENGTH, sites.protection.adjacency)} if rounds else {}
+        # Gaussian mechanisms of one size: the squares of what they cost add up.
+        sigma *= math.sqrt(features.squared_norm * (1 + rounds)) * more.get("first", 1)
+        return cls(classes=sites.classes, records=n, sigma=sigma, rounds=rounds, **more)
 
 
 def sums_student(
-    features: FeatureMap,
-    records: Records,
-    public: NDArray[Any],
-    plan: SumsPlan,
-    *,
-    seed: int,
-    kept: NDArray[Any] | None = None,
+    features: FeatureMap, records: Records, public: NDArray[Any], plan: SumsPlan, *, seed: int, kept: Any
 ) -> SumsStudent:
     """The student of records' sums under seeded noise, which protects nobody: for public inputs alone.
 
-    `kept` are the records' features, where they are at hand.
+    `kept` are the records' features, whole numbers (n, dimension).
     """
-    rng, shape = np.random.default_rng(seed), (features.dimension, plan.classes)
-    kept = features.features(records.inputs) if kept is None else kept
-    whole, rounds = plan.most is not None, plan.most is not None or plan.rounds > 0
-    weights, fit, noisy = np.zeros(shape), None, np.zeros(shape, dtype=np.int64)
+    rng, shape, whole = np.random.default_rng(seed), (features.dimension, plan.classes), plan.most is not None
+    given: dict[str, Any] = {"num_classes": plan.classes}
+    weights, fit = np.zeros(shape), None
     for number in range(1 + plan.rounds):
-        pull: Pull | None = None
         if whole:
             unit = plan.unit if number else plan.first
-            pull = WholePull(
-                weights=weights, lattice=features.settings.lattice, length=WHOLE_LENGTH, unit=unit
-            )
-        elif rounds and not number:
-            pull = ClassPull(num_classes=plan.classes, length=plan.first)
+            lattice = features.settings.lattice
+            given["pull"] = WholePull(weights=weights, lattice=lattice, length=WHOLE_LENGTH, unit=unit)
         elif number:
-            norm = features.squared_norm
-            pull = ResidualPull(weights=weights, squared_norm=norm, length=LENGTH, unit=plan.unit)
-        total = np.zeros(shape)
-        for owner in np.unique(records.owners) if whole else (None,):
-            own = np.flatnonzero(records.owners == owner) if whole else np.arange(len(records.labels))
-            groups = None if records.patients is None or whole else records.patients[own]
-            given: dict[str, Any] = {"num_classes": plan.classes, "groups": groups, "pull": pull}
-            part = features.contributions(records.inputs[own], records.labels[own], **given, kept=kept[own])
+            more = {"squared_norm": features.squared_norm, "length": LENGTH, "unit": plan.unit}
+            given["pull"] = ResidualPull(weights=weights, **more)
+        elif plan.rounds:
+            given["pull"] = ClassPull(num_classes=plan.classes, length=plan.first)
+        noisy = np.rint(rng.normal(0, plan.sigma, shape)).astype(np.int64)
+        for own in np.unique(records.owners) if whole else (None,):
+            rows = slice(None) if own is None else records.owners == own
+            groups = None if records.patients is None or whole else records.patients
+            part = (records.inputs[rows], records.labels[rows])
+            total = features.contributions(*part, **given, groups=groups, kept=kept[rows])
             if plan.most is not None:
-                part = clipped(part, int(features.squared_norm * (WHOLE_LENGTH * plan.most) ** 2))
-            total += part
-        noisy = np.rint(total + rng.normal(0, plan.sigma, shape)).astype(np.int64)
-        if not rounds:
+                total = clipped(total, int(features.squared_norm * (WHOLE_LENGTH * plan.most) ** 2))
+            noisy += total
+        if not plan.rounds and not whole:
             return fit_sums_student(noisy, features, public, sigma=plan.sigma)
         if fit is None:
-            told = plan.records if whole else None
-            how: dict[str, Any] = {"length": plan.first, "unit": plan.unit, "records": told}
+            how: dict[str, Any] = {
+                "length": plan.first,
+                "unit": plan.unit,
+                "records": plan.records if whole else None,
+            }
             fit = RoundsFit(features, public, sigma=plan.sigma, **how)
         weights = fit.go_on(weights, noisy, number) if number else fit.begin(noisy)
         weights = unpack_weights(pack_weights(weights), shape)
@@ -145,50 +136,64 @@ def sums_student(
 
 
 def pilot_sums(
-    features: FeatureMap, public: Records, sites: Sites, *, draws: int = 4, seed: int = 0
+    features: FeatureMap, public: Records, plan: SumsPlan, *, own: int = 1, draws: int | None = None
 ) -> Trial:
     """What a student of as many records as the study's is right in, as far as labelled inputs tell.
 
-    Each of the `draws` leaves out a fifth of the public inputs at random, whole patients where these are
-    named.
-
-    Raises:
-        InputError: fewer than 10 inputs, or no noise of a usual size keeps ε.
+    In each of the `draws` a random half of them, of whole patients where these are named, are records, and the
+    other half are the pool and the test. A hospital whose whole sum is cut has `own` records.
     """
-    count = len(public.labels)
-    if count < _LEAST:
-        raise InputError(f"{count} public inputs with a label: {_LEAST} at least are meant")
-    plan, kept = SumsPlan.of(sites, features, public.inputs), features.features(public.inputs)
+    draws = draws or (_DRAWS if features.image_shape is None else _DRAWS_OF_IMAGES)
+    count, kept = len(public.labels), features.features(public.inputs)
     scaled = (kept / math.sqrt(features.squared_norm)).astype(np.float32)
-    names = None if public.patients is None else np.unique(public.patients, return_inverse=True)[1]
+    names = np.arange(count)
+    if public.patients is not None:
+        names = np.unique(public.patients, return_inverse=True)[1]
     found = np.zeros((draws, 2))
     for draw in range(draws):
-        rng = np.random.default_rng([seed, draw])
-        names = (
-            np.arange(count)
-            if public.patients is None
-            else np.unique(public.patients, return_inverse=True)[1]
-        )
-        order = np.argsort(rng.permutation(count)[names], kind="stable")
-        test, rest = order[: count // _PARTS], order[count // _PARTS :]
+        order = np.argsort(np.random.default_rng([0, draw]).permutation(count)[names], kind="stable")
+        rest, test = order[: count // 2], order[count // 2 :]
         full = min(plan.records, len(rest))
         for place, size in enumerate((full, max(2, full // _LESS))):
-            rows, own = rest[:size], sites.records if plan.most is not None else size
-            if size >= own:  # whole hospitals
-                rows = rows[: size // own * own]
+            each = size if plan.most is None else own
+            rows = rest[: max(1, size // each) * each][:size]  # whole hospitals
             patients = None if public.patients is None else public.patients[rows]
-            records = Records(public.inputs[rows], public.labels[rows], np.arange(len(rows)) // own, patients)
-            less = _less(plan, len(rows), own)
-            student = sums_student(features, records, public.inputs, less, seed=draw, kept=kept[rows])
+            records = Records(
+                public.inputs[rows], public.labels[rows], np.arange(len(rows)) // each, patients
+            )
+            share = len(rows) / plan.records  # of the noise: signals are alike
+            most = None if plan.most is None else plan.most * min(1.0, len(rows) / each)
+            less = replace(plan, records=len(rows), sigma=plan.sigma * share, most=most)
+            student = sums_student(features, records, public.inputs[test], less, seed=draw, kept=kept[rows])
             said = student.predict_proba_of(scaled[test]).argmax(axis=1)
             found[draw, place] = float((said == public.labels[test]).mean())
     right, fewer = found.mean(axis=0)
-    spread = float(found[:, 0].std(ddof=1)) / math.sqrt(draws) if draws > 1 else 0.0
-    error = math.hypot(spread, math.sqrt(right * (1 - right) / count))
+    error = math.hypot(found[:, 0].std(ddof=1) / math.sqrt(draws), math.sqrt(right * (1 - right) / count))
     return Trial(rows=full, right=float(right), fewer=float(fewer), error=error)
 
 
-def _less(plan: SumsPlan, rows: int, own: int) -> SumsPlan:
-    """Of fewer records, of which a hospital should have `own`, under as much less noise."""
-    most = None if plan.most is None else plan.most * min(1.0, rows / own)
-    return replace(plan, records=rows, sigma=plan.sigma * rows / plan.records, most=most)
+def with_pilot(sites: Sites, study: Study, dataset: Dataset) -> Sites:
+    """The sites with a pilot on the data set's public inputs, at most 2,000 of those that have a label.
+
+    What a hospital has alone, if nobody stated it, is that of its own sums without noise.
+
+    Raises:
+        InputError: too few have a label, or no noise of a usual size keeps ε.
+    """
+    known = np.flatnonzero(dataset.public_labels >= 0)[:_MOST]
+    if len(known) < _LEAST:
+        raise InputError(f"--pilot: {len(known)} public inputs have a label, {_LEAST} at least are meant")
+    inputs, labels = np.asarray(dataset.public_images[known]), np.asarray(dataset.public_labels[known])
+    by_patient = sites.protection.unit == PATIENT_UNIT and dataset.public_patients is not None
+    patients = dataset.public_patients[known] if by_patient and dataset.public_patients is not None else None
+    numbers = inputs.shape[1] if study.data.own and inputs.ndim == 2 else 0
+    settings = study.sums.of_inputs(study.data.table, numbers=numbers)
+    if sites.protection.unit == HOSPITAL_UNIT:
+        settings = replace(settings, name=DIRECTIONS)
+    public, features = Records(inputs, labels, 0 * labels, patients), feature_map_of(settings, inputs)
+    found = pilot_sums(features, public, SumsPlan.of(sites, features, inputs), own=sites.records)
+    if sites.alone is not None:
+        return replace(sites, pilot=found)
+    own = SumsPlan(classes=sites.classes, records=sites.records, sigma=1.0)
+    alone = max(pilot_sums(features, public, own).expected(sites.records), 1.001 / sites.classes)
+    return replace(sites, pilot=found, alone=alone)
