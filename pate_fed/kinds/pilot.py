@@ -47,7 +47,7 @@ Ints = NDArray[np.int64]
 
 _LEAST, _MOST = 10, 2000  # labelled inputs
 _LESS = 4  # times fewer records, to see how much more would help
-_DRAWS, _DRAWS_OF_IMAGES = 40, 4
+_DRAWS, _DRAWS_OF_IMAGES = 16, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,8 +140,8 @@ def pilot_sums(
 ) -> Trial:
     """What a student of as many records as the study's is right in, as far as labelled inputs tell.
 
-    In each of the `draws` a random half of them, of whole patients where these are named, are records, and the
-    other half are the pool and the test. A hospital whose whole sum is cut has `own` records.
+    In each of the `draws` a random half of them are records, whole patients where these are named, and the
+    other half test; all are the pool. A hospital whose whole sum is cut has `own` records.
     """
     draws = draws or (_DRAWS if features.image_shape is None else _DRAWS_OF_IMAGES)
     count, kept = len(public.labels), features.features(public.inputs)
@@ -164,7 +164,7 @@ def pilot_sums(
             share = len(rows) / plan.records  # of the noise: signals are alike
             most = None if plan.most is None else plan.most * min(1.0, len(rows) / each)
             less = replace(plan, records=len(rows), sigma=plan.sigma * share, most=most)
-            student = sums_student(features, records, public.inputs[test], less, seed=draw, kept=kept[rows])
+            student = sums_student(features, records, public.inputs, less, seed=draw, kept=kept[rows])
             said = student.predict_proba_of(scaled[test]).argmax(axis=1)
             found[draw, place] = float((said == public.labels[test]).mean())
     right, fewer = found.mean(axis=0)

@@ -51,7 +51,7 @@ Ints = NDArray[np.int64]
 DATA_DIR = Path(os.environ.get("PATE_FED_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 CLINICS = "four clinics"
 IMAGES = ("fashion-mnist", "mnist", "glyph")
-PRIVATE = {"breast cancer": 400, "wine": 100, "digits": 1000, "adult": 30_000, "diabetes130": 60_000}
+PRIVATE = {"breast cancer": 400, "wine": 100, "digits": 1150, "adult": 30_000, "diabetes130": 60_000}
 POOL, DELTA, GROUP, RARE = 2000, 1e-5, 3, 0.1
 FITTED_SETS = ("fashion-mnist", "adult", "breast cancer", "four clinics")
 DRAWN_SETS = ("mnist", "digits", "wine", "diabetes130", "glyph")
@@ -321,7 +321,7 @@ def _student(parts: Parts, index: Ints, label: Ints, classes: int, seed: int) ->
     from pate_fed.learning.students.closed_form import fit_head_student
     from pate_fed.learning.students.trainer import LabelledPool
 
-    pool = LabelledPool(parts.pool.inputs, index, label, classes)
+    pool = LabelledPool(images=parts.pool.inputs, labelled_index=index, labels=label, num_classes=classes)
     settings = StudentSettings(name="encoder-head")
     student = fit_head_student(pool, settings, fit_encoder(parts.pool.inputs), seed=seed, device="cpu")
     return student.predict(parts.test.inputs)
@@ -407,8 +407,12 @@ class PilotRun:
 
 
 def seeds_of(setting: Setting) -> int:
-    """Of rows, which are quick and vary more, eight."""
-    return 3 if setting.data in IMAGES or setting.way == VOTES else 8
+    """The more, the quicker a run is and the more it varies."""
+    if setting.way == VOTES:
+        return 3
+    if setting.data in IMAGES:
+        return 3 if setting.hospitals * setting.records > 5000 else 6
+    return 6 if setting.data in ("adult", "diabetes130") else 16
 
 
 def measured(task: tuple[Any, ...]) -> TruthRun:
