@@ -47,7 +47,7 @@ Ints = NDArray[np.int64]
 
 _LEAST, _MOST = 10, 2000  # labelled inputs
 _LESS = 4  # times fewer records, to see how much more would help
-_DRAWS, _DRAWS_OF_IMAGES = 16, 4
+_TESTED, _SURE, _MOST_DRAWS = 4000, 0.01, 32  # inputs in all, and the mean's standard error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,41 +135,40 @@ def sums_student(
     return fit.student(weights)
 
 
-def pilot_sums(
-    features: FeatureMap, public: Records, plan: SumsPlan, *, own: int = 1, draws: int | None = None
-) -> Trial:
+def pilot_sums(features: FeatureMap, public: Records, plan: SumsPlan, *, own: int = 1) -> Trial:
     """What a student of as many records as the study's is right in, as far as labelled inputs tell.
 
-    In each of the `draws` a random half of them are records, whole patients where these are named, and the
-    other half test; all are the pool. A hospital whose whole sum is cut has `own` records.
+    A random half of them are records, whole patients where these are named, and the other half test; all are
+    the pool. That is drawn again until its mean is sure enough. A hospital whose whole sum is cut has `own`.
     """
-    draws = draws or (_DRAWS if features.image_shape is None else _DRAWS_OF_IMAGES)
     count, kept = len(public.labels), features.features(public.inputs)
     scaled = (kept / math.sqrt(features.squared_norm)).astype(np.float32)
-    names = np.arange(count)
+    names, found = np.arange(count), list[tuple[float, float]]()
     if public.patients is not None:
         names = np.unique(public.patients, return_inverse=True)[1]
-    found = np.zeros((draws, 2))
-    for draw in range(draws):
-        order = np.argsort(np.random.default_rng([0, draw]).permutation(count)[names], kind="stable")
+    full, spread = min(plan.records, count // 2), math.inf
+    while len(found) < _MOST_DRAWS and (len(found) * count < 2 * _TESTED or spread > _SURE):
+        seed = len(found)
+        order = np.argsort(np.random.default_rng([0, seed]).permutation(count)[names], kind="stable")
         rest, test = order[: count // 2], order[count // 2 :]
-        full = min(plan.records, len(rest))
-        for place, size in enumerate((full, max(2, full // _LESS))):
+        right = []
+        for size in (full, max(2, full // _LESS)):
             each = size if plan.most is None else own
             rows = rest[: max(1, size // each) * each][:size]  # whole hospitals
             patients = None if public.patients is None else public.patients[rows]
-            records = Records(
-                public.inputs[rows], public.labels[rows], np.arange(len(rows)) // each, patients
-            )
+            owners = np.arange(len(rows)) // each
+            records = Records(public.inputs[rows], public.labels[rows], owners, patients)
             share = len(rows) / plan.records  # of the noise: signals are alike
             most = None if plan.most is None else plan.most * min(1.0, len(rows) / each)
             less = replace(plan, records=len(rows), sigma=plan.sigma * share, most=most)
-            student = sums_student(features, records, public.inputs, less, seed=draw, kept=kept[rows])
+            student = sums_student(features, records, public.inputs, less, seed=seed, kept=kept[rows])
             said = student.predict_proba_of(scaled[test]).argmax(axis=1)
-            found[draw, place] = float((said == public.labels[test]).mean())
-    right, fewer = found.mean(axis=0)
-    error = math.hypot(found[:, 0].std(ddof=1) / math.sqrt(draws), math.sqrt(right * (1 - right) / count))
-    return Trial(rows=full, right=float(right), fewer=float(fewer), error=error)
+            right.append(float((said == public.labels[test]).mean()))
+        found.append((right[0], right[1]))
+        spread = float(np.std([each for each, _ in found])) / math.sqrt(len(found))
+    mean, fewer = (float(each) for each in np.mean(found, axis=0))
+    error = math.hypot(spread, math.sqrt(mean * (1 - mean) / count))
+    return Trial(rows=full, right=mean, fewer=fewer, error=error)
 
 
 def with_pilot(sites: Sites, study: Study, dataset: Dataset) -> Sites:

@@ -45,9 +45,9 @@ def test_a_pilot_of_few_inputs_says_what_a_study_of_more_records_gives(epsilon: 
         ).mean()
         for s in range(4)
     ]
-    trial = pilot_sums(features, public, plan, draws=4)
+    trial = pilot_sums(features, public, plan)
     assert trial.rows == 150 and abs(trial.expected(2000) - np.mean(runs)) < trial.margin(2000) < 0.13
-    assert trial == pilot_sums(features, public, plan, draws=4)
+    assert trial == pilot_sums(features, public, plan)
 
 
 def test_more_noise_and_whole_hospitals_and_patients_give_less() -> None:
@@ -59,7 +59,7 @@ def test_more_noise_and_whole_hospitals_and_patients_give_less() -> None:
         sites = Sites(epsilon=epsilon, protection=Protection(unit=unit), **SITES)
         plan = SumsPlan.of(sites, by, public.inputs)
         assert (plan.most is not None) == (unit == "hospital")
-        return pilot_sums(by, of, plan, own=500, draws=6).right
+        return pilot_sums(by, of, plan, own=500).right
 
     noisy, usual, little = right(0.02), right(0.2), right(5.0)
     assert noisy < usual - 0.05 < little - 0.05
