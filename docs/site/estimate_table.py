@@ -1,66 +1,100 @@
-"""The estimate of `pate-fed plan` beside what was measured, out of docs/results/ and the planner."""
+"""The estimate of `pate-fed plan` beside what runs gave: docs/results/plan-truth.json and the planner."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from results_page import read_results
 from tables import table
 
-from pate_fed.privacy import Pool, plan
-from pate_fed.privacy.planning.choice import Sites, Way, sums_way, votes_way
-from pate_fed.privacy.protection import Shares
+from pate_fed.privacy import Pool, Protection, plan
+from pate_fed.privacy.planning.choice import ALONE, VOTES, Sites, Trial, Way, choose, sums_way, votes_way
 
-# As docs/class-sums.md measured: noise in one place; alone as all records of a hospital there.
-_SUMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "breast cancer": (
-        "class-sums-tables",
-        {"data": "breast cancer", "method": "linear-and-kernel"},
-        {"records": 105, "classes": 2, "delta": 1e-4, "alone": 0.961, "shift": 0.0},
-    ),
-    "Adult": (
-        "class-sums-tables",
-        {"data": "adult", "method": "linear-and-kernel"},
-        {"records": 8140, "classes": 2, "delta": 1e-5, "alone": 0.851, "shift": 0.0},
-    ),
-    "Fashion-MNIST": (
-        "class-sums-fashion-mnist",
-        {"data": "fashion-mnist", "method": "kernel"},
-        {"records": 15_000, "classes": 10, "delta": 1e-5, "shift": 0.0},
-    ),
-}
+ASKED = 2000  # public inputs of every setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """A setting: what runs gave, `alone` and `right`, and what the plan of today's code says of it."""
+
+    of: dict[str, Any]
+    right: float
+    alone: float
+    way: Way
+    advised: str
+
+    @property
+    def off(self) -> float:
+        """How far off the estimate is, in points."""
+        return 100 * (self.way.expected - self.right)
+
+    @property
+    def lost(self) -> float:
+        """How many points a hospital has less by the advice than by the better of both, in the runs."""
+        taken = self.alone if self.advised == "alone" else self.right
+        return 100 * (max(self.alone, self.right) - taken)
+
+
+@cache
+def truths(*, pilots: bool = True) -> list[Truth]:
+    """Every setting that was run, with the pilot or by what a hospital has alone only."""
+    figures = read_results()["plan-truth"]["figures"]
+    tried = {_key(each["of"]): each["mean"] for each in figures if "what" in each["of"]}
+    runs = [each for each in figures if "what" not in each["of"]]
+    return [
+        _truth(each["of"], each["mean"], tried.get(_key(each["of"])) if pilots else None) for each in runs
+    ]
+
+
+def _key(of: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(value for name, value in of.items() if name != "what")
+
+
+def _truth(of: dict[str, Any], ran: dict[str, float], pilot: dict[str, float] | None) -> Truth:
+    told = None
+    if pilot is not None:
+        told = Trial(rows=int(pilot["rows"]), **{name: pilot[name] for name in ("right", "fewer", "error")})
+    sites = Sites(
+        hospitals=of["hospitals"],
+        teachers=of["hospitals"],
+        records=of["records"],
+        classes=of["classes"],
+        epsilon=of["epsilon"],
+        delta=1e-5,
+        alone=ran["alone"] if ran["alone"] > 1.001 / of["classes"] else None,
+        pilot=told,
+        protection=Protection(unit=of["unit"]),
+    )
+    if of["way"] == VOTES:
+        size = {"num_teachers": of["hospitals"], "num_classes": of["classes"], "protection": sites.protection}
+        pool = Pool(votes=sites.agreement, max_queries=ASKED)
+        offer = plan(**size, epsilon=of["epsilon"], delta=1e-5, pool=pool, num_hospitals=of["hospitals"]).best
+        way = votes_way(sites, offer)
+        # Of votes and a hospital alone: what class sums would give there was not run.
+        advised = VOTES if way.expected - sites.accuracy(sites.records) >= 0.01 else ALONE
+    else:
+        way, advised = sums_way(sites), choose(sites, None).best
+    return Truth(of=of, right=ran["accuracy"], alone=ran["alone"], way=way, advised=advised)
 
 
 def estimate_table() -> list[str]:
-    """The lines of the table: what was measured, ε, right, and the estimate's range."""
+    """The lines of the table: each setting, what was right in runs, alone, and the estimate."""
     rows = []
-    for name, (file, of, given) in _SUMS.items():
-        for epsilon in (0.3, 1.0, 3.0):
-            shares = Shares(num_clients=4, least_voters=4, colluders=0)
-            way = sums_way(Sites(hospitals=4, teachers=4, epsilon=epsilon, shares=shares, **given))
-            right = _right(file, {**of, "epsilon": epsilon})
-            rows.append(_row(f"{name}, 4 x {given['records']:,}, class sums", epsilon, right, way))
-    for epsilon in (1, 4.05):
-        of = {"teacher": "encoder-head", "student": "encoder-head", "ε": epsilon}
-        right = _right("fashion-mnist-frontier", of)
-        rows.append(_row("Fashion-MNIST, 250 x 240, votes", epsilon, right, _votes(epsilon)))
-    return list(table(["measured", "ε", "right, %", "range, %"], rows))[:-1]
-
-
-def _votes(epsilon: float) -> Way:
-    given: dict[str, Any] = {**_SUMS["Fashion-MNIST"][2], "records": 240}
-    sites = Sites(hospitals=250, teachers=250, epsilon=epsilon, **given)
-    pool = Pool(votes=sites.agreement, max_queries=9000)
-    made = plan(num_teachers=250, num_classes=10, epsilon=epsilon, delta=1e-5, pool=pool)
-    return votes_way(sites, made.best)
-
-
-def _right(file: str, of: dict[str, Any]) -> float:
-    [figure] = [each for each in read_results()[file]["figures"] if of.items() <= each["of"].items()]
-    return float(figure["mean"]["accuracy"])
-
-
-def _row(name: str, epsilon: float, right: float, way: Way) -> list[str]:
-    if way.low is None or way.high is None or not way.low <= right <= way.high:
-        raise ValueError(f"{name} at ε {epsilon:g}: {right} is not in the estimate's range")
-    return [name, f"{epsilon:g}", f"{100 * right:.1f}", f"{100 * way.low:.0f} to {100 * way.high:.0f}"]
+    for each in sorted(truths(), key=lambda truth: truth.of["part"] == "drawn"):
+        of, way = each.of, each.way
+        unit = "" if of["unit"] == "record" else f", {of['unit']}"
+        rows.append(
+            [
+                of["part"],
+                f"{of['data']}{', thinned' * of['thinned']}, {of['classes']} classes",
+                f"{of['hospitals']:,} x {of['records']:,}{unit}{', votes' * (of['way'] == VOTES)}",
+                f"{of['epsilon']:g}",
+                f"{100 * each.alone:.1f}",
+                f"{100 * each.right:.1f}",
+                f"{100 * way.expected:.1f} ({100 * way.low:.0f} to {100 * way.high:.0f})",
+            ]
+        )
+    head = ["", "data", "hospitals x records", "ε", "alone, %", "together, %", "estimate, %"]
+    return list(table(head, rows))[:-1]

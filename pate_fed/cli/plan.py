@@ -41,9 +41,9 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     hospitals = "hospitals that hold them"
     add_option(plan, "--num-clients N", hospitals, aliases=("--hospitals",), dest="hospitals")
     add_option(plan, "--records N", "records of one hospital: compares votes, class sums and alone")
-    add_option(plan, "--alone X", "accuracy of a hospital's own model on its own patients, 0 to 1")
-    shift = "accuracy that such a model loses on the others' patients"
-    add_option(plan, "--shift X", shift, default=0.03)
+    add_option(plan, "--alone X", "accuracy of a hospital's own model, if it can on others' patients, 0 to 1")
+    tries = "try class sums in small on public inputs of --config whose labels are known; takes minutes"
+    add_option(plan, "--pilot", tries)
     add_option(plan, "--public-features", "only labels are private: compares private labels too")
     add_option(plan, "--classes N", "classes to tell apart (default 10)")
     agreement = "share of teachers that vote right, or a .npy or .npz of a PAST study's totals"
@@ -97,6 +97,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     from pate_fed.privacy.planning.choice import choose
 
     sites = _sites(arguments)
+    if arguments.pilot:
+        sites = _tried(arguments, sites)
     made = _make_plan(arguments, sites)
     made = replace(
         made,
@@ -208,10 +210,20 @@ def _sites(arguments: argparse.Namespace) -> Sites | None:
         epsilon=arguments.epsilon,
         delta=arguments.delta,
         alone=arguments.alone,
-        shift=arguments.shift,
         protection=_protection(arguments),
         public_features=arguments.public_features,
     )
+
+
+def _tried(arguments: argparse.Namespace, sites: Sites | None) -> Sites:
+    """The same, with what class sums give in small on the study's own public inputs."""
+    from pate_fed.config.data import load_study_data
+    from pate_fed.kinds.pilot import with_pilot
+
+    if sites is None or not arguments.config:
+        raise InputError("--pilot: --config with a study that has public inputs, and --records, are meant")
+    study = read_study(Path(arguments.config), num_hospitals=arguments.hospitals)
+    return with_pilot(sites, study, load_study_data(study))
 
 
 def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:

@@ -354,9 +354,12 @@ def _chosen(study: Study) -> tuple[str, str]:
     offer, records = useful_offer(ensemble), known_records(study)
     refused, expected = _no_sums(study), None
     if records:
-        votes, expected = _expected(study, ensemble, offer, records)
+        from pate_fed.privacy.planning.choice import sums_way, votes_way
+
+        sites = _sites(study, ensemble, records)
+        votes, expected = None if offer is None else votes_way(sites, offer), sums_way(sites)
         refused = refused or (None if expected.serves else expected.rests)
-        if refused is None and votes is not None and _is_clearly_better(expected, votes):
+        if refused is None and votes is not None and expected.expected > votes.expected:
             return CLASS_SUMS, f"right in {_share(expected)}, votes in {_share(votes)}, by estimate; {_MASKS}"
     if offer is not None:
         return VOTES, (
@@ -385,14 +388,6 @@ def _no_sums(study: Study) -> str | None:
     return None
 
 
-def _expected(study: Study, ensemble: Ensemble, offer: Offer | None, records: int) -> tuple[Way | None, Way]:
-    """What votes, where they serve, and class sums are expected to give; simulated parties are alike."""
-    from pate_fed.privacy.planning.choice import sums_way, votes_way
-
-    sites = _sites(study, ensemble, records)
-    return None if offer is None else votes_way(sites, offer), sums_way(sites)
-
-
 def _sites(study: Study, ensemble: Ensemble, records: int) -> Sites:
     from pate_fed.privacy.planning.choice import Sites
 
@@ -403,15 +398,8 @@ def _sites(study: Study, ensemble: Ensemble, records: int) -> Sites:
         classes=ensemble.num_classes,
         epsilon=study.privacy.epsilon or SUMS_EPSILON,
         delta=study.privacy.delta,
-        shift=0.0,
         protection=ensemble.protection,
     )
-
-
-def _is_clearly_better(sums: Way, votes: Way) -> bool:
-    from pate_fed.privacy.planning.choice import VOTES_MAY_LOSE
-
-    return not votes.serves or sums.expected - votes.expected > VOTES_MAY_LOSE
 
 
 def _share(way: Way) -> str:

@@ -19,6 +19,9 @@ from pate_fed.privacy.mechanisms.events import hospital_noise
 NOISY = TrustModel(secure_sum=True, noise_at="hospitals")
 
 
+CONFIDENT = Aggregation(aggregator="confident-gnmax")
+
+
 def _open(teachers: int, **sections: object) -> Study:
     return replace(Study(parties=Parties(num_clients=teachers)), **sections)  # type: ignore[arg-type]
 
@@ -72,7 +75,7 @@ def test_fewer_teachers_are_planned_for(teachers: int, aggregator: str) -> None:
 
 @pytest.mark.parametrize("teachers", [100, 200])
 def test_a_given_budget_is_planned_for(teachers: int) -> None:
-    study = _open(teachers, privacy=Privacy(epsilon=2.0)).resolve()
+    study = _open(teachers, privacy=Privacy(epsilon=2.0), aggregation=CONFIDENT).resolve()
     assert 0.99 * 2.0 < _epsilon(study) <= 2.0
     assert study.queries.labels is not None and study.queries.labels >= USEFUL_LABELS
 
@@ -126,7 +129,7 @@ def test_the_cap_on_queries_follows_the_threshold() -> None:
 
 
 def test_a_planned_cap_above_the_pool_is_no_slip_of_the_hand() -> None:
-    planned = _open(100).resolve()
+    planned = _open(100, aggregation=CONFIDENT).resolve()
     assert planned.is_planned and not _open(250).resolve().is_planned
     assert not replace(planned, queries=replace(planned.queries, max_queries=1999)).is_planned
 
@@ -154,8 +157,9 @@ def test_too_few_teachers_are_left_to_the_check_before_the_first_message() -> No
 def test_a_unit_that_sways_more_votes_has_noise_planned_for_it() -> None:
     parties = Parties(num_clients=60, teachers_per_client=2)
     alone = replace(Study(), parties=Parties(num_clients=120), privacy=Privacy(epsilon=8.0)).resolve()
-    hospital = replace(Study(), parties=parties, privacy=Privacy(unit="hospital", epsilon=8.0)).resolve()
-    record = replace(Study(), parties=parties, privacy=Privacy(epsilon=8.0)).resolve()
+    votes = replace(Study(), parties=parties, aggregation=CONFIDENT)
+    hospital = replace(votes, privacy=Privacy(unit="hospital", epsilon=8.0)).resolve()
+    record = replace(votes, privacy=Privacy(epsilon=8.0)).resolve()
     assert alone.aggregation.fixed() == (96, 72, 19.2)
     assert record.aggregation.fixed()[2] > 1.5 * 19.2  # of two teachers both, as one is replaced
     assert hospital.aggregation.fixed() == record.aggregation.fixed()

@@ -11,7 +11,8 @@ docs/plan.md, which the tests hold it against.
 3. A student of votes goes the same way in `effective_labels` to what the plurality is right in, but with
    m0 = K (1 - that): it learns from the public inputs without a label too.
 
-A hospital alone has the curve at its own records, less what it loses on others' patients; so has a teacher.
+A hospital alone has the curve at its own records; so has a teacher. Where labelled public inputs stood for
+records in small (`Trial`), that is the estimate of class sums.
 """
 
 from __future__ import annotations
@@ -32,12 +33,10 @@ ALONE, VOTES, SUMS, LABELS = "alone", "votes", "class-sums", "private labels"
 
 USEFUL_LABELS = 100
 """Labels below which a student learns too little for votes to be worth their ε."""
-LEAST_SIGNAL = 1.0
-"""Records below which the noise of class sums hides more than they tell."""
-VOTES_MAY_LOSE = 0.10
-"""How much less accurate votes may be expected to be and still be taken: less leaves a hospital with them."""
-USUAL_CEILING, USUAL_SHIFT = 0.9, 0.03
+USUAL_CEILING = 0.9
 _GAIN = 0.01  # below which a hospital had better stay alone
+_MORE = 1 / 6  # a third, were it noise of drawing alone; but public inputs are not many more
+_LEAST_GAIN = 0.05  # over a guess at random, below which nothing is learnt at all
 
 _QUICKNESS = 6.0  # of a curve in records: m0 in classes, where nothing is right
 _DIRECTIONS = 100
@@ -56,11 +55,32 @@ _HARDEST, _EASIEST = 0.55, 0.995
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A pilot on labelled public inputs: what `rows` as records gave, a quarter of them, and its error."""
+
+    rows: int
+    right: float
+    fewer: float
+    error: float
+
+    def expected(self, records: int) -> float:
+        """What so many records give: of what four times as many gained, the rest gains a part."""
+        return min(self.right + self._gain(records), 1.0)
+
+    def margin(self, records: int) -> float:
+        """How far off that may be: two errors, what is not measured, and what pool and records differ by."""
+        return 2 * self.error + 2 * self._gain(records) + _BESIDE / 2
+
+    def _gain(self, records: int) -> float:
+        return _MORE * max(0.0, self.right - self.fewer) * max(0.0, 1 - self.rows / records)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sites:
     """What a choice rests on. `records` are one hospital's, `teachers` all hospitals' together.
 
-    `alone` is the accuracy that a hospital's own model has on its own patients, None: not known; `shift` what
-    it loses on the others'. `shares` are who is counted on for noise, None: a study's default.
+    `alone` is the accuracy that a hospital's own model has, None: not known; `pilot` what class sums gave in
+    small (`pate_fed.kinds.pilot`). `shares` are who is counted on for noise, None: a study's default.
     """
 
     hospitals: int
@@ -70,7 +90,7 @@ class Sites:
     delta: float
     teachers: int
     alone: float | None = None
-    shift: float = USUAL_SHIFT
+    pilot: Trial | None = None
     protection: Protection = RECORD
     shares: Shares | None = None
     public_features: bool = False
@@ -84,8 +104,6 @@ class Sites:
                 f"alone={self.alone!r}: the share that a hospital's own model is right in, above "
                 f"1/{self.classes} and at most 1, such as 0.85"
             )
-        if not (is_number(self.shift) and 0 <= self.shift < 1):
-            raise InputError(f"shift={self.shift!r}: a share from 0 to 1, such as 0.05, is meant")
 
     @property
     def ceiling(self) -> float:
@@ -101,8 +119,8 @@ class Sites:
 
     @property
     def agreement(self) -> float:
-        """The accuracy of one teacher on all hospitals' patients."""
-        own = self.accuracy(self.hospitals * self.records / self.teachers) - self.shift
+        """The accuracy of one teacher."""
+        own = self.accuracy(self.hospitals * self.records / self.teachers)
         return min(0.999, max(1.001 / self.classes, own))
 
     def accuracy(self, records: float) -> float:
@@ -166,7 +184,7 @@ class Choice:
             "data, see docs/plan.md",
             head,
             *(way.line() for way in self.ways),
-            f"best: {self.best}, as {self.why}",
+            f"best: {'stay ' * (self.best == ALONE)}{self.best}, as {self.why}",
             *([] if self.command is None else [f"run it: {self.command}"]),
         ]
 
@@ -181,16 +199,11 @@ def choose(sites: Sites, offer: Offer | None) -> Choice:
         points = 100 * (way.expected - alone.expected)
         if points < 100 * _GAIN:
             best = ALONE
-            why = (
-                f"{together} would be {points:+.0f} points beside it, and a hospital alone gives nothing away"
-            )
+            why = f"{together} would be {points:+.0f} points beside it, and alone nothing is given away"
         else:
             why += f"; {points:+.0f} points beside a hospital alone"
             if way.low <= alone.high:
-                why += (
-                    ", within the estimate's error: a hospital may measure its own model at home and on "
-                    "others' patients (--alone, --shift)"
-                )
+                why += ", within the estimate's error (--alone and --pilot make it smaller)"
     command = (
         f"flower-simulation --num-clients {sites.hospitals} --aggregator {SUMS} --secure-sum "
         f"--noise-at hospitals --epsilon {sites.epsilon:g} --delta {delta_text(sites.delta)} "
@@ -219,28 +232,11 @@ def _together(ways: list[Way]) -> tuple[str | None, str]:
             f"{way.name}: {way.rests}" for way in ways
         )
     best = max(serving, key=lambda way: way.expected)
-    votes = next((way for way in serving if way.name == VOTES), None)
-    if votes is None or best is votes:
-        return best.name, f"{best.name} is expected to be the most accurate"
-    loss = best.expected - votes.expected
-    if loss <= VOTES_MAY_LOSE:
-        return VOTES, (
-            f"the votes are enough, and with them no statistic of records leaves a hospital ({best.name} may "
-            f"be {100 * loss:.0f} points more accurate)"
-        )
-    return best.name, f"{best.name} is expected to be {100 * loss:.0f} points more accurate than votes"
+    return best.name, f"{best.name} is expected to be the most accurate"
 
 
 def _alone(sites: Sites) -> Way:
-    rests = f"{counted(sites.records, 'record')}, ε 0"
-    if sites.shift:
-        rests += f"; loses {100 * sites.shift:g} points on others' patients"
-    return _way(
-        ALONE,
-        sites.records,
-        lambda count: max(0.0, sites.accuracy(count) - sites.shift),
-        rests=rests,
-    )
+    return _way(ALONE, sites.records, sites.accuracy, rests=f"{counted(sites.records, 'record')}, ε 0")
 
 
 def sums_way(sites: Sites) -> Way:
@@ -264,9 +260,16 @@ def sums_way(sites: Sites) -> Way:
         rests += f"; asked {rounds} times more, by what is unexplained"
     if whole:
         rests += f"; --aggregator {SUMS} --secure-sum asks for them"
-    if worth < LEAST_SIGNAL:
-        rests = f"the noise of {sigma:.3g} records hides the sums of {n:,}"
-    return _way(SUMS, worth, sites.accuracy, rests=rests, serves=worth >= LEAST_SIGNAL)
+    way = _way(SUMS, worth, sites.accuracy, rests=rests)
+    if sites.pilot is not None:
+        expected, error = sites.pilot.expected(n), sites.pilot.margin(n)
+        rests = f"a pilot of {sites.pilot.rows:,} labelled public inputs; {rests}"
+        low, high = max(0.0, expected - error), min(1.0, expected + error)
+        way = replace(way, expected=expected, low=low, high=high, rests=rests)
+    if way.high < 1 / sites.classes + _LEAST_GAIN:
+        hidden = f"the noise of {sigma:.3g} records hides the sums of {n:,}"
+        return replace(way, rests=hidden, serves=False)
+    return way
 
 
 def sums_noise(sites: Sites) -> float:
@@ -344,7 +347,7 @@ def _labels_way(sites: Sites) -> Way:
         worth,
         sites.accuracy,
         rests=f"{n:,} labels after randomised response, worth {_count(worth)} true ones",
-        serves=worth >= LEAST_SIGNAL,
+        serves=sites.accuracy(_FACTOR * worth) >= 1 / classes + _LEAST_GAIN,
     )
 
 

@@ -30,7 +30,7 @@ from pate_fed.privacy.planning.search import (
     effective_labels,
     is_useful,
 )
-from pate_fed.privacy.planning.vote_model import Pool, VoteModel, alike_votes
+from pate_fed.privacy.planning.vote_model import Pool, VoteModel
 from pate_fed.privacy.protection import RECORD, Protection, Shares
 from pate_fed.structure.parts import is_part, load_part, own_identity, part_identity
 
@@ -39,7 +39,6 @@ PLANNED = ("confident-gnmax", "gnmax", "lnmax")
 
 # Fewer labels than this train no student, and the plan says so.
 _ENOUGH = 100
-_CLEAN = 0.95
 _POOL = Pool()
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
@@ -194,7 +193,7 @@ def plan(
     )
     size = model, num_teachers, pool.max_queries, protection, delta
     if aggregator is None or (isinstance(aggregator, str) and not is_part(aggregator, "aggregator")):
-        return _of_ours(study, OfferSearch(*size), _names(aggregator), num_hospitals, pool.votes)
+        return _of_ours(study, OfferSearch(*size), _names(aggregator), num_hospitals)
     return _of_own(study, ClaimedSearch(aggregator, *size), num_hospitals or num_teachers)
 
 
@@ -203,7 +202,6 @@ def _of_ours(
     search: OfferSearch,
     names: tuple[str, ...],
     num_hospitals: int | None,
-    votes: float | VoteModel,
 ) -> Plan:
     """The plan with the offers of our aggregators."""
     epsilon, hospitals = study.epsilon, num_hospitals or search.n
@@ -225,7 +223,7 @@ def _of_ours(
             CurvePoint.of(best, epsilon) if factor == 1 and best else search.point(factor * epsilon, names)
             for factor in _CURVE
         ),
-        advice=tuple(_advice(best, search, num_hospitals, epsilon, votes)),
+        advice=tuple(_advice(best, search, num_hospitals, epsilon)),
     )
 
 
@@ -332,7 +330,6 @@ def _advice(
     search: OfferSearch,
     num_hospitals: int | None,
     epsilon: float,
-    votes: float | VoteModel,
 ) -> Iterator[str]:
     """The honest answer for small federations."""
     num_teachers, protection = search.n, search.protection
@@ -363,24 +360,6 @@ def _advice(
         f"with {who} on smaller disjoint parts that agree as much, the same budget "
         f"buys {counted(more.labels, 'label')} at record level{right}"
     )
-    if isinstance(votes, float):
-        clean = [_clean_labels(search, votes, n, epsilon) for n in (num_teachers, 25 * num_teachers)]
-        yield (
-            f"labels of which {100 * _CLEAN:.0f} % are right, if every teacher were right on every input "
-            f"with the chance {votes:g}: {clean[0]} now, {clean[1]} with {25 * num_teachers} teachers"
-        )
-
-
-def _clean_labels(search: OfferSearch, agreement: float, num_teachers: int, epsilon: float) -> int:
-    """About how many labels without a threshold there are with noise that leaves them mostly right."""
-    model = alike_votes(agreement, search.num_classes, num_teachers)
-    low, high = 0.01 * num_teachers, 2.0 * num_teachers
-    for _ in range(12):  # more noise, fewer right
-        middle = math.sqrt(low * high)
-        right = model.right_chance(middle, num_teachers).mean()
-        low, high = (middle, high) if right >= _CLEAN else (low, middle)
-    planned = search if num_teachers == search.n else search.at_record_level(num_teachers)
-    return planned.affordable(low, epsilon)
 
 
 class ClaimedSearch:

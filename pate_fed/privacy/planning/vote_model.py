@@ -202,16 +202,3 @@ def past_votes_from_file(path: Path) -> VoteModel:
         raise InputError(f"{path}: {error}") from error
     except (KeyError, ValueError, OSError) as error:
         raise InputError(f"{path}: not a .npy of totals, nor a .npz with an array named totals") from error
-
-
-@lru_cache(maxsize=16)
-def alike_votes(agreement: float, num_classes: int, num_teachers: int) -> VoteModel:
-    """Votes of teachers that are right on every query with the same chance, each for itself.
-
-    Kinder than `assumed_votes`: no query is lost, so that enough teachers are always right together.
-    """
-    assumed_votes(agreement, num_classes, num_teachers)  # its checks
-    chances = [agreement] + [(1 - agreement) / (num_classes - 1)] * (num_classes - 1)
-    votes = np.random.default_rng(20180219).multinomial(num_teachers, chances, size=_SAMPLE)
-    origin = f"teachers that are right on every query with the chance {agreement:g}"
-    return VoteModel(votes / num_teachers, np.zeros(_SAMPLE, dtype=np.int64), origin)

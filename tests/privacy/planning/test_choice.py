@@ -15,17 +15,18 @@ from pate_fed.kinds.rounds import LENGTH
 from pate_fed.privacy import Protection
 from pate_fed.privacy.mechanisms.class_sums import class_length
 from pate_fed.privacy.planning import choice
-from pate_fed.privacy.planning.choice import ALONE, LABELS, SUMS, VOTES, Choice, Sites, choose
+from pate_fed.privacy.planning.choice import ALONE, LABELS, SUMS, VOTES, Choice, Sites, Trial, choose
 from pate_fed.privacy.planning.search import Offer
 from pate_fed.privacy.protection import Shares
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 IN_ONE_PLACE = Shares(num_clients=4, least_voters=4, colluders=0)  # as docs/class-sums.md measured
-BREAST: dict[str, Any] = {"records": 105, "classes": 2, "delta": 1e-4, "alone": 0.961, "shift": 0.0}
-# Alone at home as all records in one place; alone on everyone's patients 71.2 % were measured.
-HEART: dict[str, Any] = {"records": 172, "classes": 2, "delta": 1e-4, "alone": 0.832, "shift": 0.12}
-ADULT: dict[str, Any] = {"records": 8140, "classes": 2, "delta": 1e-5, "alone": 0.851, "shift": 0.0}
-FASHION: dict[str, Any] = {"records": 15_000, "classes": 10, "delta": 1e-5, "shift": 0.0}
+BREAST: dict[str, Any] = {"records": 105, "classes": 2, "delta": 1e-4, "alone": 0.961}
+# Alone as all records in one place: a hospital's own model is right in 71.2 % on everyone's patients.
+HEART: dict[str, Any] = {"records": 172, "classes": 2, "delta": 1e-4, "alone": 0.832}
+UNLIKE = {**HEART, "alone": 0.712, "pilot": Trial(rows=115, right=0.79, fewer=0.74, error=0.03)}
+ADULT: dict[str, Any] = {"records": 8140, "classes": 2, "delta": 1e-5, "alone": 0.851}
+FASHION: dict[str, Any] = {"records": 15_000, "classes": 10, "delta": 1e-5}
 
 
 EPSILONS = (0.3, 1.0, 3.0)
@@ -88,8 +89,7 @@ def test_measured_votes_lie_in_the_range_and_are_taken_where_they_are_near(
     found = chosen(_sites(epsilon, **{**FASHION, "hospitals": 250, "teachers": 250, "records": 240}))
     alone, votes, sums = found.ways
     assert alone.low <= 0.773 <= alone.high and votes.low <= measured <= votes.high
-    assert found.best == (VOTES if sums.expected - votes.expected <= choice.VOTES_MAY_LOSE else SUMS)
-    assert (found.best == VOTES) == (epsilon > 4)
+    assert found.best == (VOTES if votes.expected > sums.expected else SUMS)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_measured_votes_lie_in_the_range_and_are_taken_where_they_are_near(
     [
         (BREAST, ALONE),  # 96.1 % alone, 93.5 % together
         (ADULT, ALONE),  # 85.1 and 85.5 %: nothing that is worth an ε
-        (HEART, SUMS),  # 71.2 and 81.7 %
-        ({**HEART, "teachers": 100, "epsilon": 3.0}, SUMS),  # 67 % by the votes of 100 teachers
-        ({**FASHION, "hospitals": 8, "teachers": 8, "records": 7500, "shift": 0.05}, SUMS),
+        (UNLIKE, SUMS),  # 71.2 and 81.7 %
+        ({**UNLIKE, "teachers": 100, "epsilon": 3.0}, SUMS),  # 67 % by the votes of 100 teachers
+        ({**FASHION, "hospitals": 8, "teachers": 8, "records": 7500, "alone": 0.82}, SUMS),
         ({"hospitals": 2, "teachers": 2, "records": 50}, ALONE),
         ({"records": 20}, ALONE),
     ],
@@ -108,7 +108,7 @@ def test_the_right_way_is_chosen(given: dict[str, Any], best: str, chosen: Calla
     found = chosen(_sites(**given))
     assert found.best == best
     text = "\n".join(found.lines())
-    assert f"best: {best}, as " in text and "an estimate before any data" in text
+    assert f"best: {'stay ' * (best == ALONE)}{best}, as " in text and "an estimate before any data" in text
     assert ("run it: flower-simulation" in text) == (best == SUMS)
 
 
@@ -137,7 +137,7 @@ def test_none_of_few_hospitals_is_chosen_without_a_reason() -> None:
     assert "4 hospitals" in found.why and found.to_dict()["ways"][0]["name"] == ALONE
 
 
-@pytest.mark.parametrize("given", [{"alone": 0.4}, {"alone": 1.2}, {"shift": -0.1}, {"records": 0}])
+@pytest.mark.parametrize("given", [{"alone": 0.4}, {"alone": 1.2}, {"records": 0}])
 def test_what_no_hospital_has_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(given))):
         _sites(**given)

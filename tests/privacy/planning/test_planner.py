@@ -103,11 +103,7 @@ def test_ten_hospitals_afford_one_label_and_more_teachers_a_hospital_help() -> N
     assert made.best is not None and made.best.answered <= 2
     assert "10 hospitals, 10 teachers: ε=2 buys" in made.advice[0]
     assert "250 teachers (25 a hospital)" in made.advice[1]
-    # Independent teachers that are right 85 % of the time, 95 % of the labels right: 1 and 453 were sampled
-    # once with an exact Gaussian bound of the noisy totals; charged by outcome there are more. Of 25 teachers
-    # a hospital one that is replaced changes two: a quarter.
-    clean = [int(word) for word in made.advice[2].replace(",", "").split() if word.isdigit()]
-    assert clean[-3] == 0 and 453 < 4 * clean[-2] <= 453 * math.pi / 2
+    assert len(made.advice) == 2
 
 
 def test_no_threshold_is_above_what_the_teachers_can_reach(offers: Callable[..., list[Offer]]) -> None:

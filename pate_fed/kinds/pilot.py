@@ -1,0 +1,198 @@
+"""A pilot before a study: class sums in small, on public inputs whose labels are known.
+
+Labelled inputs stand for records. A student of their sums, under as much less noise than the study's as there
+are fewer of them, is tested on inputs that it has not summed. Where the study has more records than that, the
+same of a quarter tells how much more would help (`Trial`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.kinds.make import feature_map_of
+from pate_fed.kinds.rounds import LENGTH, MOST_UNIT, UNIT, WHOLE_LENGTH
+from pate_fed.learning.features.directions import DirectionFeatures
+from pate_fed.learning.features.feature_map import DIRECTIONS, FeatureMap, clipped
+from pate_fed.learning.features.residuals import (
+    ClassPull,
+    ResidualPull,
+    WholePull,
+    pack_weights,
+    unpack_weights,
+)
+from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent, fit_sums_student
+from pate_fed.privacy.mechanisms.class_sums import class_length
+from pate_fed.privacy.planning.choice import (
+    Sites,
+    Trial,
+    room_for_rounds,
+    rounds_of_whole,
+    sums_noise,
+    useful_rounds,
+    whole_length,
+)
+from pate_fed.privacy.protection import HOSPITAL_UNIT, PATIENT_UNIT
+
+if TYPE_CHECKING:
+    from pate_fed.config.study import Study
+    from pate_fed.data import Dataset
+
+Ints = NDArray[np.int64]
+
+_LEAST, _MOST = 10, 2000  # labelled inputs
+_LESS = 4  # times fewer records, to see how much more would help
+_TESTED, _SURE, _MOST_DRAWS = 4000, 0.01, 32  # inputs in all, and the mean's standard error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """Inputs (n, ...), their labels int64 (n,), the hospital of each, and the patient, None: not named."""
+
+    inputs: NDArray[Any]
+    labels: Ints
+    owners: Ints
+    patients: Ints | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumsPlan:
+    """How a study of class sums asks and adds noise: `sigma` is in steps, of all hospitals together."""
+
+    classes: int
+    records: int
+    sigma: float
+    rounds: int = 0
+    first: int = 1
+    unit: int = UNIT
+    most: float | None = None
+
+    @classmethod
+    def of(cls, sites: Sites, features: FeatureMap, public: NDArray[Any]) -> SumsPlan:
+        """As by default, for a map of public inputs (n, ...)."""
+        n, sigma = sites.hospitals * sites.records, sums_noise(sites)
+        more: dict[str, Any] = {}
+        if isinstance(features, DirectionFeatures):
+            most, later = features.usual_lengths(sites.records, sites.classes, public)
+            unit = min(MOST_UNIT, max(1, round(WHOLE_LENGTH * most / later)))
+            rounds = rounds_of_whole(sites.hospitals, sites.records, sites.classes, sigma)
+            more = {"first": WHOLE_LENGTH, "unit": unit, "most": most}
+            sigma *= most / whole_length(sites.records, sites.classes)
+        else:
+            rounds = useful_rounds(n, sites.classes, sigma) if room_for_rounds(n) else 0
+            more = {"first": class_length(LENGTH, sites.protection.adjacency)} if rounds else {}
+        # Gaussian mechanisms of one size: the squares of what they cost add up.
+        sigma *= math.sqrt(features.squared_norm * (1 + rounds)) * more.get("first", 1)
+        return cls(classes=sites.classes, records=n, sigma=sigma, rounds=rounds, **more)
+
+
+def sums_student(
+    features: FeatureMap, records: Records, public: NDArray[Any], plan: SumsPlan, *, seed: int, kept: Any
+) -> SumsStudent:
+    """The student of records' sums under seeded noise, which protects nobody: for public inputs alone.
+
+    `kept` are the records' features, whole numbers (n, dimension).
+    """
+    rng, shape, whole = np.random.default_rng(seed), (features.dimension, plan.classes), plan.most is not None
+    given: dict[str, Any] = {"num_classes": plan.classes}
+    weights, fit = np.zeros(shape), None
+    for number in range(1 + plan.rounds):
+        if whole:
+            unit = plan.unit if number else plan.first
+            lattice = features.settings.lattice
+            given["pull"] = WholePull(weights=weights, lattice=lattice, length=WHOLE_LENGTH, unit=unit)
+        elif number:
+            more = {"squared_norm": features.squared_norm, "length": LENGTH, "unit": plan.unit}
+            given["pull"] = ResidualPull(weights=weights, **more)
+        elif plan.rounds:
+            given["pull"] = ClassPull(num_classes=plan.classes, length=plan.first)
+        noisy = np.rint(rng.normal(0, plan.sigma, shape)).astype(np.int64)
+        for own in np.unique(records.owners) if whole else (None,):
+            rows = slice(None) if own is None else records.owners == own
+            groups = None if records.patients is None or whole else records.patients
+            part = (records.inputs[rows], records.labels[rows])
+            total = features.contributions(*part, **given, groups=groups, kept=kept[rows])
+            if plan.most is not None:
+                total = clipped(total, int(features.squared_norm * (WHOLE_LENGTH * plan.most) ** 2))
+            noisy += total
+        if not plan.rounds and not whole:
+            return fit_sums_student(noisy, features, public, sigma=plan.sigma)
+        if fit is None:
+            how: dict[str, Any] = {
+                "length": plan.first,
+                "unit": plan.unit,
+                "records": plan.records if whole else None,
+            }
+            fit = RoundsFit(features, public, sigma=plan.sigma, **how)
+        weights = fit.go_on(weights, noisy, number) if number else fit.begin(noisy)
+        weights = unpack_weights(pack_weights(weights), shape)
+    assert fit is not None
+    return fit.student(weights)
+
+
+def pilot_sums(features: FeatureMap, public: Records, plan: SumsPlan, *, own: int = 1) -> Trial:
+    """What a student of as many records as the study's is right in, as far as labelled inputs tell.
+
+    A random half of them are records, whole patients where these are named, and the other half test; all are
+    the pool. That is drawn again until its mean is sure enough. A hospital whose whole sum is cut has `own`.
+    """
+    count, kept = len(public.labels), features.features(public.inputs)
+    scaled = (kept / math.sqrt(features.squared_norm)).astype(np.float32)
+    names, found = np.arange(count), list[tuple[float, float]]()
+    if public.patients is not None:
+        names = np.unique(public.patients, return_inverse=True)[1]
+    full, spread = min(plan.records, count // 2), math.inf
+    while len(found) < _MOST_DRAWS and (len(found) * count < 2 * _TESTED or spread > _SURE):
+        seed = len(found)
+        order = np.argsort(np.random.default_rng([0, seed]).permutation(count)[names], kind="stable")
+        rest, test = order[: count // 2], order[count // 2 :]
+        right = []
+        for size in (full, max(2, full // _LESS)):
+            each = size if plan.most is None else own
+            rows = rest[: max(1, size // each) * each][:size]  # whole hospitals
+            patients = None if public.patients is None else public.patients[rows]
+            owners = np.arange(len(rows)) // each
+            records = Records(public.inputs[rows], public.labels[rows], owners, patients)
+            share = len(rows) / plan.records  # of the noise: signals are alike
+            most = None if plan.most is None else plan.most * min(1.0, len(rows) / each)
+            less = replace(plan, records=len(rows), sigma=plan.sigma * share, most=most)
+            student = sums_student(features, records, public.inputs, less, seed=seed, kept=kept[rows])
+            said = student.predict_proba_of(scaled[test]).argmax(axis=1)
+            right.append(float((said == public.labels[test]).mean()))
+        found.append((right[0], right[1]))
+        spread = float(np.std([each for each, _ in found])) / math.sqrt(len(found))
+    mean, fewer = (float(each) for each in np.mean(found, axis=0))
+    error = math.hypot(spread, math.sqrt(mean * (1 - mean) / count))
+    return Trial(rows=full, right=mean, fewer=fewer, error=error)
+
+
+def with_pilot(sites: Sites, study: Study, dataset: Dataset) -> Sites:
+    """The sites with a pilot on the data set's public inputs, at most 2,000 of those that have a label.
+
+    What a hospital has alone, if nobody stated it, is that of its own sums without noise.
+
+    Raises:
+        InputError: too few have a label, or no noise of a usual size keeps ε.
+    """
+    known = np.flatnonzero(dataset.public_labels >= 0)[:_MOST]
+    if len(known) < _LEAST:
+        raise InputError(f"--pilot: {len(known)} public inputs have a label, {_LEAST} at least are meant")
+    inputs, labels = np.asarray(dataset.public_images[known]), np.asarray(dataset.public_labels[known])
+    by_patient = sites.protection.unit == PATIENT_UNIT and dataset.public_patients is not None
+    patients = dataset.public_patients[known] if by_patient and dataset.public_patients is not None else None
+    numbers = inputs.shape[1] if study.data.own and inputs.ndim == 2 else 0
+    settings = study.sums.of_inputs(study.data.table, numbers=numbers)
+    if sites.protection.unit == HOSPITAL_UNIT:
+        settings = replace(settings, name=DIRECTIONS)
+    public, features = Records(inputs, labels, 0 * labels, patients), feature_map_of(settings, inputs)
+    found = pilot_sums(features, public, SumsPlan.of(sites, features, inputs), own=sites.records)
+    if sites.alone is not None:
+        return replace(sites, pilot=found)
+    own = SumsPlan(classes=sites.classes, records=sites.records, sigma=1.0)
+    alone = max(pilot_sums(features, public, own).expected(sites.records), 1.001 / sites.classes)
+    return replace(sites, pilot=found, alone=alone)

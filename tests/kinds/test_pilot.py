@@ -1,0 +1,98 @@
+"""A pilot of class sums on labelled public inputs: what it says beside a study of as many records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.cli.main import main
+from pate_fed.kinds.pilot import Records, SumsPlan, pilot_sums, sums_student
+from pate_fed.learning.features.build import build_feature_map
+from pate_fed.learning.features.feature_map import DIRECTIONS, LINEAR, FeatureMap, FeatureSettings
+from pate_fed.privacy import Protection
+from pate_fed.privacy.planning.choice import Sites
+
+SITES: dict[str, Any] = {"hospitals": 4, "teachers": 4, "records": 500, "classes": 2, "delta": 1e-5}
+
+
+def _rows(count: int, seed: int) -> tuple[Any, Any]:
+    """Rows of six numbers whose sum tells the class, mostly."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(count, 6))
+    return rows, (rows.sum(axis=1) + rng.normal(size=count) > 0).astype(np.int64)
+
+
+def _made(count: int, *, name: str = LINEAR, owners: int = 1, seed: int = 0) -> tuple[Records, FeatureMap]:
+    rows, labels = _rows(count, seed)
+    settings = FeatureSettings(name=name, columns=(1,) * 6, dimension=8)
+    return Records(rows, labels, np.arange(count) % owners), build_feature_map(settings, _rows(300, 1)[0])
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 3.0])
+def test_a_pilot_of_few_inputs_says_what_a_study_of_more_records_gives(epsilon: float) -> None:
+    public, features = _made(300, seed=1)
+    private, _ = _made(2000)
+    plan = SumsPlan.of(Sites(epsilon=epsilon, **SITES), features, public.inputs)
+    asked, truth = _rows(4000, 2)
+    kept = features.features(private.inputs)
+    runs = [
+        (
+            sums_student(features, private, public.inputs, plan, seed=s, kept=kept).predict(asked) == truth
+        ).mean()
+        for s in range(4)
+    ]
+    trial = pilot_sums(features, public, plan)
+    assert trial.rows == 150 and abs(trial.expected(2000) - np.mean(runs)) < trial.margin(2000) < 0.13
+    assert trial == pilot_sums(features, public, plan)
+
+
+def test_more_noise_and_whole_hospitals_and_patients_give_less() -> None:
+    public, features = _made(300, seed=1)
+
+    def right(
+        epsilon: float, unit: str = "record", *, by: FeatureMap = features, of: Records = public
+    ) -> float:
+        sites = Sites(epsilon=epsilon, protection=Protection(unit=unit), **SITES)
+        plan = SumsPlan.of(sites, by, public.inputs)
+        assert (plan.most is not None) == (unit == "hospital")
+        return pilot_sums(by, of, plan, own=500).right
+
+    noisy, usual, little = right(0.02), right(0.2), right(5.0)
+    assert noisy < usual - 0.05 < little - 0.05
+    order = np.argsort(public.labels)
+    named = Records(public.inputs[order], public.labels[order], public.owners, np.arange(300) // 10)
+    assert right(0.2, "patient", of=named) < usual
+    assert right(0.2, "hospital", by=_made(2, name=DIRECTIONS)[1]) < usual
+
+
+def test_plan_tries_a_study_s_own_pool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, labels = _rows(200, 1)
+    names = [f"x{at}" for at in range(6)]
+    lines = [",".join([*names, "ill"])]
+    lines += [
+        ",".join([*(f"{v:.4f}" for v in row), ["no", "yes"][own]])
+        for row, own in zip(rows, labels, strict=True)
+    ]
+    (tmp_path / "pool.csv").write_text("\n".join(lines), encoding="utf-8")
+    columns = "\n".join(f'{name} = "number"' for name in names)
+    study = tmp_path / "study.toml"
+    text = (
+        '[data]\ndataset = "table"\npool = "pool.csv"\n[data.table]\nlabel = "ill"\nclasses = ["no", "yes"]\n'
+        f"[data.table.columns]\n{columns}\n[parties]\nnum_clients = 6\n"
+        "[sums]\ndimension = 8\n[privacy]\nepsilon = 1.0\n"
+    )
+    study.write_text(text, encoding="utf-8")
+    command = ["plan", "--config", str(study), "--records", "300", "--pilot", "--format", "json"]
+    assert main(command) == 0
+    alone, _, sums = json.loads(capsys.readouterr().out)["choice"]["ways"]
+    assert sums["rests"].startswith("a pilot of 100 labelled public inputs; 1,800 records")
+    assert 0.7 < alone["expected"] < 0.9 and 0.7 < sums["expected"] < 0.9
+    assert main(["plan", "--epsilon", "1", "--pilot"]) == 2
+    assert "--pilot: --config with a study" in capsys.readouterr().err
+    (tmp_path / "pool.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines), encoding="utf-8")
+    assert main(command) == 2
+    assert "0 public inputs have a label" in capsys.readouterr().err
