@@ -145,7 +145,7 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
     from clients.log import LOG_FILE, Answered, read_events
 
     if not (state_dir / LOG_FILE).is_file():
-        raise InputError(f"{state_dir}: holds no {LOG_FILE}: no hospital ran there, and nothing left it")
+        raise InputError(f"{state_dir}: holds no {LOG_FILE}: no hospital ran there")
     sent = refused = torn = 0
     given = Answered()
     for line, event in read_events(state_dir):

@@ -2,7 +2,7 @@
 
 What is shown, asked and recorded is the commands' own. The address that is printed works once: it is
 exchanged for a cookie that no script reads and no other site's page makes a browser send. What changes
-anything is a POST of a form on these very pages, and a yes is for the terms that were shown there.
+anything is a POST of a form on these very pages, and a yes is for the admission that was shown there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import base64
 import hmac
+import json
 import os
 import re
 import secrets
@@ -20,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.admission import ADMISSION_FILE, consent_to, login_name
 from pate_fed.report.html import asset, render_page
 from pate_fed.runtime.signals import hangup_interrupts, interruptible, raise_if
+from pate_fed.structure import to_plain
 
 SECTIONS = ("study", "rehearsal", "left", "account", "student")
 _IDLE_S = 1800.0
@@ -144,7 +147,8 @@ class HospitalPages:
         admission, authority = identity.admission, identity.admission.fingerprint
         before = consent_to(self._folder, terms=admission.terms_digest, authority=authority)
         names = {"hospital": admission.hospital, "study": admission.study_terms.study}
-        return {**names, "digest": f"{admission.terms_digest} {authority}", "before": before}
+        whole = json.dumps(to_plain(admission), sort_keys=True)  # address and roster are nobody's signature's
+        return {**names, "digest": sha256(whole.encode()).hexdigest(), "before": before}
 
     def _state_dir(self, identity: HospitalIdentity) -> Path:
         admission, given = identity.admission, self._arguments.state_dir
@@ -213,22 +217,24 @@ class HospitalPages:
         """Record a yes to the terms that were shown, as `accept` does; a PateFedError says why it is none."""
         given = {name: text.strip().lower() for name, text in fields.items()}
         with self._one:
-            for line in self._answer(self.identity(expected=given.get("fingerprint") or None), given):
+            for line in self._answer(given):
                 self._told.append(line)
-                print_lines([line])
+                with suppress(OSError):  # what is recorded must not end where nobody reads along
+                    print_lines([line])
 
-    def _answer(self, identity: HospitalIdentity, given: Mapping[str, str]) -> Iterable[str]:
+    def _answer(self, given: Mapping[str, str]) -> Iterable[str]:
+        if given.get("answer") != "yes":
+            yield consent.NOT_ACCEPTED
+            return
+        identity = self.identity(expected=given.get("fingerprint") or None)
         admission, policy = identity.admission, consent.policy_of(self._arguments.policy, identity)
         head = self._head(identity)
         if given.get("digest") != head["digest"]:
-            raise InputError("not accepted: the terms are others than this page showed; read them again")
+            raise InputError("not accepted: the admission is another than this page showed; read it again")
         asked = [(name, given.get(f"reads {name}")) for name in admission.hospitals]
         confirmed = consent.read_confirmed([f"{name}={words}" for name, words in asked if words], admission)
         if head["before"] is not None:
             yield from consent.go_on(head["before"], admission.study_terms, confirmed, policy)
-        elif given.get("answer") != "yes":
-            yield consent.NOT_ACCEPTED
-            return
         elif given.get("yes") != "yes":
             raise InputError(consent.NOT_ACCEPTED)
         elif given.get("user") != login_name().lower():
@@ -280,9 +286,20 @@ class _Handler(LoopbackHandler):
 
     def do_GET(self) -> None:
         """The cookie for the address, or a page for the cookie."""
+        self.telling(self._get)
+
+    def do_POST(self) -> None:
+        """What a form asks for, if it is a form of these pages."""
+        self.telling(self._post)
+
+    def _get(self) -> None:
         if self.server.enter(self.path.removeprefix("/")):
             cookie = f"pate-fed={self.server.cookie}; Path=/{self.server.place}/; HttpOnly; SameSite=Strict"
-            self._redirect("study", **{"Set-Cookie": cookie})
+            where = f"/{self.server.place}/study"
+            # No redirect: of a click on another site's page it would be that site's request, without cookie.
+            text = f'<!doctype html><title>pate-fed</title><p><a href="{where}">To the pages</a>'
+            more = {"Set-Cookie": cookie, "Refresh": f"0; url={where}"}
+            self.send_text(text, "text/html", HTTPStatus.OK, **more)
         elif (name := self._asked()) == "style.css":
             self.send_text(asset("report.css") + asset("hospital.css"), "text/css")
         elif name in SECTIONS:
@@ -290,8 +307,7 @@ class _Handler(LoopbackHandler):
         elif name is not None:
             self.send_error(HTTPStatus.NOT_FOUND)
 
-    def do_POST(self) -> None:
-        """What a form asks for, if it is a form of these pages."""
+    def _post(self) -> None:
         name, pages = self._asked(), self.server.pages
         if name is None or (fields := self._fields()) is None:
             return
@@ -308,9 +324,10 @@ class _Handler(LoopbackHandler):
 
     def _asked(self) -> str | None:
         """The name below the place, for whoever has the cookie; None: it was answered that there is none."""
-        cookies = (each.strip().partition("=")[::2] for each in self.headers.get("Cookie", "").split(";"))
-        given = dict(cookies).get("pate-fed", "")
-        if not hmac.compare_digest(given.encode(), self.server.cookie.encode()):
+        cookies = (each.strip().partition("=") for each in self.headers.get("Cookie", "").split(";"))
+        right = self.server.cookie.encode()  # others on loopback may set one of the same name beside it
+        given = [value.encode() for name, _, value in cookies if name == "pate-fed"]
+        if not any(hmac.compare_digest(value, right) for value in given):
             text = "This page opens once, by the address that `pate-fed hospital open` printed.\n"
             self.send_text(text, "text/plain", HTTPStatus.FORBIDDEN)
             return None

@@ -2,8 +2,9 @@
 
 What keeps others out. The server listens on 127.0.0.1 alone. The Host header must name loopback, so that no
 page of another site that resolves to 127.0.0.1 (DNS rebinding) reads it. The page's policy forbids it to load
-or send anything elsewhere, and others to frame it. At most 16 connections are open, and who is silent is let
-go. No request is logged: an address may have a token.
+or send anything elsewhere, and others to frame it. At most 16 connections are open, and who says nothing for
+10 s is let go; who of this machine means it can still keep others waiting. No request is logged: an address
+may have a token.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -110,6 +112,17 @@ class LoopbackHandler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+    def telling(self, act: Callable[[], None]) -> None:
+        """Do it; a fault of the program is told as one, and stands on the terminal."""
+        try:
+            act()
+        except OSError:
+            raise
+        except Exception:
+            text = "A fault of the program, which its terminal shows.\n"
+            self.send_text(text, "text/plain", HTTPStatus.INTERNAL_SERVER_ERROR)
+            raise
 
     def end_headers(self) -> None:
         """Every answer says what the page may do, and that the connection ends."""
