@@ -27,8 +27,10 @@ class PateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that is (ε, δ)-differentially private in the rows that it is fitted to.
 
     Rows are dealt to `n_parties`, whose noisy class sums teach one student. Each fit spends `epsilon` anew:
-    where `cross_val_score` fits k times, a row is in k - 1 of the fits, and these cost up to (k - 1) ε
-    together. What a step before it in a `Pipeline` learns from the rows is outside of ε.
+    in `cross_val_score` with a split that does not look at y (`KFold`) a row is in k - 1 of k fits, which
+    cost up to (k - 1) ε together; a stratified split moves other rows where a label changes, and then no such
+    sum is stated. Scores are exact figures of the rows left out, and outside of ε; so is what a step before
+    it in a `Pipeline` learns from the rows.
 
     `X_public` of `fit` are rows that belong to nobody. Without any, `bounds` = (lowest, highest) of all
     columns, or arrays with one for each, say what numbers can be, and rows drawn evenly from there stand for

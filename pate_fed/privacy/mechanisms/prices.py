@@ -180,7 +180,7 @@ def price_at(made: Any, sensitivity: Sensitivity, orders: Sequence[float], *, wh
     if event is not None:
         curves.append(_event_curve(event, orders, what=what))
     if law is not None:
-        if not isinstance(law, TotalsNoise):
+        if type(law) is not TotalsNoise:
             raise InputError(f"{what}: noise_on_totals gives a {type(law).__name__}; a TotalsNoise is meant")
         curves.append([law.rdp(order, sensitivity) for order in orders])
         if not law.held:

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ledgers import KEY, MECHANISM, PUBLIC, TERMS, forge, run, tamper
 from seeded_studies import STUDIES
 
-from pate_fed.privacy import RECORD, Ledger, SeededNoise
+from pate_fed.privacy import RECORD, Ledger, LNMax, SeededNoise
 from pate_fed.privacy.bounds import cost as costs
 from pate_fed.privacy.bounds.hockey_stick import argmax_rdp, bit_rdp
 from pate_fed.privacy.ledger import chain, verify_exact, verify_independent
@@ -252,6 +252,20 @@ def test_bit_and_winner_on_the_same_votes_are_accepted_or_left_open_and_never_ca
     forge(path)
     assert verify_independent.main([str(tmp_path)]) == 6
     assert "row 2 states" in capsys.readouterr().err
+
+
+def test_of_much_laplace_noise_no_bound_is_known_and_nothing_is_called_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The papers' γ = 0.05: what is stated is of the winner, ours of all noisy totals."""
+    path, mechanism = tmp_path / "ledger.sqlite", LNMax(classes=4, scale=20.0)
+    terms = replace(TERMS, mechanisms=(mechanism,), most_asked=20, most_answered=20)
+    with Ledger.create(path, terms) as ledger:
+        out = mechanism.release(np.tile([47, 1, 1, 1], (20, 1)), SeededNoise(0))
+        kept = {"index": np.arange(20), "answered": out.answered, "label": out.label}
+        ledger.charge(out.event, batch_digest="0" * 64, **kept)
+    assert verify_independent.main([str(tmp_path)]) == 3
+    assert "of so much Laplace noise no bound" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_run_is_wrong_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
