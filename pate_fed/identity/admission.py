@@ -14,16 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pate_fed.disk import read_file, read_json, sync_folder, write_result
 from pate_fed.errors import InputError, IntegrityError, naming_refusal
-from pate_fed.identity.certificates import (
-    expiry_warnings,
-    fingerprint,
-    load_certificate,
-    name_of,
-    read_certificate,
-    require_issued,
-    require_valid,
-    sum_identity_of,
-)
+from pate_fed.identity import certificates as certs
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, is_signed, load_key, load_sum_key
 from pate_fed.kinds.terms import Terms
 from pate_fed.secure_sum import read_fingerprint, spoken
@@ -75,7 +66,7 @@ class Admission:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the authority's certificate, hex; its `words` are for the telephone."""
-        return fingerprint(read_certificate(self.authority.encode(), "the admission"))
+        return certs.fingerprint(certs.read_certificate(self.authority.encode(), "the admission"))
 
     @property
     def words(self) -> str:
@@ -116,7 +107,7 @@ class Admission:
             raise IntegrityError("the ledger key in the admission is no key") from error
 
     def _require_signed(self, signature: str, content: bytes, what: str) -> None:
-        public = read_certificate(self.authority.encode(), "the admission").public_key()
+        public = certs.read_certificate(self.authority.encode(), "the admission").public_key()
         if not is_signed(public, signature, content):
             raise IntegrityError(f"{what} not signed by the study's authority")
 
@@ -173,8 +164,8 @@ class HospitalIdentity:
                 f"{folder}: was not admitted yet; take the admission with `pate-fed hospital accept`"
             )
         found = cls(folder, Admission.read(folder / ADMISSION_FILE))
-        authority = read_certificate(found.admission.authority.encode(), f"{folder}: the admission")
-        if load_certificate(found.ca_path) != authority:
+        authority = certs.read_certificate(found.admission.authority.encode(), f"{folder}: the admission")
+        if certs.load_certificate(found.ca_path) != authority:
             raise IntegrityError(
                 f"{found.ca_path}: not the authority of the admission; take the admission again with "
                 "`pate-fed hospital accept`"
@@ -189,23 +180,25 @@ class HospitalIdentity:
                 expired or is another hospital's.
             IntegrityError: the certificate or the terms are not the authority's.
         """
-        certificate = read_certificate(self.admission.certificate.encode(), f"{self.folder}: the admission")
-        authority = read_certificate(self.admission.authority.encode(), f"{self.folder}: the admission")
+        certificate = certs.read_certificate(
+            self.admission.certificate.encode(), f"{self.folder}: the admission"
+        )
+        authority = certs.read_certificate(self.admission.authority.encode(), f"{self.folder}: the admission")
         key = load_key(self.folder / KEY_FILE)
-        if name_of(certificate) != hospital or self.admission.hospital != hospital:
+        if certs.name_of(certificate) != hospital or self.admission.hospital != hospital:
             raise InputError(
-                f"{self.folder}: this identity is {name_of(certificate)}'s, not {hospital}'s; every hospital "
-                "has its own"
+                f"{self.folder}: this identity is {certs.name_of(certificate)}'s, not {hospital}'s; every "
+                "hospital has its own"
             )
-        require_issued(certificate, authority, f"{hospital}'s")
+        certs.require_issued(certificate, authority, f"{hospital}'s")
         if certificate.public_key() != key.public_key():
             raise InputError(f"{self.folder}: {KEY_FILE} is not the key that was admitted as {hospital}")
-        if sum_identity_of(certificate) != load_sum_key(self.sum_key_path).public:
+        if certs.sum_identity_of(certificate) != load_sum_key(self.sum_key_path).public:
             raise InputError(f"{self.folder}: {SUM_KEY_FILE} is not the key that was admitted as {hospital}")
-        require_valid(authority, "the study authority's")
-        require_valid(certificate, f"{hospital}'s")
+        certs.require_valid(authority, "the study authority's")
+        certs.require_valid(certificate, f"{hospital}'s")
         _ = self.admission.terms_digest, self.admission.receipt_key
-        return expiry_warnings(certificate, f"{hospital}'s")
+        return certs.expiry_warnings(certificate, f"{hospital}'s")
 
     @property
     def key_path(self) -> Path:

@@ -10,27 +10,20 @@ from numpy.typing import NDArray
 
 from pate_fed.learning.features.feature_map import Embedding
 from pate_fed.learning.features.kernel import WholeMatrix, row_product
+from pate_fed.learning.networks import encoder as encoders
 from pate_fed.learning.networks.classifiers import Shape
-from pate_fed.learning.networks.encoder import (
-    AT_ONCE,
-    CELLS,
-    Encoder,
-    HistogramFeatures,
-    fit_encoder,
-    reduction,
-)
 from pate_fed.learning.tensors import check_images, image_shape, to_tensor
 
 
-def _measured(preprocess: HistogramFeatures, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _measured(preprocess: encoders.HistogramFeatures, images: NDArray[np.uint8]) -> NDArray[np.float32]:
     """What is measured of images uint8 (n, H, W, C), alike beside any others: float32 (n, size).
 
     So few at once that one thread has them all: where its share ends arctangents have other last bits.
     """
     found = np.empty((len(images), len(preprocess.mean)), dtype=np.float32)
-    by = reduction(image_shape(images))
-    height, width = (side // by + 2 * max(CELLS) for side in images.shape[1:3])
-    count = max(1, AT_ONCE // (height * width))
+    by = encoders.reduction(image_shape(images))
+    height, width = (side // by + 2 * max(encoders.CELLS) for side in images.shape[1:3])
+    count = max(1, encoders.AT_ONCE // (height * width))
     with torch.inference_mode():
         for start in range(0, len(images), count):
             part = to_tensor(images[start : start + count], "cpu")
@@ -41,7 +34,7 @@ def _measured(preprocess: HistogramFeatures, images: NDArray[np.uint8]) -> NDArr
 class ImageEmbedding(Embedding):
     """The public encoder, which was fitted to the pool without a label."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: encoders.Encoder) -> None:
         self.encoder, self._preprocess = encoder, encoder.preprocessing()
         self._basis = WholeMatrix.of(encoder.basis.astype(np.float64))
 
@@ -76,7 +69,7 @@ class ImageEmbedding(Embedding):
         Raises:
             IntegrityError: damaged, or no encoder.
         """
-        return cls(Encoder.from_bytes(data.tobytes()))
+        return cls(encoders.Encoder.from_bytes(data.tobytes()))
 
 
 def fit_image_embedding(pool: NDArray[np.uint8]) -> ImageEmbedding:
@@ -85,4 +78,4 @@ def fit_image_embedding(pool: NDArray[np.uint8]) -> ImageEmbedding:
     Raises:
         InputError: the images are none.
     """
-    return ImageEmbedding(fit_encoder(pool))
+    return ImageEmbedding(encoders.fit_encoder(pool))
