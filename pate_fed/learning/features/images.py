@@ -49,11 +49,7 @@ class ImageEmbedding(Embedding):
         return self.encoder.image_shape
 
     def encode(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Images uint8 (n, H, W, C) to float32 (n, width).
-
-        Raises:
-            InputError: the images do not fit.
-        """
+        """Images uint8 (n, H, W, C) to float32 (n, width); InputError where they do not fit."""
         check_images(inputs, self.encoder.image_shape)
         centred = _measured(self._preprocess, inputs) - self.encoder.mean.astype(np.float32)
         return row_product(centred, self._basis, most=1.0).astype(np.float32)
@@ -63,19 +59,11 @@ class ImageEmbedding(Embedding):
         return {"encoder": np.frombuffer(self.encoder.to_bytes(), dtype=np.uint8)}
 
     @classmethod
-    def from_array(cls, data: NDArray[np.uint8]) -> ImageEmbedding:
-        """Read what `to_arrays` gave.
-
-        Raises:
-            IntegrityError: damaged, or no encoder.
-        """
+    def of_array(cls, data: NDArray[np.uint8]) -> ImageEmbedding:
+        """Read what `to_arrays` gave; IntegrityError where it is damaged, or no encoder."""
         return cls(encoders.Encoder.from_bytes(data.tobytes()))
 
 
 def fit_image_embedding(pool: NDArray[np.uint8]) -> ImageEmbedding:
-    """The encoder of the public images `pool` uint8 (n, H, W, C), n ≥ 1.
-
-    Raises:
-        InputError: the images are none.
-    """
+    """The encoder of the public images `pool` uint8 (n, H, W, C), n ≥ 1; InputError where they are none."""
     return ImageEmbedding(encoders.fit_encoder(pool))

@@ -244,7 +244,8 @@ class Teacher:
             InputError: no such file.
             IntegrityError: the file is damaged or is no teacher.
         """
-        with tensors.reading_network(path, "teacher") as (content, shape, classes):
+        content = tensors.read_model(path, "teacher")
+        with tensors.building_network(content, "teacher", where=str(path)) as (shape, classes):
             settings = TeacherSettings(**content["settings"])
             if network is not None:
                 model = classifiers.Classifier(classifiers.Standardisation(shape[2]), [], network)
