@@ -84,13 +84,13 @@ class SuperNode(Child):
     """
 
     def __init__(self, folder: Path, address: str, *, tls: tuple[Path, NodeGuard] | None) -> None:
-        arguments, self._most_bytes, guard = ["--superlink", address], MOST_BYTES, ""
+        arguments, self._most_bytes, guard = ["--superlink", address], MOST_BYTES, None
         if tls is None:
             arguments += ["--insecure"]
         else:
-            ca, own = tls
-            self._most_bytes, guard = own.most_bytes, own.to_json()
-            arguments += ["--root-certificates", str(ca), "--auth-supernode-private-key", own.key]
+            ca, guard = tls
+            self._most_bytes = guard.most_bytes
+            arguments += ["--root-certificates", str(ca), "--auth-supernode-private-key", guard.key]
         super().__init__("flower-supernode", arguments, folder=folder, guard=guard)
         self._client = self._connect(Caller.executor(self.secret))
 
