@@ -37,7 +37,7 @@ class _Node:
         self.sent, self.ends, self.guard = list[Message](), list[Any](), None
 
         def start(
-            child: Child, command: str, arguments: Sequence[str], *, folder: Path, guard: NodeGuard | None = None
+            child: Child, command: str, arguments: Sequence[str], *, folder: Path, guard: Any = None
         ) -> None:
             self.arguments[:], self.guard = [command, *arguments], guard
             child.local_address, child.secret = "127.0.0.1:1", b""
