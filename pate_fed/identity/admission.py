@@ -35,23 +35,31 @@ def ledger_key_bytes(terms_json: str, public_key: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """What the coordinator gives an admitted hospital; nothing in it is secret.
+class SignedStudy:
+    """Where hospitals connect to, the study's canonical terms, and the authority's signature on them, hex.
 
-    `certificate` and `authority` are PEM, `terms` the study's canonical JSON, signed by the authority; so is
-    `ledger_key`, hex, with which the coordinator signs its ledger and receipts. Admissions of earlier
-    releases name none. `hospitals` are the others that were admitted by then, with their fingerprints: what
-    the coordinator says of them, for each hospital to confirm by telephone.
+    The authority signs the key of the coordinator's ledger and receipts, too, hex; a folder of an earlier
+    release names none, and its hospitals get no receipts.
     """
 
-    hospital: str
-    certificate: str
-    authority: str
     address: str
     terms: str
     signature: str
     ledger_key: str = ""
     ledger_signature: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission(SignedStudy):
+    """What the coordinator gives an admitted hospital; nothing in it is secret.
+
+    `certificate` and `authority` are PEM. `hospitals` are the others that were admitted by then, with their
+    fingerprints: what the coordinator says of them, for each hospital to confirm by telephone.
+    """
+
+    hospital: str
+    certificate: str
+    authority: str
     hospitals: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:

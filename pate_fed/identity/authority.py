@@ -22,28 +22,13 @@ from pate_fed.disk import hold, read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity import certificates as certs
 from pate_fed.identity import keys
-from pate_fed.identity.admission import Admission, ledger_key_bytes, signed_bytes
+from pate_fed.identity.admission import Admission, SignedStudy, ledger_key_bytes, signed_bytes
 from pate_fed.kinds.terms import Terms
 from pate_fed.secure_sum import fingerprint as fingerprint_of
 from pate_fed.secure_sum import spoken
 from pate_fed.structure import to_plain
 
 _LOCAL = ("localhost", "127.0.0.1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedStudy:
-    """Where hospitals connect to, the study's canonical terms, and the authority's signature on them, hex.
-
-    The authority signs the key of the coordinator's ledger and receipts, too, hex; a folder of an earlier
-    release names none, and its hospitals get no receipts.
-    """
-
-    address: str
-    terms: str
-    signature: str
-    ledger_key: str = ""
-    ledger_signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)
