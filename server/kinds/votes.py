@@ -21,7 +21,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, wilson_interval
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import Mechanism, VoteTerms, make_interactive, make_mechanism
-from pate_fed.learning.students.query_selection import OwnStrategy, PublicView
+from pate_fed.learning.students.query_selection import PublicView, choose_by_own
 from pate_fed.privacy import Ledger, NoiseSource
 from pate_fed.privacy.ledger.rows import Provenance
 from pate_fed.protocol.messages import Question
@@ -186,7 +186,7 @@ class VoteCourse(StudyCourse):
             wanted=wanted,
             seed=self._study.seed_for("strategy", present.number, dataset.num_queries - len(left)),
         )
-        return OwnStrategy(part=load_part(name, "query strategy"), name=name).choose(seen)
+        return choose_by_own(load_part(name, "query strategy"), seen, name=name)
 
     # Release.
 

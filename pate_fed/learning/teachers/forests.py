@@ -105,14 +105,10 @@ class Forest:
             IntegrityError: the file is damaged or is no forest.
         """
         try:
-            arrays = load_arrays(path)
+            return cls.of_arrays(load_arrays(path), where=str(path))
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
-        except (OSError, ValueError) as error:  # whatever it held: perhaps another student
-            raise IntegrityError(f"{path}: the file is damaged") from error
-        try:
-            return cls.of_arrays(arrays, where=str(path))
-        except (ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError) as error:  # whatever it held: perhaps another student
             raise IntegrityError(f"{path}: the file is damaged or holds no forest") from error
 
     @classmethod
