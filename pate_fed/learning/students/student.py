@@ -183,14 +183,30 @@ class Student:
         }
 
     def export(self, path: Path) -> None:
-        """Write the student as TorchScript (`write_torchscript`)."""
-        told: dict[str, Any] = {"sharpness": self.sharpness, "class_names": self.class_names}
-        write_torchscript(self._networks, self.image_shape, path, **told)
+        """Write the student as TorchScript: uint8 (n, H, W, C) to probabilities (n, K), without this package.
+
+        Raises:
+            InputError: the networks branch on their inputs, or the folder cannot be written to.
+        """
+        write_torchscript(
+            self._networks, self.image_shape, path, sharpness=self.sharpness, class_names=self.class_names
+        )
 
     def export_onnx(self, path: Path, *, about: Mapping[str, str] | None = None) -> None:
-        """Write the student as ONNX, with what is said `about` it as metadata (`write_onnx`)."""
-        told: dict[str, Any] = {"sharpness": self.sharpness, "class_names": self.class_names}
-        write_onnx(self._networks, self.image_shape, path, about=about, **told)
+        """Write the student as ONNX, with what is said `about` it as metadata.
+
+        Raises:
+            InputError: the package onnx is not installed, the networks have no ONNX form or branch on their
+                inputs, or the folder cannot be written to.
+        """
+        write_onnx(
+            self._networks,
+            self.image_shape,
+            path,
+            sharpness=self.sharpness,
+            class_names=self.class_names,
+            about=about,
+        )
 
     @classmethod
     def load(cls, path: Path, device: str = "cpu", *, network: torch.nn.Module | None = None) -> Student:
