@@ -204,7 +204,7 @@ BUDGET = {
     "pate_fed/privacy": (12_380, 40),
     "pate_fed/protocol": (570, 3),
     "pate_fed/report": (5_640, 18),
-    "pate_fed/reproduce": (2_490, 13),
+    "pate_fed/reproduce": (2_500, 13),
     "pate_fed/runtime": (1_020, 8),
     "pate_fed/secure_sum": (3_640, 14),
     "pate_fed/structure": (1_170, 5),

@@ -64,12 +64,7 @@ def bind_rows(path: Path, inputs: Mapping[str, str]) -> None:
     """
     beside = path.with_name(f"{path.stem}-inputs.json")
     if path.exists():
-        try:
-            known = {name: str(value) for name, value in json.loads(beside.read_bytes()).items()}
-        except (OSError, ValueError, AttributeError, RecursionError) as error:
-            raise InputError(
-                f"{beside}: cannot be read as what rows were made from; give another --run-dir"
-            ) from error
+        known = _inputs(beside)
         for name, value in inputs.items():
             if known.get(name) != value:
                 raise InputError(
@@ -78,6 +73,22 @@ def bind_rows(path: Path, inputs: Mapping[str, str]) -> None:
                 )
     whole = json.dumps(dict(inputs), indent=1, ensure_ascii=False) + "\n"
     write_result(beside, whole.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """The digests of what rows were made from, by name."""
+
+    digests: Mapping[str, str]
+
+
+def _inputs(path: Path) -> Mapping[str, str]:
+    try:
+        return from_plain(_Inputs, {"digests": json.loads(path.read_bytes())}, where="").digests
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: cannot be read as what rows were made from; give another --run-dir"
+        ) from error
 
 
 EPSILON = "ε"
