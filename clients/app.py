@@ -29,19 +29,7 @@ from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.learning import TABLE_TEACHERS
-from pate_fed.protocol.messages import (
-    END,
-    EndReply,
-    EndRequest,
-    JoinRequest,
-    Question,
-    Record,
-    Refusal,
-    RefusalReply,
-    Reply,
-    SumRequest,
-    record_digest,
-)
+from pate_fed.protocol import messages as wire
 from pate_fed.structure.faults import describe, ends_process, keep, played_here
 
 M = TypeVar("M")
@@ -53,36 +41,38 @@ def _hospital(node_config: Mapping[str, object]) -> Hospital:
     return Hospital(read_site(node_config))
 
 
-def refuse_bundle(node_config: Mapping[str, object]) -> Record:
+def refuse_bundle(node_config: Mapping[str, object]) -> wire.Record:
     """The reply to a coordinator that sent code of its own; nothing of its request was read or run."""
     hospital = _hospital(node_config)
-    reply = hospital.refuse(Refusal.POLICY).to_record()
-    hospital.log.note("bundle refused", kind="refused", sha256=record_digest(reply))
+    reply = hospital.refuse(wire.Refusal.POLICY).to_record()
+    hospital.log.note("bundle refused", kind="refused", sha256=wire.record_digest(reply))
     return reply
 
 
-def note_sent(node_config: Mapping[str, object], *, message_type: str, bytes_out: int, reply: Record) -> None:
+def note_sent(
+    node_config: Mapping[str, object], *, message_type: str, bytes_out: int, reply: wire.Record
+) -> None:
     """Keep in the hospital's own log what left the house: how many bytes, and the digest of what they say."""
-    digest = record_digest(reply)
+    digest = wire.record_digest(reply)
     _hospital(node_config).log.note("sent", message_type=message_type, bytes=bytes_out, sha256=digest)
 
 
 def _handler(
-    read: Callable[[Record], M], handle: Callable[[Hospital, M], Reply]
+    read: Callable[[wire.Record], M], handle: Callable[[Hospital, M], wire.Reply]
 ) -> Callable[[Message, Context], Message]:
     """Answer one kind of request. No text of an exception leaves: it could carry data out, a code cannot.
 
     A hospital that has left answers nothing but the study's end, also where it left in the meantime.
     """
 
-    def reply_of(hospital: Hospital, message: Message) -> Reply:
-        over = message.metadata.message_type == END
+    def reply_of(hospital: Hospital, message: Message) -> wire.Reply:
+        over = message.metadata.message_type == wire.END
         if hospital.left and not over:
-            return hospital.refuse(Refusal.LEFT)
+            return hospital.refuse(wire.Refusal.LEFT)
         try:
             reply = handle(hospital, read(from_flower(message.content)))
         except IntegrityError:
-            reply = hospital.refuse(Refusal.MALFORMED)
+            reply = hospital.refuse(wire.Refusal.MALFORMED)
         except BaseException as error:
             # Nobody interrupts a worker that plays parties: there, too, it is for whoever simulates them.
             worker = hospital.simulated and not played_here() and isinstance(error, KeyboardInterrupt)
@@ -92,7 +82,7 @@ def _handler(
             reply = hospital.refuse(_refusal_of(error))
         if hospital.left and not over:
             hospital.forget()
-            reply = hospital.refuse(Refusal.LEFT)
+            reply = hospital.refuse(wire.Refusal.LEFT)
         return reply
 
     def answer(message: Message, context: Context) -> Message:
@@ -105,16 +95,16 @@ def _handler(
             if ends_process(error):
                 raise
             _note_unheard(context.node_config, error)
-            reply = RefusalReply(party=_NOBODY, code=_refusal_of(error).name)
+            reply = wire.RefusalReply(party=_NOBODY, code=_refusal_of(error).name)
         return Message(to_flower(reply.to_record()), reply_to=message)
 
     return answer
 
 
-def _refusal_of(error: BaseException) -> Refusal:
+def _refusal_of(error: BaseException) -> wire.Refusal:
     """What is said of a fault: whether it may pass, as what the system refuses does, or too little memory."""
     passes = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
-    return Refusal.LATER if passes else Refusal.FAULT
+    return wire.Refusal.LATER if passes else wire.Refusal.FAULT
 
 
 def _note_unheard(node_config: Mapping[str, object], error: BaseException) -> None:
@@ -132,7 +122,7 @@ def _note_unheard(node_config: Mapping[str, object], error: BaseException) -> No
         print(f"a request was not handled: {describe(error, words=False)}", file=sys.stderr)
 
 
-def _logged(hospital: Hospital, reply: Reply, start: float) -> Reply:
+def _logged(hospital: Hospital, reply: wire.Reply, start: float) -> wire.Reply:
     """The reply, once its digest is in the hospital's log: nothing about its records leaves without it."""
     seconds = time.perf_counter() - start
     if hospital.simulated:
@@ -142,14 +132,14 @@ def _logged(hospital: Hospital, reply: Reply, start: float) -> Reply:
     said: dict[str, float | str] = {
         "seconds": seconds,
         "kind": str(record["kind"]),
-        "sha256": record_digest(record),
+        "sha256": wire.record_digest(record),
     }
     try:
         hospital.log.record("handled", **said)
     except OSError as error:
         print(f"the hospital's log cannot be written: {error.strerror}", file=sys.stderr)
-        if not isinstance(reply, RefusalReply | EndReply):
-            return hospital.refuse(Refusal.LATER)
+        if not isinstance(reply, wire.RefusalReply | wire.EndReply):
+            return hospital.refuse(wire.Refusal.LATER)
     return reply
 
 
@@ -158,10 +148,10 @@ def _make_app() -> ClientApp:
     made = ClientApp()
     for register, action, handler in (
         # Agree to a study's terms and get ready; answer, in the open or a step under masks; it is over.
-        (made.train, "join", _handler(JoinRequest.from_record, lambda h, asked: h.join(asked))),
-        (made.query, "answer", _handler(Question.from_record, lambda h, asked: h.answer(asked))),
-        (made.query, "sum", _handler(SumRequest.from_record, lambda h, asked: h.sum_step(asked))),
-        (made.query, "end", _handler(EndRequest.from_record, lambda h, asked: h.end(asked))),
+        (made.train, "join", _handler(wire.JoinRequest.from_record, lambda h, asked: h.join(asked))),
+        (made.query, "answer", _handler(wire.Question.from_record, lambda h, asked: h.answer(asked))),
+        (made.query, "sum", _handler(wire.SumRequest.from_record, lambda h, asked: h.sum_step(asked))),
+        (made.query, "end", _handler(wire.EndRequest.from_record, lambda h, asked: h.end(asked))),
     ):
         register(action)(handler)
     return made

@@ -38,17 +38,7 @@ from pate_fed.secure_sum import (
     read_request,
     threshold_for,
 )
-from pate_fed.secure_sum.messages import (
-    BatchOpening,
-    EnrolRequest,
-    MaskedVector,
-    MaskRequest,
-    PinRequest,
-    SumRefused,
-    SurvivorConsent,
-    SurvivorNotice,
-    UnmaskShares,
-)
+from pate_fed.secure_sum import messages as steps
 from pate_fed.structure.faults import keep
 
 R = TypeVar("R", bound=Reply)
@@ -297,12 +287,12 @@ class SummingHospital(ABC):
             except InputError as error:
                 return self.unusable(error)
         # Only now: a claim says that a vector may have left, and this one is on the disk to be sent again.
-        if isinstance(reply, MaskedVector) and not self.journal.claim(request.question):
+        if isinstance(reply, steps.MaskedVector) and not self.journal.claim(request.question):
             return self.refuse(Refusal.REPEATED)
-        if isinstance(reply, UnmaskShares):
+        if isinstance(reply, steps.UnmaskShares):
             self.journal.note_revealed(reply.batch_digest)
         packed = reply.to_bytes()
-        stated = b"" if isinstance(reply, SumRefused) else self._stated(packed, terms)
+        stated = b"" if isinstance(reply, steps.SumRefused) else self._stated(packed, terms)
         return SumReply(party=self._party, step=packed, statement=stated)
 
     def _enrol(self, terms: Terms, request: bytes) -> bytes:
@@ -312,7 +302,7 @@ class SummingHospital(ABC):
                 raise RefusedError(SumRefusal.STUDY)
             return b""
         message = read_request(request)
-        if not isinstance(message, EnrolRequest):
+        if not isinstance(message, steps.EnrolRequest):
             raise RefusedError(SumRefusal.MALFORMED)
         return self._store(terms).enrol(message, party=self._party, study=terms.digest)
 
@@ -326,23 +316,27 @@ class SummingHospital(ABC):
     def _step_reply(self, machine: HospitalSum, terms: Terms, request: SumRequest) -> messages.Reply:
         if request.roster:
             roster = read_request(request.roster)
-            if not isinstance(roster, PinRequest):
+            if not isinstance(roster, steps.PinRequest):
                 raise RefusedError(SumRefusal.MALFORMED)
             before = machine.roster
             machine.pin(roster, played=_PLAYED if self._site.simulated else None)
             if not before:
                 self._show_unconfirmed(list(machine.roster.items())[1:], terms)
         step = read_request(request.step)
-        asks = isinstance(step, BatchOpening | MaskRequest)
-        if isinstance(step, BatchOpening | MaskRequest):
+        asks = isinstance(step, steps.BatchOpening | steps.MaskRequest)
+        if isinstance(step, steps.BatchOpening | steps.MaskRequest):
             self._check(step, terms, request.question, begun=machine.begun(step.batch))
         if (reason := self._old_copy(request.question, run=machine.coordinator, asks=asks)) is not None:
             raise _Declined(reason)
-        again = isinstance(step, MaskRequest) and step.attempt > 0
+        again = isinstance(step, steps.MaskRequest) and step.attempt > 0
         reply = machine.answer(step, lambda: self._vector(terms, request.question, again=again))
-        if isinstance(step, BatchOpening) and (wrong := machine.shown_wrong(step.batch)):
+        if isinstance(step, steps.BatchOpening) and (wrong := machine.shown_wrong(step.batch)):
             self.log.note("shown wrong", hospitals=", ".join(wrong))
-        if isinstance(step, SurvivorNotice) and isinstance(reply, SurvivorConsent) and not self.simulated:
+        if (
+            isinstance(step, steps.SurvivorNotice)
+            and isinstance(reply, steps.SurvivorConsent)
+            and not self.simulated
+        ):
             members = list(machine.roster)[1:]  # the first is the coordinator
             names, run = [members[place] for place in step.survivors.tolist()], machine.coordinator
             self._trail.note_survivors(step.batch_digest, names, terms_digest=terms.digest, run=run)
@@ -358,12 +352,12 @@ class SummingHospital(ABC):
             self.log.note("not confirmed", hospitals=", ".join(others))
 
     def _check(
-        self, step: BatchOpening | MaskRequest, terms: Terms, question: Question, *, begun: bool
+        self, step: steps.BatchOpening | steps.MaskRequest, terms: Terms, question: Question, *, begun: bool
     ) -> None:
         """Hold the batch against the question that it is said to answer; `begun` has secrets of its own."""
         if (step.batch, step.batch_digest) != (question.batch, question.digest):
             raise RefusedError(SumRefusal.BATCH_CHANGED)
-        if isinstance(step, BatchOpening):
+        if isinstance(step, steps.BatchOpening):
             # Another attempt is one at a batch under way, of which nothing was revealed.
             again = begun and step.attempt > 0
             if self.journal.revealed(question.digest):

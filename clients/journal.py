@@ -6,17 +6,15 @@ claim: a coordinator that died gets the very same answer to the very same questi
 
 from __future__ import annotations
 
-import fcntl
 import io
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.state_dir import locked
 from pate_fed.disk import write_arrays, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import Packed, Question
@@ -109,15 +107,9 @@ class Journal:
         """Whether shares for unmasking that question's sum were revealed: it is never masked again."""
         return (self._answered / f"{digest}{_REVEALED}").exists()
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self) -> AbstractContextManager[int]:
         """One process at a time, as two may play this hospital at once."""
-        folder = os.open(self._answered, os.O_RDONLY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
+        return locked(self._answered)
 
     def claimed(self, content_digest: str) -> bool:
         """Whether the very batch was claimed before, by whatever question."""

@@ -15,14 +15,14 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clients.journal import Journal
 from clients.log import Answered, HospitalLog, read_events
-from clients.state_dir import OLD_LABELS
+from clients.state_dir import OLD_LABELS, locked
 from pate_fed.disk import write_private
 from pate_fed.identity.bundle import BUNDLE_FILE
 from pate_fed.identity.keys import KEY_FILE, load_key, sign
@@ -31,7 +31,7 @@ from pate_fed.protocol.messages import AnswerReply, SumReply
 STATEMENT_FILE = "left-the-study.json"
 STATEMENT_PURPOSE = b"pate_fed/v1 statement of a hospital that left\n"
 _MARK = "left"
-_TURN = "answering.lock"
+_TURN, _OPEN = "answering.lock", os.O_CREAT | os.O_RDWR
 _WAIT_S = 60.0
 _POLL_S = 0.1
 # What a hospital answers with. Its claims, its terms and its log stay.
@@ -63,8 +63,7 @@ def has_left(state_dir: Path) -> bool:
 @contextmanager
 def turn_to_answer(state_dir: Path) -> Iterator[None]:
     """Hold the turn in which an answer is made and noted."""
-    with _locked(state_dir) as handle:
-        fcntl.flock(handle, fcntl.LOCK_SH)
+    with locked(state_dir / _TURN, _OPEN, how=fcntl.LOCK_SH):
         yield
 
 
@@ -79,25 +78,12 @@ def mark_left(state_dir: Path) -> bool:
     if not has_left(state_dir):
         write_private(state_dir / _MARK, str(time.time()).encode())
     end = time.monotonic() + _WAIT_S
-    with _locked(state_dir) as handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    return False
-                time.sleep(_POLL_S)
-            else:
-                return True
-
-
-@contextmanager
-def _locked(state_dir: Path) -> Iterator[int]:
-    handle = os.open(state_dir / _TURN, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+    while True:
+        with suppress(BlockingIOError), locked(state_dir / _TURN, _OPEN, how=fcntl.LOCK_EX | fcntl.LOCK_NB):
+            return True
+        if time.monotonic() >= end:
+            return False
+        time.sleep(_POLL_S)
 
 
 def erase(state_dir: Path) -> list[str]:

@@ -9,7 +9,6 @@ from the last whole line. Beside it lies the log's head: how long it is, and its
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -25,6 +24,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from clients.state_dir import locked
 from pate_fed.disk import read_file, sync_folder, write_private
 from pate_fed.errors import InputError, IntegrityError, naming_refusal
 from pate_fed.format import counted
@@ -204,30 +204,20 @@ class HospitalLog:
         Raises:
             OSError: it cannot be written; nothing of it is in the log then.
         """
-        values = {"time": time.time(), "event": event, **figures}
-        path = self._dir / LOG_FILE
-        handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_RDWR, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        now = time.time()
+        with locked(self._dir / LOG_FILE, os.O_CREAT | os.O_APPEND | os.O_RDWR) as handle:
             size = os.fstat(handle).st_size
             before, torn = _last_line(handle, size)
             added = b""
             if torn:
-                cut = {
-                    "time": values["time"],
-                    "event": "cut",
-                    "bytes": len(torn),
-                    "torn": digest_of_line(torn),
-                }
-                line = self._line(cut, before)
+                told: dict[str, float | int | str] = {"bytes": len(torn), "torn": digest_of_line(torn)}
+                line = self._line({"time": now, "event": "cut", **told}, before)
                 added, before = b"\n" + line + b"\n", digest_of_line(line)
-            line = self._line(values, before)
+            line = self._line({"time": now, "event": event, **figures}, before)
             added += line + b"\n"
             self._append(handle, added, size)
             if self._key is not None:
                 self._write_head(size + len(added), digest_of_line(line))
-        finally:
-            os.close(handle)
 
     def _line(self, values: dict[str, float | int | str], before: str) -> bytes:
         body = json.dumps({**values, "before": before}).encode()

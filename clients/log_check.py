@@ -9,15 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clients.log import (
-    HEAD_FILE,
-    HEAD_PURPOSE,
-    LINE_PURPOSE,
-    LOG_FILE,
-    NO_LINE,
-    digest_of_line,
-    read_receipts,
-)
+from clients import log
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted
 from pate_fed.identity import HospitalIdentity
@@ -64,9 +56,9 @@ def check_log(state_dir: Path, identity: Path | None) -> LogCheck:
     Raises:
         InputError: there is no log, or no identity.
     """
-    path = state_dir / LOG_FILE
+    path = state_dir / log.LOG_FILE
     if not path.is_file():
-        raise InputError(f"{state_dir}: holds no {LOG_FILE}; give the --state-dir of a hospital")
+        raise InputError(f"{state_dir}: holds no {log.LOG_FILE}; give the --state-dir of a hospital")
     content = path.read_bytes()
     admission = None if identity is None else HospitalIdentity.open(identity).admission
     found = LogCheck(hospital=None if admission is None else admission.hospital)
@@ -76,7 +68,7 @@ def check_log(state_dir: Path, identity: Path | None) -> LogCheck:
     _read(found, public, content)
     if not found.broken:
         _say_signatures(found, public)
-    _check_head(found, state_dir / HEAD_FILE, content, public)
+    _check_head(found, state_dir / log.HEAD_FILE, content, public)
     _check_receipts(found, state_dir, admission, content)
     return found
 
@@ -84,7 +76,7 @@ def check_log(state_dir: Path, identity: Path | None) -> LogCheck:
 def _read(found: LogCheck, public: object, content: bytes) -> None:
     """Read a log from its first line to its last; stop at the first that does not follow."""
     *lines, torn = content.split(b"\n")
-    before = NO_LINE
+    before = log.NO_LINE
     for number, (line, following) in enumerate(zip(lines, [*lines[1:], b""], strict=False), start=1):
         if _is_torn(line, following):
             found.cut += 1
@@ -95,7 +87,7 @@ def _read(found: LogCheck, public: object, content: bytes) -> None:
             found.broken.append(f"line {number} {problem}")
             return
         found.lines += 1
-        before = digest_of_line(line)
+        before = log.digest_of_line(line)
         found.left += _left(values)
     if torn:
         found.cut += 1
@@ -109,7 +101,7 @@ def _read(found: LogCheck, public: object, content: bytes) -> None:
 def _is_torn(line: bytes, following: bytes) -> bool:
     """Whether the next line says that this one was cut short, and follows the last whole line."""
     cut = _fields(following)
-    return cut is not None and cut.get("event") == "cut" and cut.get("torn") == digest_of_line(line)
+    return cut is not None and cut.get("event") == "cut" and cut.get("torn") == log.digest_of_line(line)
 
 
 def _link_problem(values: dict[str, Any] | None, before: str) -> str | None:
@@ -126,7 +118,7 @@ def _signature_problem(found: LogCheck, public: object, line: bytes) -> str | No
     if signature is None:
         return "is not signed, and lines before it are: it was changed" if found.signed else None
     found.signed += 1
-    message = LINE_PURPOSE + line[: signature.start()] + b"}"
+    message = log.LINE_PURPOSE + line[: signature.start()] + b"}"
     if public is None or is_signed(public, signature[1].decode(), message):
         return None
     return f"is not signed by {found.hospital}: it was changed"
@@ -164,7 +156,7 @@ def _check_head(found: LogCheck, path: Path, content: bytes, public: object) -> 
         return
     if not path.is_file():
         if found.signed:
-            found.broken.append(f"{HEAD_FILE} is not there: lines may have been removed at the end")
+            found.broken.append(f"{log.HEAD_FILE} is not there: lines may have been removed at the end")
         return
     try:
         values = json.loads(path.read_bytes())
@@ -172,14 +164,14 @@ def _check_head(found: LogCheck, path: Path, content: bytes, public: object) -> 
         head = json.loads(text)
         size, digest = int(head["bytes"]), str(head["digest"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        found.broken.append(f"{HEAD_FILE} is not readable: it was changed")
+        found.broken.append(f"{log.HEAD_FILE} is not readable: it was changed")
         return
-    if not is_signed(public, signature, HEAD_PURPOSE + text.encode()):
-        found.broken.append(f"{HEAD_FILE} is not signed by {found.hospital}: it was changed")
+    if not is_signed(public, signature, log.HEAD_PURPOSE + text.encode()):
+        found.broken.append(f"{log.HEAD_FILE} is not signed by {found.hospital}: it was changed")
         return
     known = content[:size]
     last = known.removesuffix(b"\n").rpartition(b"\n")[2]
-    if len(known) < size or not known.endswith(b"\n") or digest_of_line(last) != digest:
+    if len(known) < size or not known.endswith(b"\n") or log.digest_of_line(last) != digest:
         found.broken.append("lines are missing at the end: the log's signed head tells of more")
         return
     found.holds.append("end: no line is missing")
@@ -193,7 +185,7 @@ def _check_receipts(found: LogCheck, state_dir: Path, admission: Admission | Non
         if key is None:
             found.holds.append("receipt: none; this hospital's admission names no key that signs one")
             return
-        receipts = read_receipts(state_dir, key)
+        receipts = log.read_receipts(state_dir, key)
     except IntegrityError as error:
         found.broken.append(str(error))
         return

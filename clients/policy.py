@@ -18,15 +18,7 @@ from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.kinds.rounds import ScoredTerms
 from pate_fed.kinds.sums import SumTerms
 from pate_fed.kinds.terms import Terms, worst_epsilon
-from pate_fed.privacy.protection import (
-    ADJACENCIES,
-    FEATURE_MAP,
-    LABEL,
-    LEAST_PARTIES,
-    MECHANISM,
-    TEACHER,
-    UNITS,
-)
+from pate_fed.privacy import protection
 from pate_fed.protocol.messages import Refusal
 from pate_fed.secure_sum import Demands, read_fingerprint, threshold_for
 from pate_fed.structure import SettingError, check, from_plain, setting
@@ -110,11 +102,11 @@ class Policy:
     delta: float = setting(1e-3, low=0, allowed=_LIMIT, help="the largest δ where an ε is limited")
     units: tuple[str, ...] = setting(
         (),
-        choices=(*UNITS, LABEL.unit),
+        choices=(*protection.UNITS, protection.LABEL.unit),
         help="whom the ε of a study may protect, a record being one also where patients are named; none: any",
     )
     adjacencies: tuple[str, ...] = setting(
-        (), choices=ADJACENCIES, help="what neighbours may differ in, for that ε; none: any"
+        (), choices=protection.ADJACENCIES, help="what neighbours may differ in, for that ε; none: any"
     )
     least_colluders: int | None = setting(
         None,
@@ -219,7 +211,7 @@ class Policy:
     def demands(self, terms: Terms) -> Demands:
         """What this hospital demands of a roster and of each sum, beyond what the terms promise."""
         return Demands(
-            least_parties=max(LEAST_PARTIES, self.least_hospitals),
+            least_parties=max(protection.LEAST_PARTIES, self.least_hospitals),
             least_voters=max(terms.least_clients, self.least_hospitals),
             every_signature=self.every_signature,
             trusted=self.trusted,
@@ -256,10 +248,10 @@ class Policy:
     def _demands_on_code(self, terms: Terms) -> Iterator[Demand]:
         """Code that is none of ours is listed: by its name, a kind's also by its SHA-256."""
         for reason, kind, key, whose in (
-            (Refusal.POLICY_TEACHER, "teacher", "teachers", TEACHER),
-            (Refusal.POLICY_AGGREGATOR, "aggregator", "aggregators", MECHANISM),
-            (Refusal.POLICY_FEATURE_MAP, "feature map", "feature_maps", FEATURE_MAP),
-            (Refusal.POLICY_KIND, "kind", "kinds", MECHANISM),
+            (Refusal.POLICY_TEACHER, "teacher", "teachers", protection.TEACHER),
+            (Refusal.POLICY_AGGREGATOR, "aggregator", "aggregators", protection.MECHANISM),
+            (Refusal.POLICY_FEATURE_MAP, "feature map", "feature_maps", protection.FEATURE_MAP),
+            (Refusal.POLICY_KIND, "kind", "kinds", protection.MECHANISM),
         ):
             codes, listed = [code for known, code in terms.asks.parts if known == kind], getattr(self, key)
             allowed = all(code.name in listed or (kind == "kind" and code.digest in listed) for code in codes)

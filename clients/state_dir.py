@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -85,6 +89,17 @@ class SimulatedSites(_SiteFile):
     goes_on: bool = False
     alone: bool = False
     together: int | None = None
+
+
+@contextmanager
+def locked(path: Path, flags: int = os.O_RDONLY, *, how: int = fcntl.LOCK_EX) -> Iterator[int]:
+    """Open a file or a folder under the system's lock; the handle. LOCK_NB raises BlockingIOError."""
+    handle = os.open(path, flags, 0o600)
+    try:
+        fcntl.flock(handle, how)
+        yield handle
+    finally:
+        os.close(handle)
 
 
 TERMS_FILE = "terms.json"  # in a state directory: what the hospital agreed to

@@ -9,7 +9,6 @@ so was a coordinator that shows less than it showed before.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import hmac
 import os
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clients.site import Objection
+from clients.state_dir import locked
 from pate_fed.disk import sync_folder, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.format import counted
@@ -49,9 +49,7 @@ class Trail:
         Raises:
             OSError: it cannot be written; nothing of it may leave then.
         """
-        handle = os.open(self._dir / TRAIL_FILE, os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with locked(self._dir / TRAIL_FILE, os.O_CREAT | os.O_RDWR) as handle:
             count = os.fstat(handle).st_size // HEAD_BYTES - 1  # less what a crash cut short
             if count < 0:
                 os.pwrite(handle, secrets.token_bytes(HEAD_BYTES), 0)
@@ -62,8 +60,6 @@ class Trail:
                 if os.pwrite(handle, last, count * HEAD_BYTES) != HEAD_BYTES:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(handle)
-        finally:
-            os.close(handle)
         sync_folder(self._dir)
         stated = Statement(head=Head(count, last))
         if self._identity is not None:

@@ -19,18 +19,8 @@ from pate_fed.config.backend import PROCESSES, RAY, cores
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.format import named, until_text
 from pate_fed.kinds.terms import Terms
+from pate_fed.protocol import messages as wire
 from pate_fed.protocol.heads import Head, Statement, heads_text
-from pate_fed.protocol.messages import (
-    ANSWER,
-    JOIN,
-    AnswerReply,
-    JoinReply,
-    Packed,
-    Question,
-    Record,
-    RefusalReply,
-    SumReply,
-)
 from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
@@ -85,8 +75,8 @@ class Invitation:
     `task` are what this is called in the log and on the terminal, `done` what those did who are in.
     """
 
-    request: Record
-    again: Callable[[RefusalReply], Record | None] = lambda refusal: None
+    request: wire.Record
+    again: Callable[[wire.RefusalReply], wire.Record | None] = lambda refusal: None
     answer_s: float
     phase: str
     task: str
@@ -127,10 +117,12 @@ class Federation:
         self._names: set[str] = set()
         self._asked: set[int] = set()
 
-    def _with_statements(self, message_type: str, requests: Mapping[int, Record]) -> Mapping[int, Record]:
+    def _with_statements(
+        self, message_type: str, requests: Mapping[int, wire.Record]
+    ) -> Mapping[int, wire.Record]:
         """The same, each with the newest statement of the hospital that it goes to."""
         found = dict(requests)
-        for node, record in requests.items() if message_type != JOIN else ():
+        for node, record in requests.items() if message_type != wire.JOIN else ():
             stated = self._newest_of(self.participants.get(node, ""))
             if stated is not None:
                 found[node] = {**record, "statement": stated.to_bytes()}
@@ -180,9 +172,9 @@ class Federation:
             requests = dict.fromkeys(nodes, invitation.request)
             while requests:
                 self._asked |= requests.keys()
-                repeated: dict[int, Record] = {}
+                repeated: dict[int, wire.Record] = {}
                 reasons += self._ask(
-                    JOIN,
+                    wire.JOIN,
                     requests,
                     partial(self._take_in, invitation, bar, requests, repeated),
                     phase=invitation.phase,
@@ -206,25 +198,25 @@ class Federation:
         self,
         invitation: Invitation,
         bar: Phase,
-        requests: Mapping[int, Record],
-        repeated: dict[int, Record],
+        requests: Mapping[int, wire.Record],
+        repeated: dict[int, wire.Record],
         answer: Answer,
     ) -> None:
         """Take one reply to `requests`; a refusal that is asked once more goes on `repeated` instead."""
-        if isinstance(answer.reply, RefusalReply):
+        if isinstance(answer.reply, wire.RefusalReply):
             second = invitation.again(answer.reply)
             if second is not None and requests[answer.node] is invitation.request:
                 repeated[answer.node] = second
                 return
         bar.advance()
-        reply = answer.require(JoinReply)
+        reply = answer.require(wire.JoinReply)
         self._check_sender(answer.node, reply)
         if self._masked is not None:
             self._masked.admit(reply)
         self.participants[answer.node] = reply.party
         self._names.add(reply.party)
 
-    def _check_sender(self, node: int, reply: JoinReply) -> None:
+    def _check_sender(self, node: int, reply: wire.JoinReply) -> None:
         """Refuse whoever is none of the study's hospitals."""
         terms, present = self._terms, self._names
         owner = reply.party if self._keys is None else self._keys.names.get(node, "nobody")
@@ -239,7 +231,7 @@ class Federation:
         if reply.terms_digest != terms.digest:
             raise IntegrityError("agreed to other terms")
 
-    def follow_restarts(self, request: Record) -> None:
+    def follow_restarts(self, request: wire.Record) -> None:
         """From now on a hospital without a key may come back as another node, once it agrees to `request`."""
         self._presence.returning = Returning(self._channel.grid, self.participants, request)
 
@@ -251,7 +243,7 @@ class Federation:
         stated = self._stated if self._masked is not None else {}
         return heads_text({**ledger, **{party: each.head for party, each in stated.items()}})
 
-    def collect(self, question: Question, *, task: str) -> Totals:
+    def collect(self, question: wire.Question, *, task: str) -> Totals:
         """Ask all participants one question and sum their answers, under masks where the terms say so.
 
         Raises:
@@ -263,7 +255,7 @@ class Federation:
         with self._channel.progress.phase(task, rounds * len(self.participants)) as bar:
 
             def ask(
-                message_type: str, requests: Mapping[int, Record], take: Callable[[Answer], None]
+                message_type: str, requests: Mapping[int, wire.Record], take: Callable[[Answer], None]
             ) -> Counter[str]:
                 def counted(answer: Answer) -> None:
                     bar.advance()
@@ -276,14 +268,14 @@ class Federation:
                 return self._masked.collect(self.participants, question, ask)
             return self._collect_plain(question, ask)
 
-    def _collect_plain(self, question: Question, ask: Ask) -> Totals:
+    def _collect_plain(self, question: wire.Question, ask: Ask) -> Totals:
         """Answers without masks: kept until the charge, so that nobody is asked for one a second time."""
         bounds = self._terms.bounds
         total = np.zeros((len(question.index), bounds.columns), dtype=np.int64)
         self._state.begin_batch(question, asked=True)
-        voters, given = set[str](), dict[str, Packed]()
+        voters, given = set[str](), dict[str, wire.Packed]()
 
-        def count(party: str, votes: Packed) -> None:
+        def count(party: str, votes: wire.Packed) -> None:
             bounds.add(total, votes)
             voters.add(party)
             if self._keys is not None:
@@ -295,7 +287,7 @@ class Federation:
                 count(party, votes)
 
         def take(answer: Answer) -> None:
-            reply, party = answer.require(AnswerReply), self.participants[answer.node]
+            reply, party = answer.require(wire.AnswerReply), self.participants[answer.node]
             if reply.party != party:
                 raise IntegrityError(f"answered under the name of {printable_name(reply.party)}")
             if reply.batch_digest != question.digest:
@@ -305,7 +297,7 @@ class Federation:
             count(party, reply.answer)
 
         asked = [node for node, party in self.participants.items() if party not in voters]
-        reasons = ask(ANSWER, dict.fromkeys(asked, self._signed(question).to_record()), take)
+        reasons = ask(wire.ANSWER, dict.fromkeys(asked, self._signed(question).to_record()), take)
         for party, votes in given.items():
             if self._is_revoked(party):
                 bounds.add(total, votes, -1)
@@ -316,7 +308,7 @@ class Federation:
     def _is_revoked(self, party: str) -> bool:
         return self._keys is not None and party not in tuple(self._keys.names.values())
 
-    def _signed(self, question: Question) -> Question:
+    def _signed(self, question: wire.Question) -> wire.Question:
         """The question under this run's key, by which hospitals know it if it is asked again."""
         run = self._state.identity()
         return replace(question, coordinator=run.public, signature=run.sign(bytes.fromhex(question.digest)))
@@ -324,7 +316,7 @@ class Federation:
     def _ask(
         self,
         message_type: str,
-        requests: Mapping[int, Record],
+        requests: Mapping[int, wire.Record],
         take: Callable[[Answer], None],
         *,
         phase: str,
@@ -378,10 +370,10 @@ class Federation:
     def _hear_statement(self, answer: Answer) -> None:
         """Keep how far a hospital is by its own word, before its answer counts."""
         reply, party = answer.reply, self.participants.get(answer.node)
-        if party is None or not isinstance(reply, AnswerReply | SumReply):
+        if party is None or not isinstance(reply, wire.AnswerReply | wire.SumReply):
             return
         last = self._newest_of(party)
-        if not reply.statement and (last is None or isinstance(reply, SumReply)):
+        if not reply.statement and (last is None or isinstance(reply, wire.SumReply)):
             return  # a simulated hospital's, or a refusal of a step
         stated = Statement.read(reply.statement)
         known = None if self._keys is None else self._keys.sum_identities.get(party)
@@ -406,7 +398,7 @@ class Federation:
         return named(sorted(texts))
 
     def _tell_waiting(
-        self, phase: str, requests: Mapping[int, Record], missing: set[int], answer_s: float
+        self, phase: str, requests: Mapping[int, wire.Record], missing: set[int], answer_s: float
     ) -> None:
         """Who has not answered yet: by name where they are few and their names are known."""
         known = self._known()

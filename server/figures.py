@@ -14,20 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed import privacy
 from pate_fed.errors import InputError
 from pate_fed.kinds.votes import Mechanism
-from pate_fed.privacy import (
-    ConfidentGNMax,
-    DistributedGNMax,
-    GNMax,
-    InteractiveGNMax,
-    Ledger,
-    NoiseSource,
-    PrivacyEvent,
-    data_dependent_epsilon_do_not_publish,
-    odometer,
-    sanitised_epsilon,
-)
 from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.result import Evaluation, Spending, count_confusion, count_top_votes
@@ -41,7 +30,9 @@ Ints = NDArray[np.int64]
 _POINTS = 40
 
 
-def _known(ledger: Ledger, totals: Mapping[str, Totals]) -> tuple[list[Totals], NDArray[np.bool_], bool]:
+def _known(
+    ledger: privacy.Ledger, totals: Mapping[str, Totals]
+) -> tuple[list[Totals], NDArray[np.bool_], bool]:
     """Charged batches whose totals are known, cut to what was asked, and whether that is all of them.
 
     In between: which of their queries were answered, bool (asked,), in order.
@@ -58,7 +49,7 @@ def _known(ledger: Ledger, totals: Mapping[str, Totals]) -> tuple[list[Totals], 
 
 
 def measure(
-    ledger: Ledger,
+    ledger: privacy.Ledger,
     totals: Mapping[str, Totals],
     evaluated: Totals | None,
     *,
@@ -119,7 +110,7 @@ def _majority(truth: Ints) -> float:
 
 
 def analysts_epsilon(
-    mechanism: Mechanism, ledger: Ledger, totals: Mapping[str, Totals], rounds: QueryRounds
+    mechanism: Mechanism, ledger: privacy.Ledger, totals: Mapping[str, Totals], rounds: QueryRounds
 ) -> float | None:
     """The data-dependent ε; it reveals something about the votes, so it is not for publication.
 
@@ -127,13 +118,13 @@ def analysts_epsilon(
     hospitals added the noise, a batch under masks is void, or an earlier process's totals are gone.
     """
     known, answered, complete = _known(ledger, totals)
-    if not known or not complete or isinstance(mechanism, DistributedGNMax | OwnMechanism):
+    if not known or not complete or isinstance(mechanism, privacy.DistributedGNMax | OwnMechanism):
         return None
     checked = None
-    if isinstance(mechanism, InteractiveGNMax):
+    if isinstance(mechanism, privacy.InteractiveGNMax):
         pairs = zip(ledger.entries(), known, strict=True)
         checked = np.concatenate([rounds.checked(entry, batch) for entry, batch in pairs])
-    found = data_dependent_epsilon_do_not_publish(
+    found = privacy.data_dependent_epsilon_do_not_publish(
         mechanism,
         np.concatenate([batch.value for batch in known]),
         answered,
@@ -145,7 +136,7 @@ def analysts_epsilon(
 
 
 def publishable_epsilon(
-    mechanism: Mechanism, ledger: Ledger, totals: Mapping[str, Totals], noise: NoiseSource
+    mechanism: Mechanism, ledger: privacy.Ledger, totals: Mapping[str, Totals], noise: privacy.NoiseSource
 ) -> SanitisedDraw | None:
     """The sanitised ε at a study's end: a noisy reading of labels and itself, no bound.
 
@@ -165,9 +156,9 @@ def publishable_epsilon(
             "all there (folder private of the run directory), so no sanitised ε can be drawn; the "
             "data-independent ε holds"
         )
-    if not isinstance(mechanism, (ConfidentGNMax, GNMax)):
+    if not isinstance(mechanism, (privacy.ConfidentGNMax, privacy.GNMax)):
         raise InputError(f"{mechanism.name}: no data-dependent ε can be sanitised")
-    drawn = sanitised_epsilon(
+    drawn = privacy.sanitised_epsilon(
         mechanism,
         np.concatenate([batch.value for batch in known]),
         answered,
@@ -179,10 +170,10 @@ def publishable_epsilon(
     return SanitisedDraw(epsilon=drawn.epsilon, deviation_do_not_publish=drawn.deviation_do_not_publish)
 
 
-def spending_curve(ledger: Ledger) -> Spending:
+def spending_curve(ledger: privacy.Ledger) -> Spending:
     """ε along the run, from the ledger's public counts: within a batch queries are released in order."""
     _, answered, _ = ledger.released()
-    pieces: list[PrivacyEvent] = []
+    pieces: list[privacy.PrivacyEvent] = []
     step, start = max(1, len(answered) // _POINTS), 0
     for event in ledger.events():
         for first in range(start, start + event.asked, step):
@@ -191,7 +182,8 @@ def spending_curve(ledger: Ledger) -> Spending:
         start += event.asked
     most = ledger.epsilon()
     epsilons = [
-        min(epsilon, most) for epsilon in odometer(pieces, ledger.terms.delta, reserved=ledger.terms.reserved)
+        min(epsilon, most)
+        for epsilon in privacy.odometer(pieces, ledger.terms.delta, reserved=ledger.terms.reserved)
     ]
     return Spending(
         asked=tuple(accumulate(piece.asked for piece in pieces)),

@@ -19,17 +19,8 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.kinds.terms import Terms
+from pate_fed.protocol import messages as wire
 from pate_fed.protocol.heads import Head, Statement, read_heads
-from pate_fed.protocol.messages import (
-    SUM,
-    JoinReply,
-    Question,
-    Record,
-    Refusal,
-    RefusalReply,
-    SumReply,
-    SumRequest,
-)
 from pate_fed.secure_sum import CoordinatorSum, SumBatch, SumRange, SumRefusal, read_reply
 from pate_fed.secure_sum.messages import (
     BatchOpening,
@@ -48,7 +39,7 @@ from pate_fed.secure_sum.messages import (
 from server.exchange import Answer
 from server.state import CoordinatorState, OpenBatch, Totals
 
-Ask = Callable[[str, Mapping[int, Record], Callable[[Answer], None]], Counter[str]]
+Ask = Callable[[str, Mapping[int, wire.Record], Callable[[Answer], None]], Counter[str]]
 """Sends messages of one type to nodes, has each answer taken, and counts why others were left out."""
 
 ROUNDS = 4
@@ -97,7 +88,7 @@ class MaskedRounds:
             )
         # The batch under way: who is asked, names by node, what, and how.
         self._participants: Mapping[int, str]
-        self._question: Question
+        self._question: wire.Question
         self._ask: Ask
         self._pinned: set[str] = set()
         self._vectors: dict[str, MaskedVector] = {}  # of this step, so that one can be taken out again
@@ -110,7 +101,7 @@ class MaskedRounds:
         """What every party gets together with the terms."""
         return self._sum.enrol_request().to_bytes()
 
-    def admit(self, reply: JoinReply) -> None:
+    def admit(self, reply: wire.JoinReply) -> None:
         """Take a party in that agreed to the terms.
 
         Raises:
@@ -144,7 +135,7 @@ class MaskedRounds:
             self._roster = self._sum.to_bytes()
             self._state.keep_roster(self._roster)
 
-    def collect(self, participants: Mapping[int, str], question: Question, ask: Ask) -> Totals:
+    def collect(self, participants: Mapping[int, str], question: wire.Question, ask: Ask) -> Totals:
         """Sum one batch over the participants, names by node, that go through all steps.
 
         A batch that another process began is gone on with: what was closed stays closed, with those replies.
@@ -215,12 +206,14 @@ class MaskedRounds:
                 self._vectors.clear()
                 continue  # closed before, and stays so: whoever is not among those that came is out
             self._ask(
-                SUM, self._records(requests, but=came), partial(self._take, batch, step, self._participants)
+                wire.SUM,
+                self._records(requests, but=came),
+                partial(self._take, batch, step, self._participants),
             )
             if step == _MASKING:
                 # Show who cannot use what another one sealed what that one signed, and take their complaints.
                 if evidence := self._records(batch.evidence()):
-                    self._ask(SUM, evidence, partial(self._take, batch, None, self._participants))
+                    self._ask(wire.SUM, evidence, partial(self._take, batch, None, self._participants))
                 if batch.verdicts:
                     return self._next_attempt(batch)
             self._withdraw_revoked(batch, step)
@@ -247,7 +240,7 @@ class MaskedRounds:
             self._wrong(party, verdict.reason)
         return OpenBatch(question, question.digest, asked=False, attempt=attempt, proof=batch.proof)
 
-    def _begun(self, question: Question) -> OpenBatch | None:
+    def _begun(self, question: wire.Question) -> OpenBatch | None:
         """How far another process came with this very batch; None where it is new."""
         last = self._state.last_batch
         return last if last is not None and last.digest == question.digest else None
@@ -288,7 +281,7 @@ class MaskedRounds:
 
     def _records(
         self, requests: Mapping[str, BatchRequest], *, but: Set[str] = frozenset()
-    ) -> dict[int, Record]:
+    ) -> dict[int, wire.Record]:
         """What goes to each node; after a restart some of the roster may be gone."""
         nodes = {party: node for node, party in self._participants.items()}
         return {
@@ -297,9 +290,9 @@ class MaskedRounds:
             if party in nodes and party not in but
         }
 
-    def _record(self, party: str, step: BatchRequest) -> Record:
+    def _record(self, party: str, step: BatchRequest) -> wire.Record:
         question, asks = self._question, isinstance(step, BatchOpening | MaskRequest)
-        return SumRequest(
+        return wire.SumRequest(
             terms_digest=question.terms_digest,
             batch=question.batch,
             index=question.index if asks else _NO_INDEX,
@@ -315,14 +308,14 @@ class MaskedRounds:
     ) -> None:
         """Take one answer; without a `step` it is not kept, as it is asked for again after a crash."""
         sender, said = participants[answer.node], answer.reply
-        if isinstance(said, RefusalReply) and said.refusal is Refusal.REPEATED:
+        if isinstance(said, wire.RefusalReply) and said.refusal is wire.Refusal.REPEATED:
             self._never.add(sender)
-        packed = answer.require(SumReply).step
+        packed = answer.require(wire.SumReply).step
         reply = read_reply(packed)
         if reply.party != sender:
             raise IntegrityError("answered under another name")
         if isinstance(reply, MaskedVector) and self._expected is not None and self._shown:
-            _require_counted(answer.require(SumReply).statement, self._shown.get(sender))
+            _require_counted(answer.require(wire.SumReply).statement, self._shown.get(sender))
         if isinstance(reply, SumRefused):
             refusal = self._sum.read_refusal(reply)
             if refusal not in _MENDED:

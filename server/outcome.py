@@ -26,17 +26,7 @@ from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower.transport import Untold
 from pate_fed.identity.bundle import BUNDLE_FILE
 from pate_fed.identity.keys import Receipt
-from pate_fed.protocol.messages import (
-    END,
-    MOST_STUDENT,
-    EndReply,
-    EndRequest,
-    Refusal,
-    RefusalReply,
-    Reply,
-    parse_reply,
-    record_digest,
-)
+from pate_fed.protocol import messages as wire
 from pate_fed.structure import PARTY_NAME, setting, to_plain
 
 HOSPITALS = "hospitals.json"  # in the run directory
@@ -64,9 +54,9 @@ class Receipts:
             for party, digest in (line for line in lines if len(line) == 2 and len(line[1]) == 64):
                 self._received.setdefault(party, []).append(digest)
 
-    def took(self, party: str, reply: Reply) -> None:
+    def took(self, party: str, reply: wire.Reply) -> None:
         """Note a reply of the hospital whose key it came with; OSError where it cannot be written."""
-        digest = record_digest(reply.to_record())
+        digest = wire.record_digest(reply.to_record())
         self._received.setdefault(party, []).append(digest)
         if self._path is None or not PARTY_NAME.fullmatch(party):
             return
@@ -154,7 +144,7 @@ class Audience:
         left = tuple(each for each in self._kept.took_part if each != party)
         self._write(replace(self._kept, took_part=left))
 
-    def ends(self, notice: EndRequest) -> None:
+    def ends(self, notice: wire.EndRequest) -> None:
         """Note how the study ended, which nobody was told yet.
 
         Raises:
@@ -166,14 +156,14 @@ class Audience:
             )
         )
 
-    def notice_for(self, party: str) -> EndRequest:
+    def notice_for(self, party: str) -> wire.EndRequest:
         """What one hospital is told, with its receipt; the name is empty where nobody has a key.
 
         After a success the student goes to those that took part.
         """
         kept, receipts = self._kept, self.receipts
         gets_student = receipts is not None and kept.exit_code == 0 and party in kept.took_part
-        return EndRequest(
+        return wire.EndRequest(
             status=kept.status,
             exit_code=kept.exit_code,
             summary=kept.summary,
@@ -186,7 +176,7 @@ class Audience:
         """The run's signed student; empty where it has none."""
         with suppress(OSError):
             if self._path is not None:
-                return read_file(self._path.with_name(BUNDLE_FILE), most=MOST_STUDENT)
+                return read_file(self._path.with_name(BUNDLE_FILE), most=wire.MOST_STUDENT)
         return b""
 
     def untold(self, admitted: Iterable[str] | None = None) -> tuple[str, ...]:
@@ -208,7 +198,7 @@ class Audience:
             new = new[: max(1, _AT_ONCE - len(sent))]  # a student may be large
             notices = [self.notice_for("" if names is None else names.get(node, "")) for node in new]
             messages = [
-                Message(to_flower(notice.to_record()), node, END, ttl=_KEPT_S)
+                Message(to_flower(notice.to_record()), node, wire.END, ttl=_KEPT_S)
                 for node, notice in zip(new, notices, strict=True)
             ]
             if messages:
@@ -230,13 +220,13 @@ class Audience:
         if message.has_error():  # an app that fails would fail again
             return message.error.code not in _AWAY
         try:
-            reply = parse_reply(from_flower(message.content))
+            reply = wire.parse_reply(from_flower(message.content))
         except IntegrityError:
             return True
-        if isinstance(reply, RefusalReply) and reply.refusal is Refusal.LATER:
+        if isinstance(reply, wire.RefusalReply) and reply.refusal is wire.Refusal.LATER:
             return False
         party = name or reply.party
-        if isinstance(reply, EndReply) and party in self.untold():
+        if isinstance(reply, wire.EndReply) and party in self.untold():
             with suppress(OSError):  # on a full disk another process would tell it once more
                 self._write(replace(self._kept, told=(*self._kept.told, party)))
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,7 +81,8 @@ def run_apart(
 
     host.require_terms(coordinator.terms.digest)
     terms = coordinator.terms
-    with quiet_flower(), host.opened(coordinator, folder=run_dir / LINK_FOLDER, stop=stop) as address:
+    link = Address(host, coordinator, folder=run_dir / LINK_FOLDER, stop=stop)
+    with quiet_flower(), closing(link) as address:
 
         def serve(server_app: ServerApp) -> None:
             hospitals, least = terms.num_clients, terms.least_clients
@@ -137,7 +139,7 @@ def tell_finished(run_dir: Path, host: Host, *, stop: threading.Event, as_json: 
         with (
             interruptible(stop, note="the study is finished"),
             quiet_flower(),
-            host.opened(audience, folder=run_dir / LINK_FOLDER, stop=stop) as address,
+            closing(Address(host, audience, folder=run_dir / LINK_FOLDER, stop=stop)) as address,
         ):
             _tell(address, audience, host)
     return audience.exit_code

@@ -192,23 +192,23 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_160, 21),
+    "clients": (5_100, 21),
     "pate_fed": (1_180, 8),
-    "pate_fed/cli": (9_110, 37),
+    "pate_fed/cli": (9_140, 37),
     "pate_fed/config": (2_380, 10),
     "pate_fed/data": (5_030, 16),
-    "pate_fed/flower": (3_780, 17),
-    "pate_fed/identity": (1_300, 6),
+    "pate_fed/flower": (3_750, 17),
+    "pate_fed/identity": (1_260, 6),
     "pate_fed/kinds": (6_540, 24),
-    "pate_fed/learning": (7_950, 34),
-    "pate_fed/privacy": (13_220, 43),
+    "pate_fed/learning": (7_820, 34),
+    "pate_fed/privacy": (13_230, 43),
     "pate_fed/protocol": (570, 3),
     "pate_fed/report": (5_660, 18),
-    "pate_fed/reproduce": (2_510, 13),
-    "pate_fed/runtime": (1_050, 8),
+    "pate_fed/reproduce": (2_500, 13),
+    "pate_fed/runtime": (1_020, 8),
     "pate_fed/secure_sum": (3_640, 14),
     "pate_fed/structure": (1_170, 5),
-    "server": (5_690, 21),
+    "server": (5_650, 21),
 }
 
 

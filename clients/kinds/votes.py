@@ -9,9 +9,8 @@ teacher votes by a fixed rule, which no record has a part in.
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from clients.kinds.base import HospitalSide
 from clients.site import Objection, Site, neighbours
+from clients.state_dir import locked
 from pate_fed.config.registry import find_part
 from pate_fed.data import release_pages, repeated_inputs
 from pate_fed.disk import write_private
@@ -232,10 +232,11 @@ def _train_group(group: list[Site], asked: Site, anew: Callable[[int], None], *,
 
     for each in group:
         each.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(group[0].state_dir, os.O_RDONLY)
-    try:
+    how = fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)
+    # An error is one teacher's; each trains alone, and says so itself where it is its own.
+    with suppress(PateFedError), ExitStack() as held:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            held.enter_context(locked(group[0].state_dir, how=how))
         except BlockingIOError:
             return False
         told = [anew if each.party == asked.party else lambda _: None for each in group]
@@ -258,11 +259,6 @@ def _train_group(group: list[Site], asked: Site, anew: Callable[[int], None], *,
             )
         for (each, _, path, _), teacher in zip(wanted, teachers, strict=True):
             teacher.save(path, durable=each.durable)
-    except PateFedError:
-        # Of one of them; each trains alone, and says so itself where it is its own.
-        return True
-    finally:
-        os.close(handle)
     return True
 
 

@@ -21,14 +21,9 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from flwr.common.constant import PUBLIC_KEY_HEADER
+from flwr.proto import message_pb2
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest, PushMessagesRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import (
-    ConfirmMessageReceivedRequest,
-    ObjectTree,
-    PullObjectRequest,
-    PushObjectRequest,
-)
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.utils import get_metadata_bytes
 
@@ -300,9 +295,9 @@ class FleetGuard(grpc.ServerInterceptor):  # type: ignore[misc]
             raise Refused(grpc.StatusCode.UNAUTHENTICATED, "another node's key")
         if isinstance(request, ActivateNodeRequest | SendNodeHeartbeatRequest):
             request.heartbeat_interval = min(request.heartbeat_interval, HEARTBEAT_S)
-        elif isinstance(request, PullObjectRequest):
+        elif isinstance(request, message_pb2.PullObjectRequest):
             deliveries.check_pull(request.node.node_id, request.object_id)
-        elif isinstance(request, ConfirmMessageReceivedRequest):
+        elif isinstance(request, message_pb2.ConfirmMessageReceivedRequest):
             deliveries.confirm(request.node.node_id, request.message_object_id)
         elif isinstance(request, PullMessagesRequest):
             response = call()
@@ -311,7 +306,7 @@ class FleetGuard(grpc.ServerInterceptor):  # type: ignore[misc]
             return response
         elif isinstance(request, PushMessagesRequest):
             return self._take_reply(request, call)
-        elif isinstance(request, PushObjectRequest):
+        elif isinstance(request, message_pb2.PushObjectRequest):
             with deliveries.pushing(
                 request.node.node_id, request.object_id, len(request.object_content)
             ) as is_stored:
@@ -335,7 +330,7 @@ class FleetGuard(grpc.ServerInterceptor):  # type: ignore[misc]
         return response
 
 
-def _names(tree: ObjectTree) -> list[str]:
+def _names(tree: message_pb2.ObjectTree) -> list[str]:
     return [part.object_id for part in iterate_object_tree(tree)]
 
 
@@ -402,7 +397,7 @@ class PullGuard(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
             PateFedError: the objects of a message have more bytes than any message of the study.
         """
         call = continuation(client_call_details, request)
-        if not isinstance(request, PullMessagesRequest | PullObjectRequest):
+        if not isinstance(request, PullMessagesRequest | message_pb2.PullObjectRequest):
             return call
         if call.code() is not grpc.StatusCode.OK:
             return call

@@ -214,15 +214,6 @@ class Host:
         if self.authority is not None:
             self.authority.require_terms(digest)
 
-    @contextmanager
-    def opened(self, admits: Admits, *, folder: Path, stop: threading.Event) -> Iterator[Address]:
-        """The address, closed at the end; the SuperLink has its state in `folder`."""
-        address = Address(self, admits, folder=folder, stop=stop)
-        try:
-            yield address
-        finally:
-            address.close()
-
 
 @dataclass(frozen=True, slots=True)
 class _Open:
@@ -235,7 +226,10 @@ class _Open:
 
 
 class Address:
-    """A host's address. Its SuperLink is started with the first need, and again when it is lost."""
+    """A host's address. Its SuperLink is started with the first need, and again when it is lost.
+
+    It has its state in `folder`. Whoever uses it closes it.
+    """
 
     def __init__(self, host: Host, admits: Admits, *, folder: Path, stop: threading.Event) -> None:
         self._host, self._admits, self._folder, self._stop = host, admits, folder, stop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -11,12 +12,17 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pate_fed.disk import write_private
 from pate_fed.errors import PateFedError, naming_refusal
 from pate_fed.flower import prepare_environment
 from pate_fed.runtime.addresses import free_port
+
+if TYPE_CHECKING:
+    from pate_fed.flower.transport import LinkGuard, NodeGuard
 
 PROTECTED = frozenset(
     f"/flwr.proto.Runtime/{name}" for name in ("AcquireTask", "PullPendingTasks", "ClaimTask")
@@ -67,15 +73,22 @@ class Child:
 
     `folder` holds all its state, its output among it, of the user's alone. It serves this process at
     `local_address`; only who knows its `secret` gets a task. `guard` is what `pate_fed.flower.guard` needs
-    there, empty where nothing guards it.
+    there; None: nothing guards it.
     """
 
-    def __init__(self, command: str, arguments: Sequence[str], *, folder: Path, guard: str = "") -> None:
-        port, secret = str(free_port()), private_folder(folder) / SECRET
-        self._secret_file = secret
-        self.local_address, self.secret = f"127.0.0.1:{port}", _write_secret(secret)
+    def __init__(
+        self,
+        command: str,
+        arguments: Sequence[str],
+        *,
+        folder: Path,
+        guard: LinkGuard | NodeGuard | None = None,
+    ) -> None:
+        port, self._secret_file = str(free_port()), private_folder(folder) / SECRET
+        self.local_address, self.secret = f"127.0.0.1:{port}", secrets.token_hex(32).encode()
+        write_private(self._secret_file, self.secret, durable=False)
         own = ["--host", "127.0.0.1", "--port", port, "--isolation", "process"]
-        own += ["--superexec-auth-secret-file", str(secret)]
+        own += ["--superexec-auth-secret-file", str(self._secret_file)]
         self.log, self._read = folder / f"{command.removeprefix('flower-')}.log", 0
         handle = os.open(self.log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         try:
@@ -84,7 +97,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=handle,
                 stderr=handle,
-                env={**_environment(folder), GUARD: guard},
+                env=_environment(folder) | {GUARD: json.dumps(asdict(guard)) if guard else ""},
                 start_new_session=True,  # a signal to the user's process group is the parent's to handle
             )
         finally:
@@ -135,14 +148,6 @@ def private_folder(path: Path) -> Path:
     with naming_refusal(f"{path}: the folder cannot be made"):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
-
-
-def _write_secret(path: Path) -> bytes:
-    """A fresh random secret in a file that only its owner reads."""
-    secret = secrets.token_bytes(32).hex().encode()
-    path.unlink(missing_ok=True)
-    write_private(path, secret, durable=False)
-    return secret
 
 
 _WATCH_S = 0.5

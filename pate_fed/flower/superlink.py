@@ -13,8 +13,6 @@ from __future__ import annotations
 import hashlib
 import ssl
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -71,13 +69,13 @@ class SuperLink(Child):
     def __init__(self, folder: Path, address: str, *, tls: tuple[Path, LinkGuard] | None) -> None:
         self._grid: HttpGrid | None = None
         self._heartbeat: HeartbeatSender | None = None
-        self._ca, self._most_bytes, guard = None, MOST_BYTES, ""
+        self._ca, self._most_bytes, guard = None, MOST_BYTES, None
         arguments = ["--fleet-api-address", address, "--disable-runtime-dependency-installation"]
         if tls is None:
             arguments += ["--insecure"]
         else:
-            keys, bounds = tls
-            self._ca, self._most_bytes, guard = keys / "ca.crt", bounds.most_bytes, bounds.to_json()
+            keys, guard = tls
+            self._ca, self._most_bytes = keys / "ca.crt", guard.most_bytes
             arguments += ["--ssl-ca-certfile", str(self._ca), "--ssl-certfile", str(keys / "server.crt")]
             arguments += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
         super().__init__("flower-superlink", arguments, folder=folder, guard=guard)
@@ -192,15 +190,12 @@ class SuperLink(Child):
             return self._ca.read_bytes()
 
     def _healthy(self) -> bool:
-        context = None if self._ca is None else ssl.create_default_context(cafile=str(self._ca))
         scheme = "http" if self._ca is None else "https"
-        try:
-            with urllib.request.urlopen(
-                f"{scheme}://{self.local_address}/health", timeout=2, context=context
-            ):
-                return True
-        except (urllib.error.URLError, OSError):
-            return False
+        trusted = None if self._ca is None else ssl.create_default_context(cafile=str(self._ca))
+        with suppress(httpx.HTTPError):
+            url = f"{scheme}://{self.local_address}/health"
+            return httpx.get(url, timeout=2, verify=trusted or False, trust_env=False).is_success
+        return False
 
 
 class _Word:

@@ -17,22 +17,11 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SubStatus
 from flwr.common.serde import context_from_proto, fab_from_proto
+from flwr.proto import runtime_pb2
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.node_pb2 import Node
-from flwr.proto.runtime_pb2 import (
-    AcquireTaskRequest,
-    PullAppMessagesRequest,
-    PullTaskInputRequest,
-    SendTaskHeartbeatRequest,
-)
+from flwr.supercore import constant
 from flwr.supercore.auth import create_superexec_auth_metadata, derive_auth_secret
-from flwr.supercore.constant import (
-    FLWR_COMPONENT_NAME_METADATA_KEY,
-    FLWR_PACKAGE_NAME_METADATA_KEY,
-    FLWR_PACKAGE_VERSION_METADATA_KEY,
-    TASK_TOKEN_HEADER,
-    TaskType,
-)
 from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
@@ -59,9 +48,9 @@ class Caller:
     def __init__(self, component: str, proof: Callable[[ProtobufRequestContext], dict[str, str]]) -> None:
         self._proof = proof
         self._version = {
-            FLWR_PACKAGE_NAME_METADATA_KEY: package_name,
-            FLWR_PACKAGE_VERSION_METADATA_KEY: package_version,
-            FLWR_COMPONENT_NAME_METADATA_KEY: component,
+            constant.FLWR_PACKAGE_NAME_METADATA_KEY: package_name,
+            constant.FLWR_PACKAGE_VERSION_METADATA_KEY: package_version,
+            constant.FLWR_COMPONENT_NAME_METADATA_KEY: component,
         }
 
     @classmethod
@@ -80,7 +69,7 @@ class Caller:
     @classmethod
     def app(cls, token: str) -> Caller:
         """Who answers a task, by the task's token."""
-        return cls("flwr-clientapp", lambda _: {TASK_TOKEN_HEADER: token})
+        return cls("flwr-clientapp", lambda _: {constant.TASK_TOKEN_HEADER: token})
 
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
         """Add the headers to a call on its way."""
@@ -95,13 +84,13 @@ class SuperNode(Child):
     """
 
     def __init__(self, folder: Path, address: str, *, tls: tuple[Path, NodeGuard] | None) -> None:
-        arguments, self._most_bytes, guard = ["--superlink", address], MOST_BYTES, ""
+        arguments, self._most_bytes, guard = ["--superlink", address], MOST_BYTES, None
         if tls is None:
             arguments += ["--insecure"]
         else:
-            ca, own = tls
-            self._most_bytes, guard = own.most_bytes, own.to_json()
-            arguments += ["--root-certificates", str(ca), "--auth-supernode-private-key", own.key]
+            ca, guard = tls
+            self._most_bytes = guard.most_bytes
+            arguments += ["--root-certificates", str(ca), "--auth-supernode-private-key", guard.key]
         super().__init__("flower-supernode", arguments, folder=folder, guard=guard)
         self._client = self._connect(Caller.executor(self.secret))
 
@@ -167,7 +156,9 @@ class SuperNode(Child):
 
     def _acquire(self) -> str | None:
         try:
-            found = self._client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+            found = self._client.AcquireTask(
+                runtime_pb2.AcquireTaskRequest(supported_task_types=[constant.TaskType.CLIENT_APP])
+            )
         except httpx.HTTPError:
             return None  # not up yet, or going down: the process itself is watched elsewhere
         return str(found.token) if found.HasField("task") and found.token else None
@@ -189,12 +180,12 @@ def pull_task(client: RuntimeHttpClient, *, most_bytes: int) -> tuple[Message, C
         httpx.HTTPError: the SuperNode is gone.
         ValueError: see `inflate_message`.
     """
-    given = client.PullTaskInput(PullTaskInputRequest())
+    given = client.PullTaskInput(runtime_pb2.PullTaskInputRequest())
     TaskIdentity.task_id = given.task_id
     TaskIdentity.run_id = given.run.run_id
     TaskIdentity.node_id = given.context.node_id
     context, bundle = context_from_proto(given.context), fab_from_proto(given.fab).content
-    [tree] = client.PullMessages(PullAppMessagesRequest()).message_object_trees
+    [tree] = client.PullMessages(runtime_pb2.PullAppMessagesRequest()).message_object_trees
     node, run = Node(node_id=context.node_id), context.run_id
     contents = pull_objects(
         [part.object_id for part in iterate_object_tree(tree)],
@@ -226,7 +217,7 @@ def beating(client: RuntimeHttpClient) -> Callable[[], bool]:
 
     def beat() -> bool:
         with suppress(httpx.HTTPError):
-            client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+            client.SendTaskHeartbeat(runtime_pb2.SendTaskHeartbeatRequest())
         return True
 
     return beat

@@ -7,9 +7,8 @@ Flower that speaks gRPC; another pair would stand beside them (docs/decisions/00
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -59,10 +58,6 @@ class LinkGuard:
     most_bytes: int
     hospitals: int
 
-    def to_json(self) -> str:
-        """For the environment of the child."""
-        return json.dumps(asdict(self))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGuard:
@@ -74,10 +69,6 @@ class NodeGuard:
     most_bytes: int
     certificate: str
     key: str
-
-    def to_json(self) -> str:
-        """For the environment of the child."""
-        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,16 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pate_fed.disk import read_file, read_json, sync_folder, write_result
 from pate_fed.errors import InputError, IntegrityError, naming_refusal
-from pate_fed.identity.certificates import (
-    expiry_warnings,
-    fingerprint,
-    load_certificate,
-    name_of,
-    read_certificate,
-    require_issued,
-    require_valid,
-    sum_identity_of,
-)
+from pate_fed.identity import certificates as certs
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, is_signed, load_key, load_sum_key
 from pate_fed.kinds.terms import Terms
 from pate_fed.secure_sum import read_fingerprint, spoken
@@ -44,23 +35,31 @@ def ledger_key_bytes(terms_json: str, public_key: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """What the coordinator gives an admitted hospital; nothing in it is secret.
+class SignedStudy:
+    """Where hospitals connect to, the study's canonical terms, and the authority's signature on them, hex.
 
-    `certificate` and `authority` are PEM, `terms` the study's canonical JSON, signed by the authority; so is
-    `ledger_key`, hex, with which the coordinator signs its ledger and receipts. Admissions of earlier
-    releases name none. `hospitals` are the others that were admitted by then, with their fingerprints: what
-    the coordinator says of them, for each hospital to confirm by telephone.
+    The authority signs the key of the coordinator's ledger and receipts, too, hex; a folder of an earlier
+    release names none, and its hospitals get no receipts.
     """
 
-    hospital: str
-    certificate: str
-    authority: str
     address: str
     terms: str
     signature: str
     ledger_key: str = ""
     ledger_signature: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission(SignedStudy):
+    """What the coordinator gives an admitted hospital; nothing in it is secret.
+
+    `certificate` and `authority` are PEM. `hospitals` are the others that were admitted by then, with their
+    fingerprints: what the coordinator says of them, for each hospital to confirm by telephone.
+    """
+
+    hospital: str
+    certificate: str
+    authority: str
     hospitals: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
@@ -75,7 +74,7 @@ class Admission:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the authority's certificate, hex; its `words` are for the telephone."""
-        return fingerprint(read_certificate(self.authority.encode(), "the admission"))
+        return certs.fingerprint(certs.read_certificate(self.authority.encode(), "the admission"))
 
     @property
     def words(self) -> str:
@@ -116,7 +115,7 @@ class Admission:
             raise IntegrityError("the ledger key in the admission is no key") from error
 
     def _require_signed(self, signature: str, content: bytes, what: str) -> None:
-        public = read_certificate(self.authority.encode(), "the admission").public_key()
+        public = certs.read_certificate(self.authority.encode(), "the admission").public_key()
         if not is_signed(public, signature, content):
             raise IntegrityError(f"{what} not signed by the study's authority")
 
@@ -173,8 +172,8 @@ class HospitalIdentity:
                 f"{folder}: was not admitted yet; take the admission with `pate-fed hospital accept`"
             )
         found = cls(folder, Admission.read(folder / ADMISSION_FILE))
-        authority = read_certificate(found.admission.authority.encode(), f"{folder}: the admission")
-        if load_certificate(found.ca_path) != authority:
+        authority = certs.read_certificate(found.admission.authority.encode(), f"{folder}: the admission")
+        if certs.load_certificate(found.ca_path) != authority:
             raise IntegrityError(
                 f"{found.ca_path}: not the authority of the admission; take the admission again with "
                 "`pate-fed hospital accept`"
@@ -189,23 +188,25 @@ class HospitalIdentity:
                 expired or is another hospital's.
             IntegrityError: the certificate or the terms are not the authority's.
         """
-        certificate = read_certificate(self.admission.certificate.encode(), f"{self.folder}: the admission")
-        authority = read_certificate(self.admission.authority.encode(), f"{self.folder}: the admission")
+        certificate = certs.read_certificate(
+            self.admission.certificate.encode(), f"{self.folder}: the admission"
+        )
+        authority = certs.read_certificate(self.admission.authority.encode(), f"{self.folder}: the admission")
         key = load_key(self.folder / KEY_FILE)
-        if name_of(certificate) != hospital or self.admission.hospital != hospital:
+        if certs.name_of(certificate) != hospital or self.admission.hospital != hospital:
             raise InputError(
-                f"{self.folder}: this identity is {name_of(certificate)}'s, not {hospital}'s; every hospital "
-                "has its own"
+                f"{self.folder}: this identity is {certs.name_of(certificate)}'s, not {hospital}'s; every "
+                "hospital has its own"
             )
-        require_issued(certificate, authority, f"{hospital}'s")
+        certs.require_issued(certificate, authority, f"{hospital}'s")
         if certificate.public_key() != key.public_key():
             raise InputError(f"{self.folder}: {KEY_FILE} is not the key that was admitted as {hospital}")
-        if sum_identity_of(certificate) != load_sum_key(self.sum_key_path).public:
+        if certs.sum_identity_of(certificate) != load_sum_key(self.sum_key_path).public:
             raise InputError(f"{self.folder}: {SUM_KEY_FILE} is not the key that was admitted as {hospital}")
-        require_valid(authority, "the study authority's")
-        require_valid(certificate, f"{hospital}'s")
+        certs.require_valid(authority, "the study authority's")
+        certs.require_valid(certificate, f"{hospital}'s")
         _ = self.admission.terms_digest, self.admission.receipt_key
-        return expiry_warnings(certificate, f"{hospital}'s")
+        return certs.expiry_warnings(certificate, f"{hospital}'s")
 
     @property
     def key_path(self) -> Path:

@@ -20,49 +20,15 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from pate_fed.disk import hold, read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.identity.admission import Admission, ledger_key_bytes, signed_bytes
-from pate_fed.identity.certificates import (
-    Certificate,
-    expiry_warnings,
-    fingerprint,
-    issue,
-    load_certificate,
-    name_of,
-    require_issued,
-    require_valid,
-    self_signed,
-    sum_identity_of,
-    to_pem,
-)
-from pate_fed.identity.keys import (
-    AdmissionRequest,
-    check_name,
-    check_private,
-    read_request,
-    sign,
-    write_new_private,
-)
+from pate_fed.identity import certificates as certs
+from pate_fed.identity import keys
+from pate_fed.identity.admission import Admission, SignedStudy, ledger_key_bytes, signed_bytes
 from pate_fed.kinds.terms import Terms
 from pate_fed.secure_sum import fingerprint as fingerprint_of
 from pate_fed.secure_sum import spoken
 from pate_fed.structure import to_plain
 
 _LOCAL = ("localhost", "127.0.0.1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedStudy:
-    """Where hospitals connect to, the study's canonical terms, and the authority's signature on them, hex.
-
-    The authority signs the key of the coordinator's ledger and receipts, too, hex; a folder of an earlier
-    release names none, and its hospitals get no receipts.
-    """
-
-    address: str
-    terms: str
-    signature: str
-    ledger_key: str = ""
-    ledger_signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +48,24 @@ class Authority:
         """
         ca_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
         ledger_key = Ed25519PrivateKey.generate()
-        ca = self_signed(ca_key, "pate_fed study authority", days=days)
+        ca = certs.self_signed(ca_key, "pate_fed study authority", days=days)
         host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
         hosts = list(dict.fromkeys([host, *_LOCAL]))
-        server = issue(ca, ca_key, name="coordinator", public=server_key.public_key(), days=days, hosts=hosts)
-        write_new_private(folder / "ca.key", _pem(ca_key))
-        write_new_private(folder / "server.key", _pem(server_key))
-        write_new_private(folder / "ledger.key", _pem(ledger_key))
-        write_result(folder / "ca.crt", to_pem(ca), public=True)
-        write_result(folder / "server.crt", to_pem(server), public=True)
+        server = certs.issue(
+            ca, ca_key, name="coordinator", public=server_key.public_key(), days=days, hosts=hosts
+        )
+        keys.write_new_private(folder / "ca.key", _pem(ca_key))
+        keys.write_new_private(folder / "server.key", _pem(server_key))
+        keys.write_new_private(folder / "ledger.key", _pem(ledger_key))
+        write_result(folder / "ca.crt", certs.to_pem(ca), public=True)
+        write_result(folder / "server.crt", certs.to_pem(server), public=True)
         public = ledger_key.public_key().public_bytes_raw().hex()
         study = SignedStudy(
             address=address,
             terms=terms,
-            signature=sign(ca_key, signed_bytes(terms)),
+            signature=keys.sign(ca_key, signed_bytes(terms)),
             ledger_key=public,
-            ledger_signature=sign(ca_key, ledger_key_bytes(terms, public)),
+            ledger_signature=keys.sign(ca_key, ledger_key_bytes(terms, public)),
         )
         write_result(folder / "study.json", json.dumps(to_plain(study), indent=1).encode(), public=True)
         for name in ("hospitals", "revoked"):
@@ -105,11 +73,11 @@ class Authority:
         return cls(folder)
 
     @property
-    def certificate(self) -> Certificate:
+    def certificate(self) -> certs.Certificate:
         """The authority's own certificate; InputError where the folder holds none."""
         if not (self.folder / "ca.crt").exists():
             raise InputError(f"{self.folder}: holds no study authority; make one with `pate-fed study init`")
-        return load_certificate(self.folder / "ca.crt")
+        return certs.load_certificate(self.folder / "ca.crt")
 
     @property
     def study(self) -> SignedStudy:
@@ -128,15 +96,15 @@ class Authority:
             InputError: no request, a hospital of that name with another key, or a clock that was set back.
             IntegrityError: a request was changed on its way.
         """
-        asked = [read_request(path) for path in requests]
+        asked = [keys.read_request(path) for path in requests]
         with hold(self.folder, what="the study's keys in"):
             certificates = [self._admit(each, days=days) for each in asked]
-            known = {name: fingerprint_of(sum_identity_of(held)) for name, held in self.admitted()}
-        study, authority = asdict(self.study), to_pem(self.certificate).decode()
+            known = {name: fingerprint_of(certs.sum_identity_of(held)) for name, held in self.admitted()}
+        study, authority = asdict(self.study), certs.to_pem(self.certificate).decode()
         return [
             Admission(
                 hospital=each.name,
-                certificate=to_pem(certificate).decode(),
+                certificate=certs.to_pem(certificate).decode(),
                 authority=authority,
                 hospitals={name: words for name, words in known.items() if name != each.name},
                 **study,
@@ -144,14 +112,14 @@ class Authority:
             for each, certificate in zip(asked, certificates, strict=True)
         ]
 
-    def _admit(self, asked: AdmissionRequest, *, days: int) -> Certificate:
+    def _admit(self, asked: keys.AdmissionRequest, *, days: int) -> certs.Certificate:
         name = asked.name
         held = self.folder / "hospitals" / f"{name}.crt"
-        if held.exists() and load_certificate(held).public_key() != asked.public:
+        if held.exists() and certs.load_certificate(held).public_key() != asked.public:
             raise InputError(
                 f"{name} is admitted already with another key; revoke it first: pate-fed study revoke {name}"
             )
-        certificate = issue(
+        certificate = certs.issue(
             self.certificate,
             self._ca_key(),
             name=name,
@@ -162,21 +130,21 @@ class Authority:
         if self._was_revoked(name, certificate):
             raise InputError(f"{name}: what was revoked is of a later time; is this machine's clock right?")
         held.parent.mkdir(exist_ok=True)
-        write_result(held, to_pem(certificate), public=True)
+        write_result(held, certs.to_pem(certificate), public=True)
         return certificate
 
     def revoke(self, name: str) -> None:
         """Shut one hospital out, also of a running study; InputError where no such one is admitted."""
-        held = self.folder / "hospitals" / f"{check_name(name)}.crt"
+        held = self.folder / "hospitals" / f"{keys.check_name(name)}.crt"
         with hold(self.folder, what="the study's keys in"):
             if not held.exists():
                 known = ", ".join(sorted(each.stem for each in held.parent.glob("*.crt"))) or "none"
                 raise InputError(f"{name}: no such hospital is admitted (admitted: {known})")
             (self.folder / "revoked").mkdir(exist_ok=True)
-            certificate = load_certificate(held)
+            certificate = certs.load_certificate(held)
             held.replace(self.folder / "revoked" / f"{name}-{certificate.serial_number:x}.crt")
 
-    def admitted(self) -> Iterator[tuple[str, Certificate]]:
+    def admitted(self) -> Iterator[tuple[str, certs.Certificate]]:
         """Names and certificates of all hospitals that are admitted, by name; some may have expired.
 
         What was revoked stays so, even where an old copy of its certificate was put back into hospitals/.
@@ -193,7 +161,7 @@ class Authority:
         """Names of the hospitals of which a certificate lies in hospitals/."""
         return sorted(path.stem for path in (self.folder / "hospitals").glob("*.crt"))
 
-    def certificate_of(self, name: str) -> Certificate | None:
+    def certificate_of(self, name: str) -> certs.Certificate | None:
         """The certificate with which a hospital is admitted, None where it is revoked.
 
         Raises:
@@ -203,17 +171,17 @@ class Authority:
         path = self.folder / "hospitals" / f"{name}.crt"
         if not path.exists():
             return None
-        certificate = load_certificate(path)
-        require_issued(certificate, self.certificate, f"{name}'s")
-        if name_of(certificate) != name:
-            raise IntegrityError(f"{path}: the certificate is of {name_of(certificate)!r}")
+        certificate = certs.load_certificate(path)
+        certs.require_issued(certificate, self.certificate, f"{name}'s")
+        if certs.name_of(certificate) != name:
+            raise IntegrityError(f"{path}: the certificate is of {certs.name_of(certificate)!r}")
         return None if self._was_revoked(name, certificate) else certificate
 
-    def _was_revoked(self, name: str, certificate: Certificate) -> bool:
+    def _was_revoked(self, name: str, certificate: certs.Certificate) -> bool:
         """Whether this very certificate, or one that was given out after it, is in revoked/."""
         for path in (self.folder / "revoked").glob(f"{name}-*.crt"):
-            revoked = load_certificate(path)
-            if name_of(revoked) == name and (
+            revoked = certs.load_certificate(path)
+            if certs.name_of(revoked) == name and (
                 certificate.serial_number == revoked.serial_number
                 or certificate.not_valid_before_utc < revoked.not_valid_before_utc
             ):
@@ -228,16 +196,16 @@ class Authority:
                 valid.
             IntegrityError: the certificate is not the authority's.
         """
-        server = load_certificate(self.folder / "server.crt")
-        require_issued(server, self.certificate, "the coordinator's")
+        server = certs.load_certificate(self.folder / "server.crt")
+        certs.require_issued(server, self.certificate, "the coordinator's")
         if self._load("server.key").public_key() != server.public_key():
             raise InputError(
                 f"{self.folder}: server.key is not the key of server.crt; put the right one back"
             )
         warnings = []
         for whose, certificate in (("the authority's", self.certificate), ("the coordinator's", server)):
-            require_valid(certificate, whose)
-            warnings += expiry_warnings(certificate, whose)
+            certs.require_valid(certificate, whose)
+            warnings += certs.expiry_warnings(certificate, whose)
         return warnings
 
     def require_terms(self, digest: str) -> None:
@@ -255,7 +223,7 @@ class Authority:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the authority's certificate, hex; its `words` are for the telephone."""
-        return fingerprint(self.certificate)
+        return certs.fingerprint(self.certificate)
 
     @property
     def words(self) -> str:
@@ -280,7 +248,7 @@ class Authority:
         raise self._wrong_key("ca.key")
 
     def _load(self, name: str) -> PrivateKeyTypes:
-        check_private(self.folder / name)
+        keys.check_private(self.folder / name)
         try:
             return serialization.load_pem_private_key((self.folder / name).read_bytes(), None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:

@@ -17,7 +17,7 @@ from pate_fed.disk import read_json, write_result
 from pate_fed.errors import InputError, IntegrityError, naming_refusal
 from pate_fed.secure_sum import Identity, fingerprint
 from pate_fed.secure_sum.keys import verify
-from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS, to_plain
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS, from_plain, to_plain
 
 KEY_FILE = "hospital.key"
 SUM_KEY_FILE = "sum.key"
@@ -228,13 +228,11 @@ class Receipt:
         """
         try:
             values = json.loads(text)
-            signature = values.pop("signature")
-            found = cls(**{**values, "received": tuple(values["received"])})
-            texts = (signature, found.hospital, found.terms_digest, *found.received)
-            sound = all(isinstance(value, str) for value in texts)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            signature = str(values.pop("signature"))
+            found = from_plain(cls, values, where="the receipt")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError) as error:
             raise IntegrityError("the receipt is not readable") from error
-        if not sound or not is_signed(public, signature, found._message()):
+        if not is_signed(public, signature, found._message()):
             raise IntegrityError("the receipt is not signed by the study's coordinator")
         return found
 

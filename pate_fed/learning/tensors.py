@@ -213,29 +213,18 @@ def read_model(path: Path, kind: str) -> dict[str, Any]:
 
 
 @contextmanager
-def reading_network(path: Path, kind: str) -> Iterator[tuple[dict[str, Any], tuple[int, int, int], int]]:
-    """What `write_model` wrote of networks, with their image shape and number of classes, to build them from.
-
-    Raises:
-        InputError: there is no such file, or it cannot be opened.
-        IntegrityError: the file is damaged or of another kind, or what is built from it does not fit.
-    """
-    with building_network(read_model(path, kind), kind, where=str(path)) as found:
-        yield found
-
-
-@contextmanager
 def building_network(
     content: dict[str, Any], kind: str, *, where: str
-) -> Iterator[tuple[dict[str, Any], tuple[int, int, int], int]]:
-    """The same of a model's content, wherever it came from; IntegrityError: what is built does not fit.
+) -> Iterator[tuple[tuple[int, int, int], int]]:
+    """Image shape and number of classes of a model's content, to build its networks from.
 
-    Within the context torch's randomness is on loan: initial weights are drawn, and overwritten at once.
+    What does not fit inside is an IntegrityError. Inside torch's randomness is on loan: initial weights are
+    drawn, and overwritten at once.
     """
     try:
         rows, columns, channels = content["image_shape"]
         with torch.random.fork_rng(devices=[]):
-            yield content, (rows, columns, channels), content["num_classes"]
+            yield (rows, columns, channels), content["num_classes"]
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
         raise IntegrityError(f"{where}: the {kind}'s settings and weights do not fit together") from error
 

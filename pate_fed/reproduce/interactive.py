@@ -20,19 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed import privacy
 from pate_fed.data import Dataset
 from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
-from pate_fed.privacy import (
-    BudgetFilter,
-    ConfidentGNMax,
-    InteractiveGNMax,
-    PrivacyEvent,
-    Release,
-    SeededNoise,
-    epsilon_of,
-    total_cost,
-)
 from pate_fed.reproduce.columns import EPSILON, Column, cells_of, mean_and_sd, student_table, task_of
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, train_and_test
@@ -74,22 +65,24 @@ class _Released:
     """What was released so far at a budget, batch by batch, of inputs in one random order for each seed."""
 
     def __init__(self, totals: Ints, budget: float, seed: int) -> None:
-        self.totals, self.noise = totals, SeededNoise(seed)
-        self.batches: list[tuple[Ints, Release]] = []
+        self.totals, self.noise = totals, privacy.SeededNoise(seed)
+        self.batches: list[tuple[Ints, privacy.Release]] = []
         self._order = np.random.default_rng(seed).permutation(len(totals)).astype(np.int64)
-        self._budget = BudgetFilter(budget, DELTA)
+        self._budget = privacy.BudgetFilter(budget, DELTA)
 
     @property
-    def events(self) -> list[PrivacyEvent]:
+    def events(self) -> list[privacy.PrivacyEvent]:
         return [release.event for _, release in self.batches]
 
     @property
     def asked(self) -> int:
         return sum(event.asked for event in self.events)
 
-    def ask(self, release: Callable[[Ints], Release], *, until: float) -> None:
+    def ask(self, release: Callable[[Ints], privacy.Release], *, until: float) -> None:
         """Go on until a share of the budget is spent, all inputs were asked about, or none is affordable."""
-        mechanism = ConfidentGNMax(**ensemble_size(self.totals), **NOISE)  # Interactive-GNMax costs the same
+        mechanism = privacy.ConfidentGNMax(
+            **ensemble_size(self.totals), **NOISE
+        )  # Interactive-GNMax costs the same
         while self._budget.share_spent(self.events) < until:
             left = min(BLOCK, len(self._order) - self.asked)
             some = self._budget.affordable(mechanism, events=self.events, queries=left)
@@ -150,7 +143,7 @@ def _train(
     answered = sum(event.answered for event in released.events)
     return InteractiveRun(
         *task,
-        epsilon=epsilon_of(total_cost(released.events), DELTA),
+        epsilon=privacy.epsilon_of(privacy.total_cost(released.events), DELTA),
         asked=released.asked,
         answered=answered,
         confirmed=len(index) - answered,
@@ -168,13 +161,13 @@ def _release(learn: Learn, data: Data, name: str, student: str | None, budget: f
     """All from Confident-GNMax, or where there is a student the second half from Interactive-GNMax."""
     dataset, totals = data[name]
     size, released = ensemble_size(totals), _Released(totals, budget, seed)
-    confident = ConfidentGNMax(**size, **NOISE)
+    confident = privacy.ConfidentGNMax(**size, **NOISE)
     first = 1.0 if student is None else SHARE
     released.ask(lambda index: confident.release(totals[index], released.noise), until=first)
     if student is not None:
         reference, _ = learn(name, *released.labels(confirmed=False), student, seed)
         said = reference.predict_proba(dataset.public_images[: len(totals)])
-        against = InteractiveGNMax(**size, **NOISE, confidence=CONFIDENCE)
+        against = privacy.InteractiveGNMax(**size, **NOISE, confidence=CONFIDENCE)
         released.ask(
             lambda index: against.release(totals[index], released.noise, predictions=said[index]), until=1.0
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -78,14 +79,6 @@ def release_labels(mechanism: AnyMechanism, totals: Ints, *, seed: int, labels: 
     return ReleasedLabels(asked[release.answered], release.label[release.answered], asked, release.event)
 
 
-def least(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """The least whole number in (`low`, `high`] that fits, where `high` does, and all above one that does."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
-
-
 def least_noise(
     mechanism: Callable[[float], AnyMechanism],
     *,
@@ -108,7 +101,7 @@ def least_noise(
     low, high = round(10 * above), round(10 * most)
     if not fits(high):
         raise InputError(f"{queries} queries cost more than ε {epsilon:g} with noise of {most:g} votes")
-    return least(fits, low, high) / 10
+    return bisect_left(range(high), True, lo=low + 1, key=fits) / 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,35 +78,9 @@ P = ParamSpec("P")
 
 _CUT_SHORT = 2  # as for any full disk
 _PLAIN = "pate_fed.plain"
-_WORDS = {
-    "α": "alpha",
-    "δ": "delta",
-    "ε": "epsilon",
-    "λ": "lambda",
-    "μ": "mu",
-    "ρ": "rho",
-    "σ": "sigma",
-    "τ": "tau",
-    "…": "...",
-    "–": "-",
-    "—": "-",
-    "×": "x",
-    "·": "*",
-    "±": "+-",
-    "≤": "<=",
-    "≥": ">=",
-    "≠": "!=",
-    "→": "->",
-    "█": "#",
-    "▏": "|",
-    "░": ".",
-    "│": "|",
-    "─": "-",
-    "„": '"',
-    "“": '"',
-    "”": '"',
-    "ß": "ss",
-}
+_LETTERS = "α δ ε λ μ ρ σ τ … – — × · ± ≤ ≥ ≠ → █ ▏ ░ │ ─ „ “ ” ß"
+_PLAINLY = 'alpha delta epsilon lambda mu rho sigma tau ... - - x * +- <= >= != -> # | . | - " " " ss'
+_WORDS = dict(zip(_LETTERS.split(), _PLAINLY.split(), strict=True))
 
 
 def any_console(*, study: bool) -> Callable[[Callable[P, int]], Callable[P, int]]:

@@ -21,7 +21,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, wilson_interval
 from pate_fed.kinds.terms import Terms
 from pate_fed.kinds.votes import Mechanism, VoteTerms, make_interactive, make_mechanism
-from pate_fed.learning.students.query_selection import OwnStrategy, PublicView
+from pate_fed.learning.students.query_selection import PublicView, choose_by_own
 from pate_fed.privacy import Ledger, NoiseSource
 from pate_fed.privacy.ledger.rows import Provenance
 from pate_fed.protocol.messages import Question
@@ -154,7 +154,8 @@ class VoteCourse(StudyCourse):
         A batch's size is what the budget holds for certain. The first names the test inputs too: a message
         more to each party, and under masks a sum more, would cost far more than rows.
         """
-        size = self.rounds.limit(self._releaser.room(self._batch_size()))
+        left = self._dataset.num_queries - int(self._repeated.sum()) - self._ledger.asked
+        size = self.rounds.limit(self._releaser.room(min(self._study.queries.batch_size, left)))
         if not size:
             return None
         beside, self._beside = self._beside, self._beside[:0]
@@ -185,11 +186,7 @@ class VoteCourse(StudyCourse):
             wanted=wanted,
             seed=self._study.seed_for("strategy", present.number, dataset.num_queries - len(left)),
         )
-        return OwnStrategy(part=load_part(name, "query strategy"), name=name).choose(seen)
-
-    def _batch_size(self) -> int:
-        left = self._dataset.num_queries - int(self._repeated.sum()) - self._ledger.asked
-        return min(self._study.queries.batch_size, left)
+        return choose_by_own(load_part(name, "query strategy"), seen, name=name)
 
     # Release.
 
@@ -336,7 +333,8 @@ def refusal_warnings(
     found = []
     refused = [each for each in range(len(class_names)) if _is_refused(answered, said == each)]
     if refused:
-        share, others = (float(answered[kind].mean()) for kind in _kinds(np.isin(said, refused)))
+        own = np.isin(said, refused)
+        share, others = (float(answered[kind].mean()) for kind in (own, ~own))
         found.append(
             f"The threshold refuses {_names(refused, class_names)}: of the inputs that the student takes for "
             f"{_it(refused)} {share:.0%} were answered, of the others {others:.0%}. A lower --threshold, or "
@@ -352,14 +350,10 @@ def refusal_warnings(
     return tuple(found)
 
 
-def _kinds(own: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    return own, ~own
-
-
 def _is_refused(answered: NDArray[np.bool_], own: NDArray[np.bool_]) -> bool:
     if min(own.sum(), (~own).sum()) < ENOUGH:
         return False
-    share, others = (float(answered[kind].mean()) for kind in _kinds(own))
+    share, others = (float(answered[kind].mean()) for kind in (own, ~own))
     return wilson_interval(share, int(own.sum()))[1] < MUCH * others
 
 

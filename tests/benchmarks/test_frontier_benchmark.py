@@ -18,6 +18,7 @@ deep-cnn, is not among them: 250 of it are hours of a GPU; `pate++-fashion-mnist
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -39,7 +40,6 @@ from pate_fed.reproduce.driver import Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import (
     StudentRow,
     draw_panels,
-    least,
     release_labels,
     train_and_test,
 )
@@ -156,7 +156,8 @@ def _sigma2(labels: int, epsilon: float) -> float:
         return epsilon_of(mechanism.cost_asked(RECORD) * labels, DELTA) <= epsilon
 
     high = round(10 * affordable_sigma2(labels, epsilon=epsilon, delta=DELTA))
-    return least(fits, max(10, high // 2), high) / 10  # an outcome reveals 2/π of the totals at the least
+    low = max(10, high // 2)  # an outcome reveals 2/π of the totals at the least
+    return bisect_left(range(high), True, lo=low + 1, key=fits) / 10
 
 
 def _cells(rows: list[FrontierRun]) -> list[Cell[FrontierRun]]:

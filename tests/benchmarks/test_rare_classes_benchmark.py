@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import TeacherSettings
+from pate_fed.learning.networks import heads
 from pate_fed.learning.networks.encoder import fit_encoder
-from pate_fed.learning.teachers import network
 from pate_fed.learning.teachers.network import train_teacher
 
 PARTIES, AGREED = 50, 0.8
@@ -44,7 +44,7 @@ def test_class_weights_give_a_rare_class_its_votes(
     torch.set_num_threads(1)
     data = load_dataset(name, data_dir=shared / "data")
     weighted = _balanced(data, usual, rare, "weighted")
-    monkeypatch.setattr(network, "class_weights", lambda labels: torch.ones(len(labels), dtype=torch.float64))
+    monkeypatch.setattr(heads, "class_weights", lambda labels: torch.ones(len(labels), dtype=torch.float64))
     assert weighted > _balanced(data, usual, rare, "unweighted")
 
 

@@ -26,6 +26,7 @@ others. Students are tested on the last 1,000 inputs, which had no part in that.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -43,7 +44,6 @@ from pate_fed.privacy import RECORD, GNMax, SeededNoise
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
 from pate_fed.reproduce.columns import Column, cells_of, student_table
 from pate_fed.reproduce.driver import Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import least
 from pate_fed.reproduce.votes import AT_ONCE, TEACHERS, ensemble_size, inputs_of, kept_totals
 
 Ints = NDArray[np.int64]
@@ -121,7 +121,7 @@ def stated_sigma2(labels: int, *, epsilon: float, delta: float) -> float:
     low, high = 9, 10
     while stated(high) > epsilon:
         low, high = high, 2 * high
-    return least(lambda tenths: stated(tenths) <= epsilon, low, high) / 10
+    return bisect_left(range(high), True, lo=low + 1, key=lambda tenths: stated(tenths) <= epsilon) / 10
 
 
 def least_margin(scores: Floats, *, spread: float, rng: np.random.Generator) -> Ints:

@@ -10,6 +10,7 @@ import pytest
 from pate_fed.flower import host as room
 from pate_fed.flower.host import AdmittedHospitals
 from pate_fed.identity import Authority, make_request
+from pate_fed.identity.certificates import issue
 
 
 class Link:
@@ -60,7 +61,7 @@ def test_a_renewed_certificate_is_looked_at_again(
 ) -> None:
     request = make_request(tmp_path / "north", "north")
     with monkeypatch.context() as past:
-        past.setattr("pate_fed.identity.authority.issue", _expired)
+        past.setattr("pate_fed.identity.certificates.issue", _expired)
         authority.admit(request, days=9)
     roster = AdmittedHospitals(authority, cast(Any, Link()), report=print)
     assert not roster.names
@@ -73,8 +74,6 @@ def test_a_renewed_certificate_is_looked_at_again(
 
 
 def _expired(ca: Any, key: Any, **terms: Any) -> Any:
-    from pate_fed.identity.certificates import issue
-
     return issue(ca, key, **{**terms, "days": -1})
 
 

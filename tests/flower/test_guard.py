@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -463,11 +464,11 @@ def test_flowers_own_programs_meet_behind_the_guard(
         isolation="process",
         health_server_address=None,
     )
-    line_1_39.install("flower-superlink", LinkGuard(most_bytes=MOST, hospitals=2).to_json())
+    line_1_39.install("flower-superlink", json.dumps(asdict(LinkGuard(most_bytes=MOST, hospitals=2))))
     lifespan = programs.superlink.SuperLinkLifespan(config, factory)
     lifespan.startup()
     settings = NodeGuard(most_bytes=MOST, certificate=north.certificate, key=str(north.path))
-    line_1_39.install("flower-supernode", settings.to_json())
+    line_1_39.install("flower-supernode", json.dumps(asdict(settings)))
     keys = (north.key, north.key.public_key())
     with programs.supernode._init_connection(
         "grpc-rere", f"127.0.0.1:{port}", False, ca.read_bytes(), keys, 0, 5.0
@@ -491,8 +492,8 @@ def test_another_flwr_is_refused_before_it_serves(
     command: str, programs: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {
-        "flower-superlink": LinkGuard(most_bytes=MOST, hospitals=2).to_json(),
-        "flower-supernode": NodeGuard(most_bytes=MOST, certificate="", key="").to_json(),
+        "flower-superlink": json.dumps(asdict(LinkGuard(most_bytes=MOST, hospitals=2))),
+        "flower-supernode": json.dumps(asdict(NodeGuard(most_bytes=MOST, certificate="", key=""))),
     }[command]
     line_1_39.install(command, settings)  # the installed one will do
     module, name = {
@@ -509,7 +510,7 @@ def test_a_superlink_that_never_asks_for_the_guard_does_not_start(
 ) -> None:
     superlink = programs.superlink
     monkeypatch.setattr(superlink.SuperLinkLifespan, "startup", lambda self: None)
-    line_1_39.install("flower-superlink", LinkGuard(most_bytes=MOST, hospitals=2).to_json())
+    line_1_39.install("flower-superlink", json.dumps(asdict(LinkGuard(most_bytes=MOST, hospitals=2))))
     with pytest.raises(PateFedError, match="without its guard"):
         superlink.SuperLinkLifespan.startup(None)
     with pytest.raises(PateFedError, match="without keys"):

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -214,7 +215,7 @@ def _serve(
     monkeypatch.setattr(stop, "wait", lambda seconds: stop.is_set())
     hosted = Host("a:1", None, 5.0, ([] if told is None else told).append, linger_s)
     try:
-        with hosted.opened(coordinator, folder=Path(), stop=stop) as address:
+        with closing(Address(hosted, coordinator, folder=Path(), stop=stop)) as address:
             address.serve(coordinator.run, coordinator, hospitals=2, least=2)
             address.tell(coordinator)
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib import metadata
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from pate_fed import client, server
 from pate_fed.cli import main
 from pate_fed.errors import InputError
-from pate_fed.flower.transport import LinkGuard, NodeGuard, has_transport, require_transport
+from pate_fed.flower.transport import has_transport, require_transport
 
 INSTALLED = metadata.version
 
@@ -66,11 +65,3 @@ def test_another_line_is_one_sentence_before_anything_starts(
     assert code == 2 and sentence.startswith("error: ") and release in sentence
     assert sentence.endswith("pip install 'pate-fed[deploy]'")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "guard",
-    [LinkGuard(most_bytes=7, hospitals=3), NodeGuard(most_bytes=7, certificate="PEM\n", key="/a/key")],
-)
-def test_a_child_reads_what_was_written(guard: LinkGuard | NodeGuard) -> None:
-    assert type(guard)(**json.loads(guard.to_json())) == guard

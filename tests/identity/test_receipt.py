@@ -47,13 +47,12 @@ def test_what_is_no_receipt_is_not_readable(text: str) -> None:
         Receipt.read(text, KEY.public_key())
 
 
-@pytest.mark.parametrize("change", [{"received": 3}, {"more": 1}])
+@pytest.mark.parametrize("change", [{"received": 3}, {"received": [3]}, {"hospital": 3}, {"more": 1}])
 def test_other_fields_are_not_readable(change: dict[str, Any]) -> None:
     with pytest.raises(IntegrityError, match="not readable"):
         Receipt.read(json.dumps({**json.loads(RECEIPT.signed(KEY)), **change}), KEY.public_key())
 
 
-@pytest.mark.parametrize("change", [{"hospital": 3}, {"received": [3]}, {"signature": 3}])
-def test_values_that_are_no_texts_are_signed_by_nobody(change: dict[str, Any]) -> None:
+def test_a_signature_that_is_no_text_is_nobodys() -> None:
     with pytest.raises(IntegrityError, match="not signed"):
-        Receipt.read(json.dumps({**json.loads(RECEIPT.signed(KEY)), **change}), KEY.public_key())
+        Receipt.read(json.dumps({**json.loads(RECEIPT.signed(KEY)), "signature": 3}), KEY.public_key())

@@ -40,11 +40,7 @@ SPREAD = math.sqrt(12)  # gives a number that is spread evenly over its knots a 
 
 
 def check_rows(rows: NDArray[Any], columns: tuple[int, ...]) -> None:
-    """Hold rows to float64 (n, inputs) of these columns.
-
-    Raises:
-        InputError: they are of another width.
-    """
+    """Hold rows to float64 (n, inputs) of these columns; InputError where they are of another width."""
     if rows.ndim != 2 or rows.shape[1] != sum(columns):
         raise InputError(f"rows {rows.shape}: (n, {sum(columns)}) is meant")
 
@@ -88,11 +84,7 @@ class TableEmbedding(Embedding):
         return sum(self.columns) + len(self.columns)
 
     def encode(self, inputs: NDArray[Any]) -> Floats:
-        """Rows float64 (n, inputs) to float32 (n, width).
-
-        Raises:
-            InputError: rows of another width.
-        """
+        """Rows float64 (n, inputs) to float32 (n, width); InputError where they are of another width."""
         check_rows(inputs, self.columns)
         found = np.zeros((len(inputs), self.width))
         at = place = 0
@@ -109,38 +101,27 @@ class TableEmbedding(Embedding):
             at, place = at + width, place + width + 1
         return np.asarray(found / self.scale, dtype=np.float32)
 
-    def to_plain(self) -> dict[str, Any]:
-        """Columns, knots and scale."""
-        return {
-            "columns": list(self.columns),
-            "knots": [list(own) for own in self.knots],
-            "scale": self.scale,
-        }
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Columns, knots and scale, as an array of bytes."""
+        text = json.dumps({"columns": self.columns, "knots": self.knots, "scale": self.scale})
+        return {"table": np.frombuffer(text.encode(), dtype=np.uint8)}
 
     @classmethod
-    def from_plain(cls, content: dict[str, Any]) -> TableEmbedding:
-        """Read what `to_plain` gave.
-
-        Raises:
-            ValueError: knots that do not fit the columns, or do not rise.
-        """
-        columns = tuple(int(width) for width in content["columns"])
-        knots = tuple(tuple(float(each) for each in own) for own in content["knots"])
-        scale = float(content["scale"])
-        _check_knots(columns, knots)
+    def of_array(cls, data: NDArray[np.uint8]) -> TableEmbedding:
+        """Read what `to_arrays` gave; ValueError where knots do not fit the columns, or do not rise."""
+        content = json.loads(data.tobytes())
+        columns, scale = tuple(int(width) for width in content["columns"]), float(content["scale"])
         if not 0 < scale < math.inf:
             raise ValueError("no scale")
-        return cls(columns, knots, scale)
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The same as an array of bytes."""
-        return {"table": np.frombuffer(json.dumps(self.to_plain()).encode(), dtype=np.uint8)}
+        return cls(columns, _read_knots(columns, content["knots"]), scale)
 
 
-def _check_knots(columns: tuple[int, ...], knots: Knots) -> None:
+def _read_knots(columns: tuple[int, ...], told: list[list[float]]) -> Knots:
+    knots = tuple(tuple(float(each) for each in own) for own in told)
     for width, own in zip(columns, knots, strict=True):
         if (width == 1) != bool(own) or list(own) != sorted(set(own)) or not all(map(math.isfinite, own)):
             raise ValueError("knots of a number rise, and a category has none")
+    return knots
 
 
 def fit_table_embedding(settings: FeatureSettings, pool: NDArray[np.float64]) -> TableEmbedding:
@@ -179,24 +160,8 @@ class BinFeatures(FeatureMap):
 
     def to_bytes(self) -> bytes:
         """Settings and knots as JSON."""
-        content = {"settings": to_plain(self.settings), "knots": [list(own) for own in self.knots]}
+        content = {"settings": to_plain(self.settings), "knots": self.knots}
         return json.dumps(content, sort_keys=True).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> BinFeatures:
-        """Read what `to_bytes` gave.
-
-        Raises:
-            IntegrityError: damaged, or no such map.
-        """
-        try:
-            content = json.loads(data)
-            settings = from_plain(FeatureSettings, content["settings"], where="features")
-            knots = tuple(tuple(float(each) for each in own) for own in content["knots"])
-            _check_knots(settings.columns, knots)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError) as error:
-            raise IntegrityError("the message: not a feature map that pate_fed wrote, or damaged") from error
-        return cls(settings, knots)
 
     def steps(self, inputs: NDArray[Any]) -> Ints:
         """Rows float64 (n, inputs) to int64 (n, dimension)."""
@@ -427,7 +392,7 @@ def _from_json(data: bytes) -> FeatureMap:
         content = json.loads(data)
         settings = from_plain(FeatureSettings, content["settings"], where="features")
         if settings.columns and not settings.own:
-            return BinFeatures.from_bytes(data)
+            return BinFeatures(settings, _read_knots(settings.columns, content["knots"]))
     except (ValueError, KeyError, TypeError, RecursionError, InputError) as error:
         raise IntegrityError(_DAMAGED) from error
     if settings.own:
@@ -452,11 +417,11 @@ def _from_arrays(data: bytes, *, nested: bool = False) -> FeatureMap:
             return directions_from_arrays(settings, base, arrays)
         embedding: Embedding
         if settings.columns:
-            embedding = TableEmbedding.from_plain(json.loads(arrays["table"].tobytes()))
+            embedding = TableEmbedding.of_array(arrays["table"])
         else:
             from pate_fed.learning.features.images import ImageEmbedding
 
-            embedding = ImageEmbedding.from_array(arrays["encoder"])
+            embedding = ImageEmbedding.of_array(arrays["encoder"])
         points = arrays["points"]
     except Exception as error:  # what the readers of the header, JSON and NumPy meet first
         raise IntegrityError(_DAMAGED) from error

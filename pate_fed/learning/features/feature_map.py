@@ -254,6 +254,7 @@ class FeatureMap(ABC):
             raise InputError(f"groups {groups.shape} for labels {labels.shape}: one for each record is meant")
         squared_norm = self.squared_norm * (several or 1) * (1 if pull is None else pull.length**2)
         total = np.zeros((self.dimension, num_classes), dtype=np.int64)
+        before = self.asked_alone(inputs)
 
         def pulled(rows: Ints) -> tuple[Ints, Ints | Floats | None]:
             features = self.features(inputs[rows]) if kept is None else kept[rows].astype(np.int64)
@@ -285,7 +286,15 @@ class FeatureMap(ABC):
                         pulls = np.eye(num_classes)[labels[part.ravel()]]
                     own += _products(features.reshape(*part.shape, -1), pulls.reshape(*part.shape, -1))
                 total += _clipped_each(own, squared_norm).sum(axis=0)
+        self.require_alike(inputs, before)
         return total if most_units is None else clipped(total, squared_norm * most_units**2)
+
+    def asked_alone(self, inputs: NDArray[Any]) -> Floats | None:
+        """What is held against `require_alike` after a hospital's sum; of maps of ours nothing."""
+        return None
+
+    def require_alike(self, inputs: NDArray[Any], before: Floats | None) -> None:
+        """Hold that the map says the same as before it had seen the records."""
 
 
 def _by_patient(labels: Ints, groups: Ints | None) -> tuple[Ints, list[Ints]]:
@@ -353,11 +362,15 @@ def clip_rows(rows: Ints, squared_norm: int) -> Ints:
     Negative numbers become 0. A row that is too long is scaled down in whole numbers, every entry rounded
     towards 0, so that no rounding can make it longer.
     """
-    most = math.isqrt(squared_norm)
-    found = np.clip(rows, 0, most)
-    squares = np.einsum("ij,ij->i", found, found)
+    return cut_rows(np.clip(rows, 0, math.isqrt(squared_norm)), squared_norm)
+
+
+def cut_rows(rows: Ints, squared_norm: int) -> Ints:
+    """The same of small whole numbers with signs, which they keep: their squares must not pass 2^63."""
+    found, squares = rows.copy(), np.einsum("ij,ij->i", rows, rows)
     for row in np.flatnonzero(squares > squared_norm):
-        found[row] = found[row] * most // (math.isqrt(int(squares[row]) - 1) + 1)
+        divisor = math.isqrt(int(squares[row]) - 1) + 1
+        found[row] = np.sign(rows[row]) * (np.abs(rows[row]) * math.isqrt(squared_norm) // divisor)
     return found
 
 

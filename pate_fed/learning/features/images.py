@@ -10,27 +10,20 @@ from numpy.typing import NDArray
 
 from pate_fed.learning.features.feature_map import Embedding
 from pate_fed.learning.features.kernel import WholeMatrix, row_product
+from pate_fed.learning.networks import encoder as encoders
 from pate_fed.learning.networks.classifiers import Shape
-from pate_fed.learning.networks.encoder import (
-    AT_ONCE,
-    CELLS,
-    Encoder,
-    HistogramFeatures,
-    fit_encoder,
-    reduction,
-)
 from pate_fed.learning.tensors import check_images, image_shape, to_tensor
 
 
-def _measured(preprocess: HistogramFeatures, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _measured(preprocess: encoders.HistogramFeatures, images: NDArray[np.uint8]) -> NDArray[np.float32]:
     """What is measured of images uint8 (n, H, W, C), alike beside any others: float32 (n, size).
 
     So few at once that one thread has them all: where its share ends arctangents have other last bits.
     """
     found = np.empty((len(images), len(preprocess.mean)), dtype=np.float32)
-    by = reduction(image_shape(images))
-    height, width = (side // by + 2 * max(CELLS) for side in images.shape[1:3])
-    count = max(1, AT_ONCE // (height * width))
+    by = encoders.reduction(image_shape(images))
+    height, width = (side // by + 2 * max(encoders.CELLS) for side in images.shape[1:3])
+    count = max(1, encoders.AT_ONCE // (height * width))
     with torch.inference_mode():
         for start in range(0, len(images), count):
             part = to_tensor(images[start : start + count], "cpu")
@@ -41,7 +34,7 @@ def _measured(preprocess: HistogramFeatures, images: NDArray[np.uint8]) -> NDArr
 class ImageEmbedding(Embedding):
     """The public encoder, which was fitted to the pool without a label."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: encoders.Encoder) -> None:
         self.encoder, self._preprocess = encoder, encoder.preprocessing()
         self._basis = WholeMatrix.of(encoder.basis.astype(np.float64))
 
@@ -56,11 +49,7 @@ class ImageEmbedding(Embedding):
         return self.encoder.image_shape
 
     def encode(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Images uint8 (n, H, W, C) to float32 (n, width).
-
-        Raises:
-            InputError: the images do not fit.
-        """
+        """Images uint8 (n, H, W, C) to float32 (n, width); InputError where they do not fit."""
         check_images(inputs, self.encoder.image_shape)
         centred = _measured(self._preprocess, inputs) - self.encoder.mean.astype(np.float32)
         return row_product(centred, self._basis, most=1.0).astype(np.float32)
@@ -70,19 +59,11 @@ class ImageEmbedding(Embedding):
         return {"encoder": np.frombuffer(self.encoder.to_bytes(), dtype=np.uint8)}
 
     @classmethod
-    def from_array(cls, data: NDArray[np.uint8]) -> ImageEmbedding:
-        """Read what `to_arrays` gave.
-
-        Raises:
-            IntegrityError: damaged, or no encoder.
-        """
-        return cls(Encoder.from_bytes(data.tobytes()))
+    def of_array(cls, data: NDArray[np.uint8]) -> ImageEmbedding:
+        """Read what `to_arrays` gave; IntegrityError where it is damaged, or no encoder."""
+        return cls(encoders.Encoder.from_bytes(data.tobytes()))
 
 
 def fit_image_embedding(pool: NDArray[np.uint8]) -> ImageEmbedding:
-    """The encoder of the public images `pool` uint8 (n, H, W, C), n ≥ 1.
-
-    Raises:
-        InputError: the images are none.
-    """
-    return ImageEmbedding(fit_encoder(pool))
+    """The encoder of the public images `pool` uint8 (n, H, W, C), n ≥ 1; InputError where they are none."""
+    return ImageEmbedding(encoders.fit_encoder(pool))

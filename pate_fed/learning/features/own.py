@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings, Pull
+from pate_fed.learning.features.feature_map import FeatureMap, FeatureSettings
 from pate_fed.learning.teachers.own import flat_rows
 from pate_fed.structure import to_plain
 from pate_fed.structure.faults import telling
@@ -83,43 +83,19 @@ class OwnFeatures(FeatureMap):
             raise InputError(f"inputs {inputs.shape[1:]}: {self._shape} is meant, as of the public inputs")
         return np.floor(self.settings.lattice * self._asked(inputs)).astype(np.int64)
 
-    def contributions(
-        self,
-        inputs: Inputs,
-        labels: NDArray[np.int64],
-        *,
-        num_classes: int,
-        groups: NDArray[np.int64] | None = None,
-        most_units: int | None = None,
-        pull: Pull | None = None,
-        kept: NDArray[Any] | None = None,
-        steps: int | None = None,
-        several: int | None = None,
-    ) -> Ints:
-        """As of every map; refused where the code says afterwards something else than before.
+    def asked_alone(self, inputs: Inputs) -> Floats:
+        """Features of a few records, before all of them are asked about."""
+        return self._asked(_some(inputs))
+
+    def require_alike(self, inputs: Inputs, before: Floats | None) -> None:
+        """Refuse, by an InputError, code that says afterwards something else than before.
 
         That is seen on public inputs and on a few records, the last of them asked about first.
-
-        Raises:
-            InputError: that, or inputs, labels or groups that do not fit together.
         """
-        some = np.asarray(inputs)[np.linspace(0, len(inputs) - 1, min(_AGAIN, len(inputs)), dtype=np.int64)]
-        before = self._asked(some)
-        found = super().contributions(
-            inputs,
-            labels,
-            num_classes=num_classes,
-            groups=groups,
-            most_units=most_units,
-            pull=pull,
-            kept=kept,
-            steps=steps,
-            several=several,
-        )
-        after = self._asked(some[::-1])[::-1]
-        if not np.array_equal(after, before) or not np.array_equal(self._asked(self._probes), self._expected):
+        after = self._asked(_some(inputs)[::-1])[::-1]
+        alike = before is not None and np.array_equal(after, before)
+        if not alike or not np.array_equal(self._asked(self._probes), self._expected):
             raise InputError(f"{self._what}: remembers records; features of one input alone are meant")
-        return found
 
     @property
     def _what(self) -> str:
@@ -137,6 +113,10 @@ class OwnFeatures(FeatureMap):
                 )
             found[row] = one[0]
         return np.clip(np.nan_to_num(found, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+
+
+def _some(inputs: Inputs) -> Inputs:
+    return np.asarray(inputs)[np.linspace(0, len(inputs) - 1, min(_AGAIN, len(inputs)), dtype=np.int64)]
 
 
 def own_features(

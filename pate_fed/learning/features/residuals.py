@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
+from pate_fed.learning.features.feature_map import cut_rows
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -89,7 +90,7 @@ class ResidualPull:
         fine = np.rint(residual * _MIXED)
         long = np.sqrt((fine * fine).sum(axis=1, keepdims=True)) / _MIXED  # of 2^26 at most: exact
         residual *= np.minimum(1.0, self.length / np.maximum(long, 1e-9))
-        return cut_rows(np.floor(residual + self._dither(mixed)).astype(np.int64), self.length)
+        return cut_rows(np.floor(residual + self._dither(mixed)).astype(np.int64), self.length**2)
 
     def _scores(self, features: Ints) -> tuple[Floats, NDArray[np.uint64]]:
         """Scores (n, classes), and a number (n,) that depends on all features; both of each row alone."""
@@ -185,16 +186,3 @@ class ScoreRows:
             edges=edges.astype(np.float64) / _SURE,
             squared_norm=squared_norm,
         )
-
-
-def cut_rows(rows: Ints, length: int) -> Ints:
-    """Rows of small whole numbers, each with a sum of squares of at most `length`²; int64 (n, classes).
-
-    What is too long is scaled down in whole numbers, every entry rounded towards 0.
-    """
-    found = rows.copy()
-    squares = (found * found).sum(axis=1)
-    for row in np.flatnonzero(squares > length**2):
-        divisor = math.isqrt(int(squares[row]) - 1) + 1
-        found[row] = np.sign(found[row]) * (np.abs(found[row]) * length // divisor)
-    return found

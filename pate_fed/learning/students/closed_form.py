@@ -16,15 +16,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
+from pate_fed.learning.networks import heads
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.networks.encoder import BATCH, WHITENING, Encoder, reduction
-from pate_fed.learning.networks.heads import (
-    MOST_CENTRES,
-    KernelHead,
-    fit_kernel_classifier,
-    one_hot,
-    subsample,
-)
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.students.losses import calibrate
 from pate_fed.learning.students.student import Student
@@ -180,13 +174,13 @@ def fit_head_student(
     preprocess, plain = found.preprocess, found.plain
     chosen = torch.from_numpy(np.array(index)).to(device)
     generator = torch.Generator().manual_seed(seed)
-    targets = one_hot(labels, classes, device)
+    targets = heads.one_hot(labels, classes, device)
     truth = targets.argmax(dim=1)
     if pool.probabilities is not None:
         targets = torch.from_numpy(np.array(pool.probabilities, dtype=np.float64)).to(device)
     own = plain[chosen]
-    centres = subsample(own, MOST_CENTRES, generator)
-    model, left_out = fit_kernel_classifier(preprocess, own, targets, centres=centres)
+    centres = heads.subsample(own, heads.MOST_CENTRES, generator)
+    model, left_out = heads.fit_kernel_classifier(preprocess, own, targets, centres=centres)
     if pool.probabilities is None:  # which come of a model of their own: its labels are spread already
         agreement = float((left_out.argmax(dim=1) == truth).double().mean())
         graph, alpha, weight, believed = _spreading(pool, found, agreement=agreement, seed=seed)
@@ -196,17 +190,17 @@ def fit_head_student(
             sharpness, _ = calibrate(left_out, truth)
             parts = [sharpness * model.output(part) for part in torch.split(plain, BATCH)]
             said = torch.cat(parts).log_softmax(dim=1).cpu().numpy()
-            centres = subsample(plain, SPREAD_CENTRES, generator)
-            targets = one_hot(_together(scores, said, weight).argmax(axis=1), classes, device)
+            centres = heads.subsample(plain, SPREAD_CENTRES, generator)
+            targets = heads.one_hot(_together(scores, said, weight).argmax(axis=1), classes, device)
             del graph  # all images and many centres need much
             some = torch.linspace(0, len(plain) - 1, min(JUDGED, len(plain)), device=device).long()
-            model, left_out = fit_kernel_classifier(
+            model, left_out = heads.fit_kernel_classifier(
                 preprocess, plain, targets, centres=centres, judged=torch.cat([chosen, some])
             )
             left_out = left_out[: len(chosen)]
     told = truth if pool.probabilities is None else targets
     sharpness, _ = calibrate(left_out, told)
-    assert isinstance(model.output, KernelHead)
+    assert isinstance(model.output, heads.KernelHead)
     model.output.sharpness.fill_(sharpness)
     loss = float(nn.functional.cross_entropy(sharpness * left_out, told))
     return Student(
@@ -254,9 +248,9 @@ def fit_plain_head(
 ) -> tuple[Classifier, Tensor, Tensor]:
     """A kernel head of labelled images alone, its left-out scores (m, K), and the labels (m,)."""
     preprocess = encoder.preprocessing().to(device)
-    own, targets = preprocess.in_parts(to_tensor(images, device)), one_hot(labels, num_classes, device)
-    centres = subsample(own, CALIBRATION_CENTRES, torch.Generator().manual_seed(0))
-    model, left_out = fit_kernel_classifier(preprocess, own, targets, centres=centres)
+    own, targets = preprocess.in_parts(to_tensor(images, device)), heads.one_hot(labels, num_classes, device)
+    centres = heads.subsample(own, CALIBRATION_CENTRES, torch.Generator().manual_seed(0))
+    model, left_out = heads.fit_kernel_classifier(preprocess, own, targets, centres=centres)
     return model, left_out, targets.argmax(dim=1)
 
 

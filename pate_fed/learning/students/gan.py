@@ -24,14 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pate_fed.learning import tensors
-from pate_fed.learning.networks.classifiers import (
-    AT_ONCE,
-    Classifier,
-    Shape,
-    build_discriminator,
-    build_encoder_discriminator,
-    own_network,
-)
+from pate_fed.learning.networks import classifiers
 from pate_fed.learning.networks.generators import DenseGenerator, FeatureGenerator, Generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.students.closed_form import PoolFeatures, deformed_at_random, small_changes
@@ -65,7 +58,7 @@ class GANTrainer(Trainer):
     def __init__(
         self,
         settings: StudentSettings,
-        shape: Shape,
+        shape: classifiers.Shape,
         num_classes: int,
         pixels: Tensor,
         features: PoolFeatures | None = None,
@@ -254,21 +247,21 @@ class GANTrainer(Trainer):
 
 def _discriminator(
     settings: StudentSettings,
-    shape: Shape,
+    shape: classifiers.Shape,
     num_classes: int,
     features: PoolFeatures | None,
     make: Callable[[], Any] | None,
-) -> Classifier:
+) -> classifiers.Classifier:
     if make is not None:
-        return own_network(make(), channels=shape[2])
+        return classifiers.own_network(make(), channels=shape[2])
     noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
     if settings.by_opinions and settings.built_on in OURS:
         light = {"dropout": DROPOUT, "input_noise": INPUT_NOISE}
         noise = {name: light[name] if share is None else share for name, share in noise.items()}
     if features is None:
-        return build_discriminator(settings.built_on, shape, num_classes, **noise)
+        return classifiers.build_discriminator(settings.built_on, shape, num_classes, **noise)
     preprocess, width = features.encoder.preprocessing(), features.plain.shape[1]
-    return build_encoder_discriminator(preprocess, width, num_classes, **noise)
+    return classifiers.build_encoder_discriminator(preprocess, width, num_classes, **noise)
 
 
 def balanced(labels: Tensor, like: Tensor) -> Tensor:
@@ -338,7 +331,7 @@ def contradicted(trainer: GANTrainer, sets: TrainingSets) -> Tensor:
 
     They know how many that are, where a share τ = β̂ would err with the estimate of β.
     """
-    parts = torch.split(sets.labelled, AT_ONCE)
+    parts = torch.split(sets.labelled, classifiers.AT_ONCE)
     with torch.no_grad():
         found = [
             torch.cat([average.logits(trainer.inputs[part]).argmax(dim=1) for part in parts])

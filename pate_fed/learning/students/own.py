@@ -23,16 +23,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError
-from pate_fed.learning.teachers.own import (
-    FittedTeacher,
-    classes_of,
-    fit_own_teacher,
-    flat_rows,
-    is_network,
-    make_own,
-    seeded_fit,
-    try_network,
-)
+from pate_fed.learning.teachers import own as teachers
 from pate_fed.structure.faults import telling
 
 PREDICTIONS = "predictions.npz"
@@ -44,7 +35,7 @@ _TRIED = 24
 _SUM = 1e-3  # by which probabilities may miss 1
 
 
-class FittedStudent(FittedTeacher):
+class FittedStudent(teachers.FittedTeacher):
     """An estimator that has learnt from released labels.
 
     What others wrote has no file that is safe to read, so `save` keeps its probabilities of the public
@@ -65,7 +56,7 @@ class FittedStudent(FittedTeacher):
         if asked is None:
             return np.eye(self._num_classes, dtype=np.float32)[self.predict(inputs)]
         with telling(f"{self._what}: predict_proba fails"):
-            given = np.asarray(asked(flat_rows(inputs)), dtype=np.float64)
+            given = np.asarray(asked(teachers.flat_rows(inputs)), dtype=np.float64)
         known = self._known_classes(given)
         whole = given.ndim == 2 and given.shape == (len(inputs), len(known))
         if not whole or not (np.isfinite(given).all() and (given >= 0).all()):
@@ -93,7 +84,7 @@ class FittedStudent(FittedTeacher):
         known = getattr(self.estimator, "classes_", None)
         if known is None or given.shape[-1:] == (self._num_classes,):
             return every
-        return classes_of(known, len(known), what=self._what, num_classes=self._num_classes)
+        return teachers.classes_of(known, len(known), what=self._what, num_classes=self._num_classes)
 
 
 def fit_own_student(
@@ -123,15 +114,15 @@ def fit_own_student(
         beside = {"probabilities": np.asarray(probabilities, dtype=np.float64)}
     everything = {"index", "labels"} <= wanted
     if not everything and not beside:
-        learnt = fit_own_teacher(
+        learnt = teachers.fit_own_teacher(
             estimator, public[index], labels, what=what, num_classes=num_classes, seed=seed
         )
         return FittedStudent(learnt.estimator, what=what, num_classes=num_classes)
-    with telling(f"{what}: fit fails"), seeded_fit(estimator, seed):
+    with telling(f"{what}: fit fails"), teachers.seeded_fit(estimator, seed):
         if everything:
-            estimator.fit(flat_rows(public), index=index, labels=labels, **beside)
+            estimator.fit(teachers.flat_rows(public), index=index, labels=labels, **beside)
         else:
-            estimator.fit(flat_rows(public[index]), labels, **beside)
+            estimator.fit(teachers.flat_rows(public[index]), labels, **beside)
     return FittedStudent(estimator, what=what, num_classes=num_classes)
 
 
@@ -154,13 +145,13 @@ def try_own_student(
         InputError: the part cannot learn in this study.
     """
     tried = np.asarray(inputs[:_TRIED])
-    made = make_own(
+    made = teachers.make_own(
         part, what=what, input_shape=shape or tried.shape[1:], num_classes=num_classes, rows=tried.ndim == 2
     )
-    if network and not is_network(made):
+    if network and not teachers.is_network(made):
         raise InputError(f"{what}: makes a {type(made).__name__}; as a network, a torch.nn.Module is meant")
-    if is_network(made):
-        try_network(made, tried, what=what, num_classes=num_classes)
+    if teachers.is_network(made):
+        teachers.try_network(made, tried, what=what, num_classes=num_classes)
         return
     index = np.arange(0, len(tried), 2, dtype=np.int64)
     labels = np.arange(len(index), dtype=np.int64) % num_classes

@@ -132,45 +132,38 @@ class PublicView:
     seed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OwnStrategy:
-    """A part, and what it is held to; `name` is what errors call it."""
+def choose_by_own(part: Any, seen: PublicView, *, name: str) -> Ints:
+    """The places to ask about next, at most `seen.wanted`, in the part's order; int64 (k,), k ≥ 1.
 
-    part: Any
-    name: str
+    `name` is what errors call it.
 
-    def choose(self, seen: PublicView) -> Ints:
-        """The places to ask about next, at most `seen.wanted`, in the strategy's order; int64 (k,), k ≥ 1.
-
-        Raises:
-            InputError: the part fails, or gives places that are none, not left, or twice.
-        """
-        what = f"query strategy {self.name!r}"
-        part = self.part
-        if not callable(part):
-            raise InputError(f"{what}: is a {type(part).__name__}; a function of a PublicView is meant")
-        for array in (seen.inputs, seen.left, seen.index, seen.labels, seen.probabilities):
-            if array is not None:
-                array.flags.writeable = False
-        with telling(f"{what}: fails"):
-            found = np.asarray((part() if isinstance(part, type) else part)(seen))
-        if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
-            raise InputError(
-                f"{what}: gives {found.dtype} {found.shape}; places of one input or more, whole numbers "
-                "(k,), are meant"
-            )
-        if not 0 <= found.min() <= found.max() < len(seen.inputs):
-            raise InputError(
-                f"{what}: gives the places {found.min()} to {found.max()}; 0 to {len(seen.inputs) - 1} are "
-                "meant"
-            )
-        places = found.astype(np.int64)
-        if len(np.unique(places)) < len(places):
-            raise InputError(f"{what}: gives a place twice; every input is asked about once")
-        if not np.isin(places, seen.left).all():
-            asked = int(places[~np.isin(places, seen.left)][0])
-            raise InputError(f"{what}: gives the place {asked}, which is not left to ask about (seen.left)")
-        return places[: seen.wanted]
+    Raises:
+        InputError: the part fails, or gives places that are none, not left, or twice.
+    """
+    what = f"query strategy {name!r}"
+    if not callable(part):
+        raise InputError(f"{what}: is a {type(part).__name__}; a function of a PublicView is meant")
+    for array in (seen.inputs, seen.left, seen.index, seen.labels, seen.probabilities):
+        if array is not None:
+            array.flags.writeable = False
+    with telling(f"{what}: fails"):
+        found = np.asarray((part() if isinstance(part, type) else part)(seen))
+    if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
+        raise InputError(
+            f"{what}: gives {found.dtype} {found.shape}; places of one input or more, whole numbers "
+            "(k,), are meant"
+        )
+    if not 0 <= found.min() <= found.max() < len(seen.inputs):
+        raise InputError(
+            f"{what}: gives the places {found.min()} to {found.max()}; 0 to {len(seen.inputs) - 1} are meant"
+        )
+    places = found.astype(np.int64)
+    if len(np.unique(places)) < len(places):
+        raise InputError(f"{what}: gives a place twice; every input is asked about once")
+    if not np.isin(places, seen.left).all():
+        asked = int(places[~np.isin(places, seen.left)][0])
+        raise InputError(f"{what}: gives the place {asked}, which is not left to ask about (seen.left)")
+    return places[: seen.wanted]
 
 
 def try_own_strategy(part: Any, inputs: NDArray[Any], *, name: str, num_classes: int, seed: int) -> None:
@@ -182,15 +175,14 @@ def try_own_strategy(part: Any, inputs: NDArray[Any], *, name: str, num_classes:
     every, half = np.arange(len(inputs), dtype=np.int64), len(inputs) // 2
     made_up = np.full((len(inputs), num_classes), 1 / num_classes, dtype=np.float32)
     for start, probabilities in ((0, None), (half, made_up)):
-        OwnStrategy(part=part, name=name).choose(
-            PublicView(
-                inputs=inputs.view(),
-                left=every[start:].copy(),
-                index=every[:start].copy(),
-                labels=every[:start] % num_classes,
-                probabilities=probabilities,
-                num_classes=num_classes,
-                wanted=1,
-                seed=seed,
-            )
+        seen = PublicView(
+            inputs=inputs.view(),
+            left=every[start:].copy(),
+            index=every[:start].copy(),
+            labels=every[:start] % num_classes,
+            probabilities=probabilities,
+            num_classes=num_classes,
+            wanted=1,
+            seed=seed,
         )
+        choose_by_own(part, seen, name=name)

@@ -136,12 +136,9 @@ class Student:
         if self._generator is not None:
             modules["generator"] = self._generator
         content = {
-            "settings": asdict(self.settings),
-            "image_shape": list(self.image_shape),
-            "num_classes": self.num_classes,
+            **self._about,
             "class_names": list(self.class_names),
             "history": [asdict(record) for record in self.history],
-            "sharpness": self.sharpness,
             "weights": {
                 part: {name: value.cpu() for name, value in module.state_dict().items()}
                 for part, module in modules.items()
@@ -151,13 +148,8 @@ class Student:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All that its predictions follow from: weights by network and name, the rest as JSON."""
-        about = {
-            "settings": asdict(self.settings),
-            "image_shape": list(self.image_shape),
-            "num_classes": self.num_classes,
-            "sharpness": self.sharpness,
-        }
-        found: dict[str, NDArray[Any]] = {"about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)}
+        about = np.frombuffer(json.dumps(self._about).encode(), dtype=np.uint8)
+        found: dict[str, NDArray[Any]] = {"about": about}
         for number, network in enumerate(self._networks, start=1):
             for name, value in network.state_dict().items():
                 found[f"discriminator{number}/{name}"] = value.cpu().numpy()
@@ -177,28 +169,35 @@ class Student:
             about = json.loads(arrays["about"].tobytes())
         except (KeyError, ValueError, RecursionError) as error:
             raise IntegrityError(f"{where}: holds no settings of a student") from error
-        with tensors.building_network({**about, "weights": weights}, "student", where=where) as (content, *_):
-            return cls._built(content, device=device)
+        with tensors.building_network(about, "student", where=where) as known:
+            return cls._built(about, weights, *known, device=device)
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        """What every file of it says beside its weights."""
+        return {
+            "settings": asdict(self.settings),
+            "image_shape": list(self.image_shape),
+            "num_classes": self.num_classes,
+            "sharpness": self.sharpness,
+        }
 
     def export(self, path: Path) -> None:
         """Write the student as TorchScript: uint8 (n, H, W, C) to probabilities (n, K), without this package.
 
         Raises:
-            InputError: the folder cannot be written to.
+            InputError: the networks branch on their inputs, or the folder cannot be written to.
         """
         write_torchscript(
-            self._networks,
-            self.image_shape,
-            path,
-            sharpness=self.sharpness,
-            class_names=self.class_names,
+            self._networks, self.image_shape, path, sharpness=self.sharpness, class_names=self.class_names
         )
 
     def export_onnx(self, path: Path, *, about: Mapping[str, str] | None = None) -> None:
         """Write the student as ONNX, with what is said `about` it as metadata.
 
         Raises:
-            InputError: the package onnx is not installed, or the folder cannot be written to.
+            InputError: the package onnx is not installed, the networks have no ONNX form or branch on their
+                inputs, or the folder cannot be written to.
         """
         write_onnx(
             self._networks,
@@ -217,7 +216,8 @@ class Student:
             InputError: no such file, or a student whose code is the user's own and was not given.
             IntegrityError: the file is damaged or is no student.
         """
-        kept = None if network is not None else tensors.read_model(path, "student").get("settings")
+        content = tensors.read_model(path, "student")
+        kept = content.get("settings") if network is None else None
         given = [kept.get(key) for key in ("name", "network")] if isinstance(kept, dict) else []
         name = next((each for each in given if isinstance(each, str) and PART_NAME.fullmatch(each)), None)
         if name is not None:
@@ -226,15 +226,22 @@ class Student:
                 "with a fresh network of it is meant"
             )
         device = tensors.resolve_device(device)
-        with tensors.reading_network(path, "student") as (content, *_):
-            return cls._built(content, device=device, own=network)
+        with tensors.building_network(content, "student", where=str(path)) as known:
+            return cls._built(content, content["weights"], *known, device=device, own=network)
 
     @classmethod
-    def _built(cls, content: dict[str, Any], *, device: str, own: torch.nn.Module | None = None) -> Student:
+    def _built(
+        cls,
+        content: dict[str, Any],
+        weights: dict[str, dict[str, Tensor]],
+        shape: Shape,
+        classes: int,
+        *,
+        device: str,
+        own: torch.nn.Module | None = None,
+    ) -> Student:
         """From settings and weights; whatever does not fit raises something that `building_network` knows."""
-        settings, weights = StudentSettings(**content["settings"]), content["weights"]
-        rows, columns, channels = content["image_shape"]
-        shape, classes = (rows, columns, channels), content["num_classes"]
+        settings = StudentSettings(**content["settings"])
         generator = _empty_generator(shape, weights["generator"]) if "generator" in weights else None
         networks = [
             _empty_network(settings, shape, classes, weights[name], own=own)

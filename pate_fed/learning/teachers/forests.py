@@ -105,14 +105,10 @@ class Forest:
             IntegrityError: the file is damaged or is no forest.
         """
         try:
-            arrays = load_arrays(path)
+            return cls.of_arrays(load_arrays(path), where=str(path))
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
-        except (OSError, ValueError) as error:  # whatever it held: perhaps another student
-            raise IntegrityError(f"{path}: the file is damaged") from error
-        try:
-            return cls.of_arrays(arrays, where=str(path))
-        except (ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError) as error:  # whatever it held: perhaps another student
             raise IntegrityError(f"{path}: the file is damaged or holds no forest") from error
 
     @classmethod
@@ -191,7 +187,10 @@ def train_forest(
         weights = 1 / np.bincount(labels)[labels]
         weights *= len(labels) / weights.sum()
     if method == "random-forest":
-        model: Any = _forest_model(trees, seed).fit(filled, labels, sample_weight=weights)
+        from sklearn.ensemble import RandomForestClassifier
+
+        model: Any = RandomForestClassifier(n_estimators=trees, random_state=seed, n_jobs=1)
+        model.fit(filled, labels, sample_weight=weights)
         return _random_forest(model, num_classes, fill)
     if method == "gradient-boosting":
         from threadpoolctl import threadpool_limits
@@ -224,12 +223,6 @@ def train_table_teacher(
         seed=seed,
         balanced=True,
     )
-
-
-def _forest_model(trees: int, seed: int) -> Any:
-    from sklearn.ensemble import RandomForestClassifier
-
-    return RandomForestClassifier(n_estimators=trees, random_state=seed, n_jobs=1)
 
 
 def _boosting_model(trees: int, seed: int) -> Any:
@@ -353,16 +346,6 @@ def _stack(trees: list[Any], values: list[NDArray[Any]], fill: NDArray[Any], sta
 
 def _constant(label: int, classes: int, fill: NDArray[np.float64]) -> Forest:
     """One leaf: what a part with a single class can teach."""
-    value = np.zeros((1, classes))
-    value[0, label] = 1.0
-    zero = np.zeros(1, dtype=np.int64)
-    return Forest(
-        feature=np.array([_LEAF], dtype=np.int64),
-        threshold=np.zeros(1),
-        left=zero,
-        right=zero,
-        value=value,
-        roots=zero,
-        fill=fill,
-        start=np.zeros(classes),
-    )
+    none = np.zeros(1, dtype=np.int64)
+    leaf = _Grown(1, feature=none + _LEAF, threshold=np.zeros(1), children_left=none, children_right=none)
+    return _stack([leaf], [np.eye(classes)[[label]]], fill, np.zeros(classes))

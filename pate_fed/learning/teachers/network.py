@@ -16,24 +16,8 @@ from torch import Tensor, nn
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.learning import tensors
-from pate_fed.learning.networks.classifiers import (
-    Classifier,
-    OrientedGradients,
-    Shape,
-    Standardisation,
-    build_classifier,
-)
+from pate_fed.learning.networks import classifiers, heads
 from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFeatures, reduction
-from pate_fed.learning.networks.heads import (
-    LINEAR_RIDGE,
-    TEACHER_RIDGE,
-    WeightedSums,
-    class_weights,
-    empty_head_classifier,
-    fit_kernel_head,
-    fit_ridge,
-    subsample,
-)
 from pate_fed.learning.settings import CLOSED_FORM, TeacherSettings
 
 # Teachers fitted in closed form: a linear head on oriented gradients, a kernel head on the public encoder.
@@ -59,17 +43,17 @@ def fit_closed_form_teacher(
     num_classes: int,
     encoder: Encoder | None,
     device: str,
-) -> Classifier:
+) -> classifiers.Classifier:
     """One hospital's classifier from its own images (n, H, W, C), n ≥ 1; of a great many it takes some.
 
     InputError: "encoder-head" without an encoder, or one of other images.
     """
     shape = tensors.image_shape(images)
-    chosen = subsample(torch.arange(len(images)), MOST_RECORDS, generator=None).numpy()
+    chosen = heads.subsample(torch.arange(len(images)), MOST_RECORDS, generator=None).numpy()
     pixels = tensors.to_tensor(images[chosen], device)
     classes = torch.from_numpy(np.array(labels[chosen], dtype=np.int64)).to(device)
     samples = pixels, nn.functional.one_hot(classes, num_classes)
-    weights = class_weights(classes)
+    weights = heads.class_weights(classes)
     if name == "hog-linear":
         return _fit_linear(*samples, weights, shape=shape)
     if encoder is None:
@@ -79,31 +63,33 @@ def fit_closed_form_teacher(
     return _fit_kernel(encoder, *samples, weights)
 
 
-def _fit_linear(pixels: Tensor, targets: Tensor, weights: Tensor, *, shape: Shape) -> Classifier:
+def _fit_linear(
+    pixels: Tensor, targets: Tensor, weights: Tensor, *, shape: classifiers.Shape
+) -> classifiers.Classifier:
     preprocess = HistogramFeatures(shape, None).to(pixels.device)
     preprocess.fit(pixels)
     size, num_classes = len(preprocess.mean), targets.shape[1]
     if len(pixels) <= size:  # a small part: among its records instead of among the features
-        ridge = fit_ridge(preprocess(pixels), targets, strengths=(LINEAR_RIDGE,), weights=weights)
+        ridge = heads.fit_ridge(preprocess(pixels), targets, strengths=(heads.LINEAR_RIDGE,), weights=weights)
         found = ridge.weights, ridge.bias
     else:
-        sums = WeightedSums(size, num_classes, pixels.device)
+        sums = heads.WeightedSums(size, num_classes, pixels.device)
         for x, own, each in _batches(pixels, targets, weights):
             sums.add(preprocess(x), own, each)
-        found = sums.solve(LINEAR_RIDGE)
+        found = sums.solve(heads.LINEAR_RIDGE)
     output = nn.Linear(size, num_classes)
     with torch.no_grad():
         output.weight.copy_(found[0].T)
         output.bias.copy_(found[1])
-    return Classifier(preprocess, [], output)
+    return classifiers.Classifier(preprocess, [], output)
 
 
-def _fit_kernel(encoder: Encoder, pixels: Tensor, targets: Tensor, weights: Tensor) -> Classifier:
+def _fit_kernel(encoder: Encoder, pixels: Tensor, targets: Tensor, weights: Tensor) -> classifiers.Classifier:
     """With moved copies of the records, as long as there are few samples: they help small parts most."""
     preprocess = _preprocessing(encoder, str(pixels.device))
     copies = max(1, min(COPIES, ENOUGH_SAMPLES // len(pixels)))
     plain = preprocess.in_parts(pixels)
-    centres = subsample(plain, TEACHER_CENTRES, generator=None)
+    centres = heads.subsample(plain, TEACHER_CENTRES, generator=None)
 
     def samples() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for x, known, own, each in _batches(pixels, plain, targets, weights):
@@ -111,10 +97,10 @@ def _fit_kernel(encoder: Encoder, pixels: Tensor, targets: Tensor, weights: Tens
             for moved in shifted_copies(x)[1:copies]:
                 yield preprocess(moved), own, each
 
-    head = fit_kernel_head(
-        samples(), centres=centres, num_classes=targets.shape[1], strength=copies * TEACHER_RIDGE
+    head = heads.fit_kernel_head(
+        samples(), centres=centres, num_classes=targets.shape[1], strength=copies * heads.TEACHER_RIDGE
     )
-    return Classifier(preprocess, [], head)
+    return classifiers.Classifier(preprocess, [], head)
 
 
 def _preprocessing(encoder: Encoder, device: str) -> HistogramFeatures:
@@ -143,7 +129,7 @@ def shifted_copies(pixels: Tensor) -> list[Tensor]:
 
 
 def shared_features(
-    preprocess: HistogramFeatures | OrientedGradients, images: NDArray[np.uint8], device: str
+    preprocess: HistogramFeatures | classifiers.OrientedGradients, images: NDArray[np.uint8], device: str
 ) -> Iterator[Tensor]:
     """The preprocessed images, in parts of a size that suits what learns from them.
 
@@ -203,7 +189,7 @@ class Teacher:
 
     def __init__(
         self,
-        model: Classifier,
+        model: classifiers.Classifier,
         *,
         settings: TeacherSettings,
         image_shape: tuple[int, int, int],
@@ -231,7 +217,7 @@ class Teacher:
         tensors.check_weights(self._model, "teacher", "train it again")
         preprocess, found = self._model.preprocess, [np.empty((0, self.num_classes), dtype=np.float32)]
         with torch.inference_mode():
-            if isinstance(preprocess, HistogramFeatures | OrientedGradients):
+            if isinstance(preprocess, HistogramFeatures | classifiers.OrientedGradients):
                 logits = map(self._model.logits, shared_features(preprocess, images, self._device))
             else:
                 logits = map(self._model, tensors.tensor_batches(images, NETWORK_BATCH, self._device))
@@ -262,14 +248,15 @@ class Teacher:
             InputError: no such file.
             IntegrityError: the file is damaged or is no teacher.
         """
-        with tensors.reading_network(path, "teacher") as (content, shape, classes):
+        content = tensors.read_model(path, "teacher")
+        with tensors.building_network(content, "teacher", where=str(path)) as (shape, classes):
             settings = TeacherSettings(**content["settings"])
             if network is not None:
-                model = Classifier(Standardisation(shape[2]), [], network)
+                model = classifiers.Classifier(classifiers.Standardisation(shape[2]), [], network)
             elif settings.name in CLOSED_FORM:
-                model = empty_head_classifier(settings.name, shape, classes, content["weights"])
+                model = heads.empty_head_classifier(settings.name, shape, classes, content["weights"])
             else:
-                model = build_classifier(settings.name, shape, classes)
+                model = classifiers.build_classifier(settings.name, shape, classes)
             model.load_state_dict(content["weights"])
         return cls(
             model,
@@ -328,9 +315,9 @@ def train_teacher(
         else:
             pixels = tensors.to_tensor(images, device)
             if make is None:
-                model = build_classifier(settings.name, shape, num_classes)
+                model = classifiers.build_classifier(settings.name, shape, num_classes)
             else:  # here, where its first weights follow from the seed
-                model = Classifier(Standardisation(shape[2]), [], make())
+                model = classifiers.Classifier(classifiers.Standardisation(shape[2]), [], make())
             model = model.to(device).to(memory_format=torch.channels_last)
             model.preprocess.fit(pixels)
             classes = torch.from_numpy(np.array(labels, dtype=np.int64)).to(device)
@@ -345,7 +332,7 @@ def fit_network(model: nn.Module, preprocessed: Tensor, labels: Tensor, settings
     PateFedError: the loss is no longer finite.
     """
     logits: Any = getattr(model, "logits", model)
-    weights = class_weights(labels).to(preprocessed.dtype)
+    weights = heads.class_weights(labels).to(preprocessed.dtype)
     schedule = Schedule.of(len(preprocessed), settings)
     on_card = preprocessed.is_cuda
     rate = torch.tensor(0.0, device=preprocessed.device)  # a tensor, so that a step can be recorded

@@ -16,7 +16,7 @@ def test_an_image_s_numbers_follow_from_it_alone_and_come_back_from_a_file() -> 
     encoded = made.encode(IMAGES)
     assert encoded.shape == (9, made.width) and encoded.dtype == np.float32
     assert np.array_equal(made.encode(IMAGES[3:4])[0], encoded[3])
-    again = ImageEmbedding.from_array(made.to_arrays()["encoder"])
+    again = ImageEmbedding.of_array(made.to_arrays()["encoder"])
     assert again.image_shape == (16, 16, 1) and np.array_equal(again.encode(IMAGES), encoded)
 
 

@@ -87,7 +87,7 @@ def test_no_weights_make_a_record_longer_than_was_agreed(length: int, unit: int)
 
 def test_what_is_cut_is_rounded_towards_zero() -> None:
     rows = np.array([[3, -4, 0], [6, -8, 1], [-100, 99, 1], [0, 0, 0], [5, 0, 0]])
-    found = cut_rows(rows, 5)
+    found = cut_rows(rows, 25)
     assert found.tolist() == [[3, -4, 0], [2, -3, 0], [-3, 3, 0], [0, 0, 0], [5, 0, 0]]
     total = np.array([[-3, 4], [-1, 1]])
     assert clipped(total, 27).tolist() == total.tolist()

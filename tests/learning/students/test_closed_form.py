@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.learning import StudentSettings
+from pate_fed.learning.networks import heads
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import closed_form
 from pate_fed.learning.students.closed_form import deformed_at_random, deformed_copies, small_changes
@@ -71,7 +72,7 @@ def test_few_labels_give_a_student(stripes: MakeStripes, train_on: TrainOn, labe
 def test_more_labels_than_centres(
     stripes: MakeStripes, train_on: TrainOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closed_form, "MOST_CENTRES", 60)
+    monkeypatch.setattr(heads, "MOST_CENTRES", 60)
     images, labels = stripes(300)
     labels[:120:5] = (labels[:120:5] + 1) % 4
     student, (fresh, truth) = train_on(images, labels[:120], HEAD), stripes(200, seed=2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.learning.students.query_selection import OwnStrategy, PublicView, try_own_strategy
+from pate_fed.learning.students.query_selection import PublicView, choose_by_own, try_own_strategy
 
 INPUTS = np.zeros((10, 2, 2, 1), dtype=np.uint8)
 
@@ -28,7 +28,7 @@ def view(**more: Any) -> PublicView:
 
 
 def choose(part: Any, **more: Any) -> list[int]:
-    return OwnStrategy(part=part, name="theirs:order").choose(view(**more)).tolist()
+    return choose_by_own(part, view(**more), name="theirs:order").tolist()
 
 
 def test_places_are_asked_about_in_its_order() -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.learning import STUDENTS, EpochRecord, StudentSettings
+from pate_fed.learning.networks import classifiers
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import gan as steps
 from pate_fed.learning.students import train
@@ -207,7 +208,7 @@ def test_two_that_always_agree_learn_without_labels(
     stripes: MakeStripes, train_on: TrainOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, labels = stripes(80)
-    true = steps.build_discriminator
+    true = classifiers.build_discriminator
 
     def stubborn(*args: object, **options: object) -> object:
         network = true(*args, **options)  # type: ignore[arg-type]
@@ -215,7 +216,7 @@ def test_two_that_always_agree_learn_without_labels(
             network.output.bias[1] = 1000.0  # type: ignore[index, operator, union-attr]
         return network
 
-    monkeypatch.setattr(steps, "build_discriminator", stubborn)
+    monkeypatch.setattr(classifiers, "build_discriminator", stubborn)
     settings = replace(QUICK, name="pate+", network="small-cnn", ema_decay=0.0)  # the paper's
     student = train_on(images, labels[:40], settings)
     assert all(record.kept_share == 0.0 and record.disagreements == 0 for record in student.history)
