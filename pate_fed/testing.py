@@ -60,7 +60,7 @@ def check_mechanism(
     protection: Protection = RECORD,
     parameters: Mapping[str, Plain] | None = None,
     seed: int = 0,
-    trials: int = 30_000,
+    trials: int = 15_000,
 ) -> Check:
     """Attack a mechanism of votes (`pate_fed.privacy.mechanisms.own`): its price, its noise, its memory.
 
@@ -90,7 +90,7 @@ def check_mechanism(
         for one in _units(mechanism, fresh()):
             found = audit_own(one, SeededNoise(seed), code=fresh(), trials=trials)
             tried.append(f"{one.protection.text()}: {found.text}")
-            faults += [] if found.passed else [f"leaks more than it claims of {tried[-1]}"]
+            faults += [] if found.passed else [f"leaks more than it is charged for, {tried[-1]}"]
     except IntegrityError as error:
         faults.append(str(error))
     return Check(name=name, faults=tuple(faults), tried=tuple(tried))
@@ -183,7 +183,7 @@ def check_feature_map(part: Any, public: NDArray[Any] | None = None) -> Check:
 
 
 def check_kind(
-    part: Any, inputs: NDArray[Any], labels: NDArray[np.int64], *, seed: int = 0, trials: int = 4_000
+    part: Any, inputs: NDArray[Any], labels: NDArray[np.int64], *, seed: int = 0, trials: int = 2_000
 ) -> Check:
     """Try a kind of question (`pate_fed.kinds.own`) on records (n, ...) with classes, one of them replaced.
 
@@ -218,7 +218,7 @@ def check_kind(
             pairs = [(answers[0], each) for each in answers[1:]]
             found = attack(name, rdp, pairs, draw, trials=trials)
             tried.append(f"one record replaced, noise in {shares} shares: {found.text}")
-            faults += [] if found.passed else [f"leaks more than it claims of {tried[-1]}"]
+            faults += [] if found.passed else [f"leaks more than it is charged for, {tried[-1]}"]
     except PateFedError as error:
         faults.append(str(error))
     return Check(name=name, faults=tuple(faults), tried=tuple(tried))

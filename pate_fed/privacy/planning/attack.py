@@ -1,10 +1,10 @@
-"""An attack on what a mechanism claims: two neighbouring inputs that are told apart better than it says.
+"""An attack on what a mechanism is charged: neighbouring inputs that are told apart better than that allows.
 
 Whether an outcome is in an event is a function of it. So of two laws that differ by RDP(α) the chances p and
 q of any event differ by no more, at every order: 1/(α-1) ln(p^α q^(1-α) + (1-p)^α (1-q)^(1-α)) <= RDP(α)
-(data processing). The left side grows with p and falls with q < p, so Clopper-Pearson bounds on both give a
-lower bound. Small samples of many inputs choose two of them and the event, fresh ones measure it: no choice
-has to be paid for. What passes is not proven.
+(data processing); of two that are (ε, δ)-close ln((p - δ)/q) <= ε. The left sides grow with p and fall with
+q < p, so Clopper-Pearson bounds on both give a lower bound. Small samples of all inputs choose two of them
+and the event, fresh ones measure it: no choice has to be paid for. What passes is not proven.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.format import delta_text
 from pate_fed.privacy.bounds.cost import CLAIMED_ORDERS
 from pate_fed.privacy.bounds.noise_law import betaincinv
 from pate_fed.privacy.checks import Floats, check_count, is_number
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.own import OwnMechanism
-from pate_fed.privacy.planning.audit import LEAST_TRIALS, clopper_pearson
 
 Ints = NDArray[np.int64]
 Row = tuple[int, ...]
 Draw = Callable[[Row, int], Ints]  # how often each outcome came up in so many queries about an input
 
+LEAST_TRIALS = 100
+MANY_TRIALS = 10_000  # queries; the default, of which the power against our mechanisms is known
 _EXPLORING = 0.05  # chance that a bound fails which only chooses
 _STEPS = 100  # queries at each step of the search for a jump
 _MOST_VOTES = 10_000
@@ -36,15 +38,16 @@ _MOST_VOTES = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackResult:
-    """The two neighbours that were told apart best: RDP at `order` is `measured` or more, with `confidence`.
+    """The two neighbours that were told apart best: by `measured` or more, with `confidence`.
 
-    `claimed` is what the mechanism says it is at most. In nats.
+    `charged` is what it may be at most. Both are RDP at `order` in nats, or ε at `delta`.
     """
 
     name: str
-    order: float
+    order: float | None
+    delta: float | None
     measured: float
-    claimed: float
+    charged: float
     totals: Row
     neighbour: Row
     confidence: float
@@ -53,35 +56,56 @@ class AttackResult:
     @property
     def passed(self) -> bool:
         """Whether the mechanism was not caught."""
-        return self.measured <= self.claimed
+        return self.measured <= self.charged
 
     @property
     def text(self) -> str:
         """What was measured."""
+        what, where = "RDP" if self.delta is None else "ε", f"order {self.order or 0:.3g}"
+        where = where if self.delta is None else f"δ={delta_text(self.delta)}"
         return (
-            f"sampled RDP >= {self.measured:.3g} at order {self.order:.3g}, claimed {self.claimed:.3g}, on "
+            f"sampled {what} >= {self.measured:.3g} at {where}, charged {self.charged:.3g}, on "
             f"{_short(self.totals)} and {_short(self.neighbour)} ({self.trials} queries, confidence "
             f"{self.confidence:g})"
         )
 
     def line(self) -> str:
         """The finding in one line."""
-        verdict = "no fault found" if self.passed else "FAULT: the mechanism leaks more than it claims"
+        verdict = "no fault found" + " (so few trials find only large ones)" * (self.trials < MANY_TRIALS)
+        verdict = verdict if self.passed else "FAULT: the mechanism leaks more than it is charged for"
         return f"{self.name}: {self.text}: {verdict}"
+
+
+def clopper_pearson(hits: int, trials: int, *, miss: float) -> tuple[float, float]:
+    """Exact bounds on a chance, each of which fails with probability at most `miss`."""
+    check_count("trials", trials, least=1)
+    if check_count("hits", hits) > trials or not 0 < miss < 1:
+        raise InputError(f"hits={hits}, trials={trials}, miss={miss!r}: not a count of hits and a chance")
+    low, high = _bounds(np.array(hits), np.array(hits), trials, miss)
+    return float(low), float(high)
+
+
+def _bounds(hits: Ints, others: Ints, trials: int, miss: float) -> tuple[Floats, Floats]:
+    """A chance's lower bound by `hits`, and another's upper one by `others` (Clopper and Pearson 1934)."""
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), trials - hits + 1, miss), 0.0)
+    rest = np.maximum(trials - others, 1)
+    return low, np.where(others < trials, betaincinv(others + 1, rest, 1 - miss), 1.0)
 
 
 def attack(
     name: str,
-    rdp: Sequence[float],
+    charged: Sequence[float],
     pairs: Iterable[tuple[Row, Row]],
     draw: Draw,
     *,
-    trials: int,
+    delta: float | None = None,
+    trials: int = MANY_TRIALS,
     confidence: float = 0.999,
 ) -> AttackResult:
-    """Search neighbouring inputs for an event that tells them apart by more than `rdp` at `CLAIMED_ORDERS`.
+    """Search neighbouring inputs for an event that tells them apart by more than is `charged`.
 
-    Half of the `trials` are shared out over all inputs, the others measure what they chose.
+    That is RDP at the first of `CLAIMED_ORDERS`, or with a `delta` one ε. Of twice as many queries as
+    `trials` a quarter is shared out over all inputs, the others measure what it chose.
 
     Raises:
         InputError: too few trials, or a confidence that is none.
@@ -90,20 +114,21 @@ def attack(
     if not is_number(confidence) or not 0.5 < confidence < 1:
         raise InputError(f"confidence={confidence!r}: must be above 0.5 and below 1")
     both = list(dict.fromkeys((*pairs, *((two, one) for one, two in pairs))))
-    each = max(10, trials // 2 // len({row for pair in both for row in pair}))
-    seen = {row: draw(row, each) for row in dict.fromkeys(row for pair in both for row in pair)}
-    found = [(_most(seen[one], seen[two], rdp), one, two) for one, two in both]
+    rows = dict.fromkeys(row for pair in both for row in pair)
+    seen = {row: draw(row, max(10, trials // 2 // len(rows))) for row in rows}
+    found = [(_most(seen[one], seen[two], charged, delta), one, two) for one, two in both]
     (_, event), one, two = max(found, key=lambda each: each[0][0])
-    count, miss = trials // 4, (1 - confidence) / 2
-    hits = [int(draw(row, count)[list(event)].sum()) for row in (one, two)]
-    low, high = clopper_pearson(hits[0], count, miss=miss)[0], clopper_pearson(hits[1], count, miss=miss)[1]
-    curve = _binary_rdp(np.array(low), np.array(high), len(rdp))
-    at = int(np.argmax(curve / np.asarray(rdp)))
+    fresh = [draw(row, trials - trials // 4) for row in (one, two)]
+    hits = [each[list(event)].sum() for each in fresh]
+    low, high = _bounds(*hits, int(fresh[0].sum()), (1 - confidence) / 2)
+    curve = _apart(low, high, len(charged), delta)
+    at = int(np.argmax(curve / np.asarray(charged)))
     return AttackResult(
         name=name,
-        order=CLAIMED_ORDERS[at],
+        order=CLAIMED_ORDERS[at] if delta is None else None,
+        delta=delta,
         measured=float(curve[at]),
-        claimed=float(rdp[at]),
+        charged=float(charged[at]),
         totals=one,
         neighbour=two,
         confidence=confidence,
@@ -116,7 +141,7 @@ def audit_own(
     noise: NoiseSource,
     *,
     code: Any = None,
-    trials: int = 20_000,
+    trials: int = MANY_TRIALS,
     confidence: float = 0.999,
 ) -> AttackResult:
     """Attack a mechanism of one's own by small votes, close ones, and those at which its answers change most.
@@ -173,16 +198,23 @@ def _jump(ladder: Sequence[int], draw: Callable[[int], Ints]) -> int:
     return high
 
 
-def _most(one: Ints, two: Ints, rdp: Sequence[float]) -> tuple[float, tuple[int, ...]]:
-    """By how much of `rdp` an event tells two samples apart at most, about, and the event."""
+def _most(
+    one: Ints, two: Ints, charged: Sequence[float], delta: float | None
+) -> tuple[float, tuple[int, ...]]:
+    """By how much of what is charged an event tells two samples apart at most, about, and the event."""
     order = np.argsort(-(one + 0.5) / (two + 0.5), kind="stable")
-    hits, others, count = np.cumsum(one[order])[:-1], np.cumsum(two[order])[:-1], int(one.sum())
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), count - hits + 1, _EXPLORING), 0.0)
-    rest = np.maximum(count - others, 1)
-    high = np.where(others < count, betaincinv(others + 1, rest, 1 - _EXPLORING), 1.0)
-    excess = (_binary_rdp(low[:, None], high[:, None], len(rdp)) / np.asarray(rdp)).max(axis=1)
+    hits, others = np.cumsum(one[order])[:-1], np.cumsum(two[order])[:-1]
+    low, high = _bounds(hits, others, int(one.sum()), _EXPLORING)
+    excess = (_apart(low[:, None], high[:, None], len(charged), delta) / np.asarray(charged)).max(axis=1)
     best = int(np.argmax(excess))
     return float(excess[best]), tuple(int(each) for each in order[: best + 1])
+
+
+def _apart(p: Floats, q: Floats, orders: int, delta: float | None) -> Floats:
+    """By how much two coins with these chances are apart; 0 where p <= q."""
+    if delta is None:
+        return _binary_rdp(p, q, orders)
+    return np.maximum(np.log(np.maximum(p - delta, 1e-300) / q), 0.0).reshape(*p.shape[:1], 1)
 
 
 def _binary_rdp(p: Floats, q: Floats, orders: int) -> Floats:
