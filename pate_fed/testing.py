@@ -6,8 +6,10 @@ Each makes the part, runs it on made-up inputs and says in words what it found. 
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,8 @@ from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.privacy.mechanisms.noise import SeededNoise
 from pate_fed.privacy.mechanisms.own import KIND, OwnMechanism, make_aggregator, own_mechanism
 from pate_fed.privacy.mechanisms.prices import Heard
-from pate_fed.privacy.planning.attack import Row, attack, audit_own
+from pate_fed.privacy.planning.attack import AttackResult, Row, attack, audit_own
+from pate_fed.privacy.planning.one_run import one_run_bound
 from pate_fed.privacy.protection import RECORD, Protection
 from pate_fed.structure.parts import hold_part, release_parts
 
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 _ENOUGH = 0.5  # nats at order 2, that a unit is to cost where a claim is tried: less shows in too few samples
 _SEEDS = 32
+MANY_CANARIES = 100_000  # the default, of which the power is known
+_PAIRS = 250  # of classes, in the study that canaries are in
+_GUESSED = 100  # canaries for each one that is guessed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,3 +236,66 @@ def _replaced(count: int) -> list[NDArray[np.int64]]:
     for one in np.linspace(0, count - 1, 8, dtype=np.int64):
         found.append(np.where(found[0] == one, (one + count // 2) % count, found[0]))
     return found
+
+
+def audit_study(
+    *,
+    noise_at: str = "coordinator",
+    canaries: int = MANY_CANARIES,
+    confidence: float = 0.99,
+    seed: int | None = None,
+) -> AttackResult:
+    """Run a study of class sums whose records are canaries, and guess them from its published student.
+
+    Each record is of one of two classes by a fair coin, so that the other side of a coin is another record in
+    its place: the unit that is charged. No two have cells of the sums in common. Of those in a hundred that
+    the student is surest about, one half by each sign, the coin is guessed; ε follows by
+    `pate_fed.privacy.planning.one_run`. With the default half the noise is caught, and a right study has about
+    half of what it is charged. `seed` is of the coins and of the study, whose noise protects nobody then.
+
+    Raises:
+        InputError: too few canaries, a confidence that is none, or another place of noise.
+    """
+    from pate_fed.cli.simulate import simulate
+
+    if canaries < 4 * _PAIRS:
+        raise InputError(f"canaries={canaries!r}: must be at least {4 * _PAIRS}")
+    size = canaries // _PAIRS
+    rows = np.arange(size, dtype=np.float64)[:, None]
+    coins = np.random.default_rng(seed).integers(0, 2, (size, _PAIRS))
+    data = {
+        "private_images": np.repeat(rows, _PAIRS, axis=0),
+        "private_labels": (2 * np.arange(_PAIRS) + coins).ravel(),
+        "public_images": rows,
+        "class_names": tuple(map(str, range(2 * _PAIRS))),
+    }
+    study = {
+        "study": {} if seed is None else {"seed": seed},
+        "parties": {"num_clients": 4},
+        "privacy": {"epsilon": 2.0, "delta": 1e-6},
+        "aggregation": {"aggregator": "class-sums"},
+        "secrecy": {"secure_sum": True, "noise_at": noise_at},
+        "student": {"name": "ridge"},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        one_hot = {"dataset": lambda: data, "feature_map": lambda _: lambda each: np.eye(size)[_place(each)]}
+        run = simulate(study, run_dir=Path(folder) / "run", quiet=True, **one_hot)
+        scores = np.log(np.maximum(run.student.predict_proba(rows), 1e-300))
+        order = np.argsort((scores[:, 1::2] - scores[:, ::2]).ravel(), kind="stable")
+        charged, delta = run.epsilon, run.delta
+    half = max(1, coins.size // _GUESSED // 2)
+    right = int((coins.ravel()[order[:half]] == 0).sum() + coins.ravel()[order[-half:]].sum())
+    seen = {"guesses": 2 * half, "canaries": coins.size, "delta": delta, "confidence": confidence}
+    return AttackResult(
+        name=f"a study of class sums, noise at the {noise_at}",
+        delta=delta,
+        measured=one_run_bound(right, **seen),
+        charged=charged,
+        tried=f"{right} of {2 * half} guesses about {coins.size} canaries right",
+        confidence=confidence,
+        few=canaries < MANY_CANARIES,
+    )
+
+
+def _place(inputs: NDArray[Any]) -> NDArray[np.int64]:
+    return inputs[:, 0].astype(np.int64)

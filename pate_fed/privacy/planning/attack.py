@@ -38,20 +38,19 @@ _MOST_VOTES = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackResult:
-    """The two neighbours that were told apart best: by `measured` or more, with `confidence`.
+    """What was told apart, by `measured` or more with `confidence`, and what is `charged`, in nats.
 
-    `charged` is what it may be at most. Both are RDP at `order` in nats, or ε at `delta`.
+    Both are RDP at `order`, or ε at `delta`. `few` says that only a large fault would have been noticed.
     """
 
     name: str
-    order: float | None
+    order: float | None = None
     delta: float | None
     measured: float
     charged: float
-    totals: Row
-    neighbour: Row
+    tried: str
     confidence: float
-    trials: int
+    few: bool
 
     @property
     def passed(self) -> bool:
@@ -63,15 +62,12 @@ class AttackResult:
         """What was measured."""
         what, where = "RDP" if self.delta is None else "ε", f"order {self.order or 0:.3g}"
         where = where if self.delta is None else f"δ={delta_text(self.delta)}"
-        return (
-            f"sampled {what} >= {self.measured:.3g} at {where}, charged {self.charged:.3g}, on "
-            f"{_short(self.totals)} and {_short(self.neighbour)} ({self.trials} queries, confidence "
-            f"{self.confidence:g})"
-        )
+        found = f"sampled {what} >= {self.measured:.3g} at {where}, charged {self.charged:.3g}"
+        return f"{found} ({self.tried}, confidence {self.confidence:g})"
 
     def line(self) -> str:
         """The finding in one line."""
-        verdict = "no fault found" + " (so few trials find only large ones)" * (self.trials < MANY_TRIALS)
+        verdict = "no fault found" + " (so few trials find only large ones)" * self.few
         verdict = verdict if self.passed else "FAULT: the mechanism leaks more than it is charged for"
         return f"{self.name}: {self.text}: {verdict}"
 
@@ -105,7 +101,7 @@ def attack(
     """Search neighbouring inputs for an event that tells them apart by more than is `charged`.
 
     That is RDP at the first of `CLAIMED_ORDERS`, or with a `delta` one ε. Of twice as many queries as
-    `trials` a quarter is shared out over all inputs, the others measure what it chose.
+    `trials` half are shared out over all inputs, a quarter where these are two; the others measure.
 
     Raises:
         InputError: too few trials, or a confidence that is none.
@@ -115,10 +111,11 @@ def attack(
         raise InputError(f"confidence={confidence!r}: must be above 0.5 and below 1")
     both = list(dict.fromkeys((*pairs, *((two, one) for one, two in pairs))))
     rows = dict.fromkeys(row for pair in both for row in pair)
-    seen = {row: draw(row, max(10, trials // 2 // len(rows))) for row in rows}
+    explored = trials // (4 if len(rows) == 2 else 2)
+    seen = {row: draw(row, max(10, 2 * explored // len(rows))) for row in rows}
     found = [(_most(seen[one], seen[two], charged, delta), one, two) for one, two in both]
     (_, event), one, two = max(found, key=lambda each: each[0][0])
-    fresh = [draw(row, trials - trials // 4) for row in (one, two)]
+    fresh = [draw(row, trials - explored) for row in (one, two)]
     hits = [each[list(event)].sum() for each in fresh]
     low, high = _bounds(*hits, int(fresh[0].sum()), (1 - confidence) / 2)
     curve = _apart(low, high, len(charged), delta)
@@ -129,10 +126,9 @@ def attack(
         delta=delta,
         measured=float(curve[at]),
         charged=float(charged[at]),
-        totals=one,
-        neighbour=two,
+        tried=f"{trials} queries of {_short(one)} and {_short(two)}",
         confidence=confidence,
-        trials=trials,
+        few=trials < MANY_TRIALS,
     )
 
 

@@ -84,7 +84,7 @@ def test_chances_of_both_are_bounded_not_estimated() -> None:
     low, high = clopper_pearson(1200, 1500, miss=0.005)[0], clopper_pearson(600, 1500, miss=0.005)[1]
     expected.append(np.log((low - 0.01) / high))
     assert found.measured == pytest.approx(max(expected)) and not found.passed and found.delta == 0.01
-    assert found.line().startswith("coins: sampled ε >= 0.893 at δ=0.01, charged 0.5, on (1, 0) and (0, 1)")
+    assert found.line().startswith("coins: sampled ε >= 0.893 at δ=0.01, charged 0.5 (2000 queries of (1, 0) and")
     assert _apart(np.array([[0.3], [0.01]]), np.array([[0.6], [0.001]]), 1, 0.01).tolist() == [[0], [0]]
 
 
