@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.privacy.checks import is_number
 from pate_fed.privacy.mechanisms.noise import SeededNoise
 from pate_fed.privacy.mechanisms.own import KIND, OwnMechanism, make_aggregator, own_mechanism
 from pate_fed.privacy.mechanisms.prices import Heard
@@ -248,16 +249,18 @@ def audit_study(
     """Run a study of class sums whose records are canaries, and guess them from its published student.
 
     Each record is of one of two classes by a fair coin, so that the other side of a coin is another record in
-    its place: the unit that is charged. No two have cells of the sums in common. Of those in a hundred that
-    the student is surest about, one half by each sign, the coin is guessed; ε follows by
-    `pate_fed.privacy.planning.one_run`. With the default half the noise is caught, and a right study has about
-    half of what it is charged. `seed` is of the coins and of the study, whose noise protects nobody then.
+    its place: the unit that is charged. No two have cells of the sums in common. Of the one in a hundred that
+    the student is surest about, half for either side, the coin is guessed; ε follows by
+    `pate_fed.privacy.planning.one_run`. By default half the noise is caught. A right study shows about half
+    of its ε. `seed` is of the coins and of the study, whose noise protects nobody then.
 
     Raises:
         InputError: too few canaries, a confidence that is none, or another place of noise.
     """
     from pate_fed.cli.simulate import simulate
 
+    if not is_number(confidence) or not 0.5 < confidence < 1:
+        raise InputError(f"confidence={confidence!r}: must be above 0.5 and below 1")
     if canaries < 4 * _PAIRS:
         raise InputError(f"canaries={canaries!r}: must be at least {4 * _PAIRS}")
     size = canaries // _PAIRS
@@ -269,33 +272,35 @@ def audit_study(
         "public_images": rows,
         "class_names": tuple(map(str, range(2 * _PAIRS))),
     }
+
+    def one_hot(inputs: NDArray[Any]) -> NDArray[Any]:
+        return np.eye(size)[inputs[:, 0].astype(np.int64)]
+
     study = {
         "study": {} if seed is None else {"seed": seed},
         "parties": {"num_clients": 4},
-        "privacy": {"epsilon": 2.0, "delta": 1e-6},
+        "privacy": {"epsilon": 2.0, "delta": round((1 - confidence) / 10_000, 12)},
         "aggregation": {"aggregator": "class-sums"},
         "secrecy": {"secure_sum": True, "noise_at": noise_at},
         "student": {"name": "ridge"},
     }
     with tempfile.TemporaryDirectory() as folder:
-        one_hot = {"dataset": lambda: data, "feature_map": lambda _: lambda each: np.eye(size)[_place(each)]}
-        run = simulate(study, run_dir=Path(folder) / "run", quiet=True, **one_hot)
+        made = Path(folder) / "run"
+        run = simulate(study, run_dir=made, quiet=True, dataset=lambda: data, feature_map=lambda _: one_hot)
         scores = np.log(np.maximum(run.student.predict_proba(rows), 1e-300))
-        order = np.argsort((scores[:, 1::2] - scores[:, ::2]).ravel(), kind="stable")
         charged, delta = run.epsilon, run.delta
-    half = max(1, coins.size // _GUESSED // 2)
-    right = int((coins.ravel()[order[:half]] == 0).sum() + coins.ravel()[order[-half:]].sum())
-    seen = {"guesses": 2 * half, "canaries": coins.size, "delta": delta, "confidence": confidence}
+    half = coins.size // _GUESSED // 2
+    order = np.argsort((scores[:, 1::2] - scores[:, ::2]).ravel(), kind="stable")
+    least, most = coins.ravel()[order[:half]], coins.ravel()[order[-half:]]
+    right = int((1 - least).sum() + most.sum())
     return AttackResult(
         name=f"a study of class sums, noise at the {noise_at}",
         delta=delta,
-        measured=one_run_bound(right, **seen),
-        charged=charged,
+        measured=one_run_bound(
+            right, guesses=2 * half, canaries=coins.size, delta=delta, confidence=confidence
+        ),
+        charged=np.inf if charged is None else charged,
         tried=f"{right} of {2 * half} guesses about {coins.size} canaries right",
         confidence=confidence,
         few=canaries < MANY_CANARIES,
     )
-
-
-def _place(inputs: NDArray[Any]) -> NDArray[np.int64]:
-    return inputs[:, 0].astype(np.int64)

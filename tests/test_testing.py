@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import Protection, Sensitivity
-from pate_fed.testing import Check, check_feature_map, check_kind, check_mechanism, check_teacher
+from pate_fed.testing import Check, audit_study, check_feature_map, check_kind, check_mechanism, check_teacher
 
 RIGHT = [
     foreign.ForeignGNMax(40.0),
@@ -166,3 +166,17 @@ def test_kinds() -> None:
 def test_a_check_is_words() -> None:
     found = Check(name="mine", faults=("is wrong",), tried=("this",))
     assert str(found) == "mine:\n  FAULT: is wrong\n  tried: this" and not found.passed
+
+
+def test_a_study_is_audited_from_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"noise_at": "hospitals", "canaries": 20_000, "seed": 1}
+    found = audit_study(**given)
+    assert found.passed and 0.4 < found.measured < found.charged == 2.0 and found.delta == 1e-6
+    assert found.line().endswith("no fault found (so few trials find only large ones)")
+    monkeypatch.setattr("clients.kinds.base.add_noise_share", lambda answer, draw, sigma_party: answer)
+    found = audit_study(**given)
+    assert not found.passed and found.measured > 3
+    assert "200 of 200 guesses about 20000 canaries right" in found.line() and "FAULT" in found.line()
+    for wrong in ({"canaries": 999}, {"confidence": 1.0}):
+        with pytest.raises(InputError):
+            audit_study(**wrong)

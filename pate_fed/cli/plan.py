@@ -20,6 +20,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.flower import prepare_environment
 from pate_fed.format import counted, delta_text, duration_text, epsilon_json, epsilon_text
 from pate_fed.privacy import Plan, Pool, Protection, audit_all, noise_from_seed, plan
+from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.protection import PATIENT_UNIT, UNITS
 from pate_fed.runtime.run_dir import fresh_run_dir
 from pate_fed.structure import to_plain
@@ -76,7 +77,7 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(
         audit, "--trials N", "samples a mechanism; the default notices a tenth less noise", default=10_000
     )
-    add_option(audit, "--confidence X", "of the lower bounds", default=0.999)
+    add_option(audit, "--confidence X", "of the lower bounds (default 0.999; with --study 0.99)")
     shrink = "share of the charged noise that is drawn; below 1 the audit must fail, with enough trials"
     add_option(audit, "--shrink X", shrink, default=1.0)
     add_option(audit, "--seed N", "seeded noise: quicker, and repeatable")
@@ -84,6 +85,11 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(audit, "--aggregator NAME", own)
     add_option(
         audit, "--config FILE", "a study.toml that names such a mechanism, its parameters and teachers"
+    )
+    add_option(
+        audit,
+        "--study",
+        "in place of them, studies with ten canaries a trial, which are guessed from the student",
     )
     add_format_option(audit)
     audit.set_defaults(run=_audit)
@@ -279,10 +285,21 @@ def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    how: dict[str, Any] = {"trials": arguments.trials, "confidence": arguments.confidence}
+    how: dict[str, Any] = {"trials": arguments.trials}
+    if arguments.confidence is not None:
+        how["confidence"] = arguments.confidence
     noise = noise_from_seed(arguments.seed)
-    found: list[Any]
-    if arguments.aggregator is None and arguments.config is None:
+    own = arguments.aggregator is not None or arguments.config is not None
+    if arguments.study:
+        from pate_fed.privacy.planning.attack import LEAST_TRIALS
+        from pate_fed.testing import audit_study
+
+        if own or arguments.shrink != 1.0:
+            raise InputError("--study: goes without --aggregator, --config and --shrink")
+        check_count("trials", arguments.trials, least=LEAST_TRIALS)
+        how |= {"canaries": 10 * how.pop("trials"), "seed": arguments.seed}
+        found = [audit_study(noise_at=place, **how) for place in ("coordinator", "hospitals")]
+    elif not own:
         found = audit_all(noise, shrink=arguments.shrink, **how)
     else:
         from pate_fed.privacy.planning.attack import audit_own

@@ -31,6 +31,7 @@ Draw = Callable[[Row, int], Ints]  # how often each outcome came up in so many q
 
 LEAST_TRIALS = 100
 MANY_TRIALS = 10_000  # queries; the default, of which the power against our mechanisms is known
+_LEAST = 1e-12  # nats, for a ratio: nothing may be charged at a large δ
 _EXPLORING = 0.05  # chance that a bound fails which only chooses
 _STEPS = 100  # queries at each step of the search for a jump
 _MOST_VOTES = 10_000
@@ -94,13 +95,13 @@ def attack(
     pairs: Iterable[tuple[Row, Row]],
     draw: Draw,
     *,
-    delta: float | None = None,
+    deltas: Sequence[float] = (),
     trials: int = MANY_TRIALS,
     confidence: float = 0.999,
 ) -> AttackResult:
     """Search neighbouring inputs for an event that tells them apart by more than is `charged`.
 
-    That is RDP at the first of `CLAIMED_ORDERS`, or with a `delta` one ε. Of twice as many queries as
+    That is RDP at the first of `CLAIMED_ORDERS`, or ε at the `deltas`. Of twice as many queries as
     `trials` half are shared out over all inputs, a quarter where these are two; the others measure.
 
     Raises:
@@ -113,17 +114,17 @@ def attack(
     rows = dict.fromkeys(row for pair in both for row in pair)
     explored = trials // (4 if len(rows) == 2 else 2)
     seen = {row: draw(row, max(10, 2 * explored // len(rows))) for row in rows}
-    found = [(_most(seen[one], seen[two], charged, delta), one, two) for one, two in both]
+    found = [(_most(seen[one], seen[two], charged, deltas), one, two) for one, two in both]
     (_, event), one, two = max(found, key=lambda each: each[0][0])
     fresh = [draw(row, trials - explored) for row in (one, two)]
-    hits = [each[list(event)].sum() for each in fresh]
-    low, high = _bounds(*hits, int(fresh[0].sum()), (1 - confidence) / 2)
-    curve = _apart(low, high, len(charged), delta)
-    at = int(np.argmax(curve / np.asarray(charged)))
+    hits, others = (each[list(event)].sum(keepdims=True) for each in fresh)
+    low, high = _bounds(hits, others, int(fresh[0].sum()), (1 - confidence) / 2)
+    curve = _apart(low, high, len(charged), deltas)[0]
+    at = int(np.argmax(curve / np.maximum(charged, _LEAST)))
     return AttackResult(
         name=name,
-        order=CLAIMED_ORDERS[at] if delta is None else None,
-        delta=delta,
+        order=None if deltas else CLAIMED_ORDERS[at],
+        delta=deltas[at] if deltas else None,
         measured=float(curve[at]),
         charged=float(charged[at]),
         tried=f"{trials} queries of {_short(one)} and {_short(two)}",
@@ -195,22 +196,24 @@ def _jump(ladder: Sequence[int], draw: Callable[[int], Ints]) -> int:
 
 
 def _most(
-    one: Ints, two: Ints, charged: Sequence[float], delta: float | None
+    one: Ints, two: Ints, charged: Sequence[float], deltas: Sequence[float]
 ) -> tuple[float, tuple[int, ...]]:
     """By how much of what is charged an event tells two samples apart at most, about, and the event."""
     order = np.argsort(-(one + 0.5) / (two + 0.5), kind="stable")
     hits, others = np.cumsum(one[order])[:-1], np.cumsum(two[order])[:-1]
     low, high = _bounds(hits, others, int(one.sum()), _EXPLORING)
-    excess = (_apart(low[:, None], high[:, None], len(charged), delta) / np.asarray(charged)).max(axis=1)
+    excess = (_apart(low, high, len(charged), deltas) / np.maximum(charged, _LEAST)).max(axis=1)
     best = int(np.argmax(excess))
     return float(excess[best]), tuple(int(each) for each in order[: best + 1])
 
 
-def _apart(p: Floats, q: Floats, orders: int, delta: float | None) -> Floats:
-    """By how much two coins with these chances are apart; 0 where p <= q."""
-    if delta is None:
+def _apart(p: Floats, q: Floats, orders: int, deltas: Sequence[float]) -> Floats:
+    """By how much two coins with chances (n,) are apart at each order or δ, (n, orders); 0 where p <= q."""
+    p, q = p[:, None], q[:, None]
+    if not deltas:
         return _binary_rdp(p, q, orders)
-    return np.maximum(np.log(np.maximum(p - delta, 1e-300) / q), 0.0).reshape(*p.shape[:1], 1)
+    found: Floats = np.log(np.maximum(np.maximum(p - np.asarray(deltas), 1e-300) / q, 1.0))
+    return found
 
 
 def _binary_rdp(p: Floats, q: Floats, orders: int) -> Floats:

@@ -30,7 +30,8 @@ class AuditCase:
 
     The same query is released `queries` times in each trial. `bit_only` looks at the answered bits alone, for
     which the ledger's cost is that of the check. `predictions` are the student's, for Interactive-GNMax. A
-    large δ finds most: there the ledger's bound on Gaussian noise is tightest, and events are frequent.
+    large δ finds most: there the ledger's bound on Gaussian noise is tightest, and events are frequent. At a
+    smaller one ties that are broken with a preference show.
 
     Shapes: `totals`, `neighbour` and `predictions` (classes,).
     """
@@ -40,16 +41,16 @@ class AuditCase:
     totals: Row
     neighbour: Row
     queries: int = 1
-    delta: float = 0.63
+    deltas: tuple[float, ...] = (0.63, 0.5)
     bit_only: bool = False
     predictions: tuple[float, ...] = ()
     protection: Protection = RECORD
 
     @property
-    def epsilon(self) -> float:
-        """ε at δ that a ledger guarantees for at most `queries` queries."""
-        answered = 0 if self.bit_only else self.queries
-        return capped_cost_epsilon(self.mechanism.cost(self.queries, answered, self.protection), self.delta)
+    def epsilons(self) -> list[float]:
+        """ε at each δ that a ledger guarantees for at most `queries` queries."""
+        cost = self.mechanism.cost(self.queries, 0 if self.bit_only else self.queries, self.protection)
+        return [capped_cost_epsilon(cost, delta) for delta in self.deltas]
 
     def with_noise(self, factor: float) -> Audited:
         """The mechanism with `factor` times its noise."""
@@ -76,7 +77,7 @@ class AuditCase:
         def draw(votes: Row, count: int) -> NDArray[np.int64]:
             return self.draw(mechanism, noise, votes, count)
 
-        return attack(self.name, [self.epsilon], [pair], draw, delta=self.delta, **how)
+        return attack(self.name, self.epsilons, [pair], draw, deltas=self.deltas, **how)
 
 
 def audit_all(
@@ -105,9 +106,10 @@ def cases() -> Iterator[AuditCase]:
     close: dict[str, Any] = {"totals": (5, 4), "neighbour": (4, 5)}
     # The other step's noise is wide, so that its cost hides nothing, and its check is passed or not regarded.
     passed: dict[str, Any] = {"threshold": -1e6, "sigma1": 1e5, "sigma2": 0.7}
-    check: dict[str, Any] = {"totals": (5, 4), "neighbour": (6, 3), "delta": 0.5, "bit_only": True}
+    check: dict[str, Any] = {"totals": (5, 4), "neighbour": (6, 3), "deltas": (0.5,), "bit_only": True}
     checked: dict[str, Any] = {"sigma1": 0.7, "sigma2": 100.0}
-    yield AuditCase(name="LNMax, close vote", mechanism=LNMax(**size, scale=0.5), **close | {"delta": 0.76})
+    laplace: dict[str, Any] = {**close, "deltas": (0.76, 0.5)}
+    yield AuditCase(name="LNMax, close vote", mechanism=LNMax(**size, scale=0.5), **laplace)
     yield AuditCase(name="GNMax, close vote", mechanism=GNMax(**size, sigma=0.7), **close)
     confident = ConfidentGNMax(**size, **passed)
     yield AuditCase(name="Confident-GNMax, argmax of a close vote", mechanism=confident, **close)
@@ -121,5 +123,5 @@ def cases() -> Iterator[AuditCase]:
     yield AuditCase(name="Interactive-GNMax, argmax of a close vote", mechanism=interactive, **told)
     # Several queries add up by bounds that are not exact: half the noise is noticed.
     four = GNMax(num_teachers=10, num_classes=3, sigma=3.0)
-    tie: dict[str, Any] = {"totals": (5, 5, 0), "neighbour": (6, 4, 0), "queries": 4, "delta": 0.1}
+    tie: dict[str, Any] = {"totals": (5, 5, 0), "neighbour": (6, 4, 0), "queries": 4, "deltas": (0.1,)}
     yield AuditCase(name="GNMax, four two-way ties", mechanism=four, **tie)

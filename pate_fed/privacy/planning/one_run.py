@@ -36,19 +36,23 @@ def chance_of_guesses(right: int, *, guesses: int, canaries: int, epsilon: float
 
 
 def one_run_bound(right: int, *, guesses: int, canaries: int, delta: float, confidence: float) -> float:
-    """The lower bound of ε at δ, with `confidence`, of so many right ones of a number of guesses that was fixed.
+    """The lower bound of ε at δ, with `confidence`, of so many right guesses; how many are made was fixed.
 
     Raises:
         InputError: counts that do not go together, or a δ or confidence out of range.
     """
     check_count("canaries", canaries, least=1), check_delta(delta)
     if not 0 <= right <= check_count("guesses", guesses, least=1) <= canaries:
-        raise InputError(f"right={right}, guesses={guesses}, canaries={canaries}: must not fall in this order")
+        raise InputError(
+            f"right={right}, guesses={guesses}, canaries={canaries}: must not fall in this order"
+        )
     if not is_number(confidence) or not 0.5 < confidence < 1:
         raise InputError(f"confidence={confidence!r}: must be above 0.5 and below 1")
     low, high = -1.0, _MOST
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        seen = {"guesses": guesses, "canaries": canaries, "epsilon": max(middle, 0.0), "delta": delta}
-        low, high = (middle, high) if chance_of_guesses(right, **seen) <= 1 - confidence else (low, middle)
+        chance = chance_of_guesses(
+            right, guesses=guesses, canaries=canaries, epsilon=max(middle, 0.0), delta=delta
+        )
+        low, high = (middle, high) if chance <= 1 - confidence else (low, middle)
     return max(low, 0.0)

@@ -78,14 +78,16 @@ def test_chances_of_both_are_bounded_not_estimated() -> None:
     def draw(row: Row, count: int) -> Any:
         return np.array([count - round(shares[row] * count), round(shares[row] * count)])
 
-    found = attack("coins", [0.5], [((0, 1), (1, 0))], draw, delta=0.01, trials=2_000, confidence=0.99)
+    found = attack("coins", [0.5], [((0, 1), (1, 0))], draw, deltas=[0.01], trials=2_000, confidence=0.99)
     low, high = (clopper_pearson(*hits, 1500, miss=0.005)[at] for at, hits in ((0, [900]), (1, [300])))
     expected = [np.log((low - 0.01) / high)]
     low, high = clopper_pearson(1200, 1500, miss=0.005)[0], clopper_pearson(600, 1500, miss=0.005)[1]
     expected.append(np.log((low - 0.01) / high))
     assert found.measured == pytest.approx(max(expected)) and not found.passed and found.delta == 0.01
-    assert found.line().startswith("coins: sampled ε >= 0.893 at δ=0.01, charged 0.5 (2000 queries of (1, 0) and")
-    assert _apart(np.array([[0.3], [0.01]]), np.array([[0.6], [0.001]]), 1, 0.01).tolist() == [[0], [0]]
+    assert found.line().startswith(
+        "coins: sampled ε >= 0.893 at δ=0.01, charged 0.5 (2000 queries of (1, 0) and"
+    )
+    assert _apart(np.array([0.3, 0.01]), np.array([0.6, 0.001]), 1, [0.01]).tolist() == [[0], [0]]
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (10, 10), (3, 50), (500, 1000)])

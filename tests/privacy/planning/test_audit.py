@@ -35,7 +35,7 @@ def audited(
 ) -> AttackResult:
     """The audit of `mechanism`, of which the ledger claims that it is `claimed`."""
     kept = {name: terms.pop(name) for name in ("trials", "confidence") if name in terms}
-    terms = {"queries": 4, "delta": 0.1, **terms}
+    terms = {"queries": 4, "deltas": (0.1,), **terms}
     case = AuditCase(
         name="a case", mechanism=claimed or mechanism, totals=totals, neighbour=neighbour, **terms
     )
@@ -106,7 +106,7 @@ def test_the_bound_is_a_lower_bound_for_a_law_that_is_known() -> None:
     )
     bounds = [
         audited(
-            check, (5, 3, 2), (6, 2, 2), noise=SeededNoise(seed), queries=1, delta=delta, bit_only=True
+            check, (5, 3, 2), (6, 2, 2), noise=SeededNoise(seed), queries=1, deltas=(delta,), bit_only=True
         ).measured
         for seed in range(10)
     ]
@@ -115,7 +115,7 @@ def test_the_bound_is_a_lower_bound_for_a_law_that_is_known() -> None:
 
 
 def test_the_ledger_s_epsilon_is_what_is_compared() -> None:
-    result = audited(RIGHT, TIE, MOVED, noise=SeededNoise(1), queries=3, trials=400, delta=1e-3)
+    result = audited(RIGHT, TIE, MOVED, noise=SeededNoise(1), queries=3, trials=400, deltas=(1e-3,))
     asked = RIGHT.cost_asked(Protection()) + RIGHT.cost_answered(Protection())
     assert result.charged == capped_cost_epsilon(asked * 3, 1e-3) <= epsilon_of(asked * 3, 1e-3)
     assert (result.few, result.delta, result.order) == (True, 1e-3, None)
@@ -147,7 +147,13 @@ def _chance_of_an_accusation(case: AuditCase, factor: float, trials: int, miss: 
     weight = [
         stats.binom.pmf(each, trials, share) for each, share in zip(counts, (first, second), strict=True)
     ]
-    accused = (low - case.delta)[:, None] > math.exp(case.epsilon) * high[None]
+    accused = np.any(
+        [
+            (low - delta)[:, None] > math.exp(epsilon) * high[None]
+            for delta, epsilon in zip(case.deltas, case.epsilons, strict=True)
+        ],
+        axis=0,
+    )
     return float(weight[0] @ accused @ weight[1])
 
 
