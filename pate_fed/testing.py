@@ -16,12 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.privacy.checks import is_number
 from pate_fed.privacy.mechanisms.noise import SeededNoise
 from pate_fed.privacy.mechanisms.own import KIND, OwnMechanism, make_aggregator, own_mechanism
 from pate_fed.privacy.mechanisms.prices import Heard
-from pate_fed.privacy.planning.attack import AttackResult, Row, attack, audit_own
-from pate_fed.privacy.planning.one_run import one_run_bound
+from pate_fed.privacy.planning.attack import (
+    MANY_TRIALS,
+    AttackResult,
+    Row,
+    attack,
+    audit_own,
+    check_sampling,
+    one_run_bound,
+)
 from pate_fed.privacy.protection import RECORD, Protection
 from pate_fed.structure.parts import hold_part, release_parts
 
@@ -29,8 +35,9 @@ if TYPE_CHECKING:
     from pate_fed.privacy.bounds.cost import Plain
 
 _ENOUGH = 0.5  # nats at order 2, that a unit is to cost where a claim is tried: less shows in too few samples
+_SECOND = 40  # of the claimed orders: 2
 _SEEDS = 32
-MANY_CANARIES = 100_000  # the default, of which the power is known
+_CANARIES = 10  # for each trial
 _PAIRS = 250  # of classes, in the study that canaries are in
 _GUESSED = 100  # canaries for each one that is guessed
 
@@ -123,7 +130,7 @@ def _memory(mechanism: OwnMechanism, fresh: Any) -> list[str]:
 def _units(mechanism: OwnMechanism, made: Any) -> list[OwnMechanism]:
     """The mechanism for its own unit, and for one that moves so many votes that it costs enough to show."""
     units, votes = [mechanism], 2 * mechanism.protection.votes_moved
-    while votes <= mechanism.num_teachers // 4 and _cost(units[-1]) < _ENOUGH:
+    while votes <= mechanism.num_teachers // 4 and units[-1].claim.rdp[: _SECOND + 1][-1] < _ENOUGH:
         wide = replace(mechanism.protection, votes_moved=votes)
         try:
             found = own_mechanism(
@@ -137,11 +144,6 @@ def _units(mechanism: OwnMechanism, made: Any) -> list[OwnMechanism]:
             break
         units, votes = [mechanism, found], 2 * votes
     return units
-
-
-def _cost(mechanism: OwnMechanism) -> float:
-    """RDP at order 2, about."""
-    return float(mechanism.claim.rdp[40])
 
 
 def check_teacher(part: Any, inputs: NDArray[Any] | None = None, *, classes: int = 3, seed: int = 0) -> Check:
@@ -242,7 +244,7 @@ def _replaced(count: int) -> list[NDArray[np.int64]]:
 def audit_study(
     *,
     noise_at: str = "coordinator",
-    canaries: int = MANY_CANARIES,
+    trials: int = MANY_TRIALS,
     confidence: float = 0.99,
     seed: int | None = None,
 ) -> AttackResult:
@@ -250,20 +252,17 @@ def audit_study(
 
     Each record is of one of two classes by a fair coin, so that the other side of a coin is another record in
     its place: the unit that is charged. No two have cells of the sums in common. Of the one in a hundred that
-    the student is surest about, half for either side, the coin is guessed; ε follows by
-    `pate_fed.privacy.planning.one_run`. By default half the noise is caught. A right study shows about half
-    of its ε. `seed` is of the coins and of the study, whose noise protects nobody then.
+    the student is surest about, half for either side, the coin is guessed (`one_run_bound`); there are ten
+    times `trials`. By default half the noise is caught. A right study shows about half of its ε. `seed` is of
+    the coins and of the study, whose noise protects nobody then.
 
     Raises:
-        InputError: too few canaries, a confidence that is none, or another place of noise.
+        InputError: too few trials, a confidence that is none, or another place of noise.
     """
     from pate_fed.cli.simulate import simulate
 
-    if not is_number(confidence) or not 0.5 < confidence < 1:
-        raise InputError(f"confidence={confidence!r}: must be above 0.5 and below 1")
-    if canaries < 4 * _PAIRS:
-        raise InputError(f"canaries={canaries!r}: must be at least {4 * _PAIRS}")
-    size = canaries // _PAIRS
+    check_sampling(trials, confidence)
+    size = trials * _CANARIES // _PAIRS
     rows = np.arange(size, dtype=np.float64)[:, None]
     coins = np.random.default_rng(seed).integers(0, 2, (size, _PAIRS))
     data = {
@@ -272,35 +271,29 @@ def audit_study(
         "public_images": rows,
         "class_names": tuple(map(str, range(2 * _PAIRS))),
     }
-
-    def one_hot(inputs: NDArray[Any]) -> NDArray[Any]:
-        return np.eye(size)[inputs[:, 0].astype(np.int64)]
-
-    study = {
-        "study": {} if seed is None else {"seed": seed},
-        "parties": {"num_clients": 4},
-        "privacy": {"epsilon": 2.0, "delta": round((1 - confidence) / 10_000, 12)},
-        "aggregation": {"aggregator": "class-sums"},
-        "secrecy": {"secure_sum": True, "noise_at": noise_at},
-        "student": {"name": "ridge"},
-    }
+    one_hot = np.eye(size)
+    privacy = {"epsilon": 2.0, "delta": round((1 - confidence) / 10_000, 12)}
+    sums = {"aggregation": {"aggregator": "class-sums"}, "student": {"name": "ridge"}}
+    secrecy, study = {"secure_sum": True, "noise_at": noise_at}, {} if seed is None else {"seed": seed}
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "run"
-        run = simulate(study, run_dir=made, quiet=True, dataset=lambda: data, feature_map=lambda _: one_hot)
+        run = simulate(
+            {"study": study, "parties": {"num_clients": 4}, "privacy": privacy, "secrecy": secrecy, **sums},
+            run_dir=Path(folder) / "run",
+            quiet=True,
+            dataset=lambda: data,
+            feature_map=lambda _: lambda inputs: one_hot[inputs[:, 0].astype(np.int64)],
+        )
         scores = np.log(np.maximum(run.student.predict_proba(rows), 1e-300))
         charged, delta = run.epsilon, run.delta
-    half = coins.size // _GUESSED // 2
-    order = np.argsort((scores[:, 1::2] - scores[:, ::2]).ravel(), kind="stable")
-    least, most = coins.ravel()[order[:half]], coins.ravel()[order[-half:]]
-    right = int((1 - least).sum() + most.sum())
+    half, order = coins.size // _GUESSED // 2, np.argsort((scores[:, 1::2] - scores[:, ::2]).ravel())
+    guessed = coins.ravel()[order[-half:]], 1 - coins.ravel()[order[:half]]
+    right, seen = int(np.sum(guessed)), {"guesses": 2 * half, "canaries": coins.size}
     return AttackResult(
         name=f"a study of class sums, noise at the {noise_at}",
         delta=delta,
-        measured=one_run_bound(
-            right, guesses=2 * half, canaries=coins.size, delta=delta, confidence=confidence
-        ),
+        measured=one_run_bound(right, **seen, delta=delta, confidence=confidence),
         charged=np.inf if charged is None else charged,
         tried=f"{right} of {2 * half} guesses about {coins.size} canaries right",
         confidence=confidence,
-        few=canaries < MANY_CANARIES,
+        few=trials < MANY_TRIALS,
     )

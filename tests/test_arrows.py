@@ -193,7 +193,7 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
     "clients": (5_160, 21),
-    "pate_fed": (1_180, 8),
+    "pate_fed": (1_250, 8),
     "pate_fed/cli": (9_040, 37),
     "pate_fed/config": (2_400, 10),
     "pate_fed/data": (4_730, 15),
@@ -201,7 +201,7 @@ BUDGET = {
     "pate_fed/identity": (1_300, 6),
     "pate_fed/kinds": (6_340, 23),
     "pate_fed/learning": (7_950, 34),
-    "pate_fed/privacy": (12_870, 42),
+    "pate_fed/privacy": (12_770, 42),
     "pate_fed/protocol": (570, 3),
     "pate_fed/report": (5_640, 18),
     "pate_fed/reproduce": (2_510, 13),

@@ -169,7 +169,7 @@ def test_a_check_is_words() -> None:
 
 
 def test_a_study_is_audited_from_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {"noise_at": "hospitals", "canaries": 20_000, "seed": 1}
+    given: dict[str, Any] = {"noise_at": "hospitals", "trials": 2_000, "seed": 1}
     found = audit_study(**given)
     assert found.passed and 0.4 < found.measured < found.charged == 2.0 and found.delta == 1e-6
     assert found.line().endswith("no fault found (so few trials find only large ones)")
@@ -177,6 +177,6 @@ def test_a_study_is_audited_from_one_run(monkeypatch: pytest.MonkeyPatch) -> Non
     found = audit_study(**given)
     assert not found.passed and found.measured > 3
     assert "200 of 200 guesses about 20000 canaries right" in found.line() and "FAULT" in found.line()
-    for wrong in ({"canaries": 999}, {"confidence": 1.0}):
+    for wrong in ({"trials": 99}, {"confidence": 1.0}):
         with pytest.raises(InputError):
             audit_study(**wrong)

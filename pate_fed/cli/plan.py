@@ -20,7 +20,6 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.flower import prepare_environment
 from pate_fed.format import counted, delta_text, duration_text, epsilon_json, epsilon_text
 from pate_fed.privacy import Plan, Pool, Protection, audit_all, noise_from_seed, plan
-from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.protection import PATIENT_UNIT, UNITS
 from pate_fed.runtime.run_dir import fresh_run_dir
 from pate_fed.structure import to_plain
@@ -86,11 +85,7 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(
         audit, "--config FILE", "a study.toml that names such a mechanism, its parameters and teachers"
     )
-    add_option(
-        audit,
-        "--study",
-        "in place of them, studies with ten canaries a trial, which are guessed from the student",
-    )
+    add_option(audit, "--study", "instead, studies of ten canaries a trial, guessed from the student")
     add_format_option(audit)
     audit.set_defaults(run=_audit)
 
@@ -223,18 +218,18 @@ def _sites(arguments: argparse.Namespace) -> Sites | None:
 def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
     from pate_fed.privacy.planning.vote_model import past_votes_from_file
 
-    known = arguments.agreement
     agreement = 0.85 if sites is None else sites.agreement
-    votes = agreement if known is None else _agreement(known)
+    known = arguments.agreement
+    try:
+        votes: Any = agreement if known is None else float(known)
+    except ValueError:
+        votes = past_votes_from_file(Path(known))
     return plan(
         num_teachers=arguments.teachers,
         num_classes=arguments.classes,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
-        pool=Pool(
-            votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
-            max_queries=arguments.max_queries,
-        ),
+        pool=Pool(votes=votes, max_queries=arguments.max_queries),
         num_hospitals=arguments.hospitals,
         aggregator=_aggregator(arguments),
         protection=_protection(arguments),
@@ -253,14 +248,6 @@ def _aggregator(arguments: argparse.Namespace) -> Any:
     if name is None or not is_part(name, KIND) or not given.get("parameters"):
         return name
     return make_aggregator(load_part(name, KIND), given["parameters"], what=f"{KIND} {name!r}")
-
-
-def _agreement(given: str) -> float | Path:
-    """A share of teachers, or a file of past totals."""
-    try:
-        return float(given)
-    except ValueError:
-        return Path(given)
 
 
 def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
@@ -291,14 +278,11 @@ def _audit(arguments: argparse.Namespace) -> int:
     noise = noise_from_seed(arguments.seed)
     own = arguments.aggregator is not None or arguments.config is not None
     if arguments.study:
-        from pate_fed.privacy.planning.attack import LEAST_TRIALS
         from pate_fed.testing import audit_study
 
         if own or arguments.shrink != 1.0:
             raise InputError("--study: goes without --aggregator, --config and --shrink")
-        check_count("trials", arguments.trials, least=LEAST_TRIALS)
-        how |= {"canaries": 10 * how.pop("trials"), "seed": arguments.seed}
-        found = [audit_study(noise_at=place, **how) for place in ("coordinator", "hospitals")]
+        found = [audit_study(noise_at=at, seed=arguments.seed, **how) for at in ("coordinator", "hospitals")]
     elif not own:
         found = audit_all(noise, shrink=arguments.shrink, **how)
     else:

@@ -5,10 +5,23 @@ q of any event differ by no more, at every order: 1/(α-1) ln(p^α q^(1-α) + (1
 (data processing); of two that are (ε, δ)-close ln((p - δ)/q) <= ε. The left sides grow with p and fall with
 q < p, so Clopper-Pearson bounds on both give a lower bound. Small samples of all inputs choose two of them
 and the event, fresh ones measure it: no choice has to be paid for. What passes is not proven.
+
+Or canaries, each in by a fair coin, are guessed from one run. Steinke, Nasr and Jagielski 2023 (arXiv
+2305.08846), Theorem 3.1: where every coin of m moves the law of the output by (ε, δ) at most, and r of them
+are guessed from it,
+
+    P[at least v guesses are right] <= P[B >= v] + max over i from 1 to v of 2mδ/i P[v > B >= v - i],
+
+with B binomial of r trials at e^ε/(1 + e^ε). Why: at δ = 0 a coin is even before, and by Bayes' rule its odds
+after the output are e^ε at most, whatever the other coins are; so right guesses are dominated by B. A δ adds
+guesses that are right beyond it, 2mδ of them in the mean at most. Given B, the worst law of their number with
+that mean is 0 or one i: a linear programme. What holds at ε holds above it, so every ε at which the right
+side is below the chance of a mistake is refuted, and all below it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +33,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
 from pate_fed.privacy.bounds.cost import CLAIMED_ORDERS
-from pate_fed.privacy.bounds.noise_law import betaincinv
+from pate_fed.privacy.bounds.noise_law import betainc, betaincinv
 from pate_fed.privacy.checks import Floats, check_count, is_number
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.own import OwnMechanism
@@ -73,13 +86,11 @@ class AttackResult:
         return f"{self.name}: {self.text}: {verdict}"
 
 
-def clopper_pearson(hits: int, trials: int, *, miss: float) -> tuple[float, float]:
-    """Exact bounds on a chance, each of which fails with probability at most `miss`."""
-    check_count("trials", trials, least=1)
-    if check_count("hits", hits) > trials or not 0 < miss < 1:
-        raise InputError(f"hits={hits}, trials={trials}, miss={miss!r}: not a count of hits and a chance")
-    low, high = _bounds(np.array(hits), np.array(hits), trials, miss)
-    return float(low), float(high)
+def check_sampling(trials: int, confidence: float) -> None:
+    """Refuse too few trials, or a confidence that is none: InputError."""
+    check_count("trials", trials, least=LEAST_TRIALS)
+    if not is_number(confidence) or not 0.5 < confidence < 1:
+        raise InputError(f"confidence={confidence!r}: must be above 0.5 and below 1")
 
 
 def _bounds(hits: Ints, others: Ints, trials: int, miss: float) -> tuple[Floats, Floats]:
@@ -107,9 +118,7 @@ def attack(
     Raises:
         InputError: too few trials, or a confidence that is none.
     """
-    check_count("trials", trials, least=LEAST_TRIALS)
-    if not is_number(confidence) or not 0.5 < confidence < 1:
-        raise InputError(f"confidence={confidence!r}: must be above 0.5 and below 1")
+    check_sampling(trials, confidence)
     both = list(dict.fromkeys((*pairs, *((two, one) for one, two in pairs))))
     rows = dict.fromkeys(row for pair in both for row in pair)
     explored = trials // (4 if len(rows) == 2 else 2)
@@ -160,6 +169,27 @@ def audit_own(
 
     pairs = _votes(mechanism, draw)
     return attack(mechanism.name, mechanism.claim.rdp, pairs, draw, trials=trials, confidence=confidence)
+
+
+def chance_of_guesses(right: int, *, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
+    """Upper bound on the chance of so many right guesses where (ε, δ) holds."""
+    count = np.arange(1, right + 1)
+    share = 1 / (1 + math.exp(-epsilon))
+    tails = np.concatenate([[1.0], betainc(count, guesses - count + 1, share)])  # P[B >= 0..right]
+    more = (tails[right - count] - tails[right]) / count
+    return min(1.0, float(tails[right] + 2 * canaries * delta * more.max(initial=0.0)))
+
+
+def one_run_bound(right: int, *, guesses: int, canaries: int, delta: float, confidence: float) -> float:
+    """The lower bound of ε at δ, with `confidence`, of so many right guesses; how many are made was fixed."""
+    low, high = -1.0, 30.0  # no number of guesses refutes a larger ε
+    for _ in range(50):
+        middle = (low + high) / 2
+        chance = chance_of_guesses(
+            right, guesses=guesses, canaries=canaries, epsilon=max(middle, 0.0), delta=delta
+        )
+        low, high = (middle, high) if chance <= 1 - confidence else (low, middle)
+    return max(low, 0.0)
 
 
 def _votes(mechanism: OwnMechanism, draw: Draw) -> list[tuple[Row, Row]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,30 +55,26 @@ class AuditCase:
 
     def with_noise(self, factor: float) -> Audited:
         """The mechanism with `factor` times its noise."""
-        names = ("scale", "sigma", "sigma1", "sigma2")
-        values = self.mechanism.parameters().items()
-        return replace(self.mechanism, **{part: factor * value for part, value in values if part in names})
+        noise = {"scale", "sigma", "sigma1", "sigma2"} & self.mechanism.parameters().keys()
+        return replace(self.mechanism, **{each: factor * getattr(self.mechanism, each) for each in noise})
 
     def draw(self, mechanism: Audited, noise: NoiseSource, votes: Row, count: int) -> NDArray[np.int64]:
         """How often in `count` queries each number came up of answers by the first class less the second."""
         rows = count // self.queries * self.queries
         totals = np.tile(np.array(votes, dtype=np.int64), (rows, 1))
-        if isinstance(mechanism, InteractiveGNMax):
-            release = mechanism.release(totals, noise, predictions=np.tile(self.predictions, (rows, 1)))
-        else:
-            release = mechanism.release(totals, noise, protection=self.protection)
+        told: dict[str, Any] = (
+            {"predictions": np.tile(self.predictions, (rows, 1))} if self.predictions else {}
+        )
+        release = mechanism.release(totals, noise, **told)
         label = np.where(release.answered, 0, -1) if self.bit_only else release.label
         score = ((label == 0).astype(np.int64) - (label == 1)).reshape(-1, self.queries).sum(axis=1)
         return np.bincount(score + self.queries, minlength=2 * self.queries + 1)
 
     def audit(self, noise: NoiseSource, *, sampled: Audited | None = None, **how: Any) -> AttackResult:
         """Attack it; `sampled` is what is drawn from where a fault is to be simulated."""
-        mechanism, pair = sampled or self.mechanism, (self.totals, self.neighbour)
-
-        def draw(votes: Row, count: int) -> NDArray[np.int64]:
-            return self.draw(mechanism, noise, votes, count)
-
-        return attack(self.name, self.epsilons, [pair], draw, deltas=self.deltas, **how)
+        draw = partial(self.draw, sampled or self.mechanism, noise)
+        pairs = [(self.totals, self.neighbour)]
+        return attack(self.name, self.epsilons, pairs, draw, deltas=self.deltas, **how)
 
 
 def audit_all(
@@ -108,20 +105,22 @@ def cases() -> Iterator[AuditCase]:
     passed: dict[str, Any] = {"threshold": -1e6, "sigma1": 1e5, "sigma2": 0.7}
     check: dict[str, Any] = {"totals": (5, 4), "neighbour": (6, 3), "deltas": (0.5,), "bit_only": True}
     checked: dict[str, Any] = {"sigma1": 0.7, "sigma2": 100.0}
+    confident, interactive = (
+        ConfidentGNMax(**size, **passed),
+        InteractiveGNMax(**size, **passed, confidence=0.9),
+    )
     laplace: dict[str, Any] = {**close, "deltas": (0.76, 0.5)}
     yield AuditCase(name="LNMax, close vote", mechanism=LNMax(**size, scale=0.5), **laplace)
     yield AuditCase(name="GNMax, close vote", mechanism=GNMax(**size, sigma=0.7), **close)
-    confident = ConfidentGNMax(**size, **passed)
     yield AuditCase(name="Confident-GNMax, argmax of a close vote", mechanism=confident, **close)
+    close["predictions"] = (0.05, 0.95)
+    yield AuditCase(name="Interactive-GNMax, argmax of a close vote", mechanism=interactive, **close)
     confident = ConfidentGNMax(**size, **checked, threshold=6)
     yield AuditCase(name="Confident-GNMax, check at the threshold", mechanism=confident, **check)
     interactive = InteractiveGNMax(**size, **checked, threshold=3, confidence=0.9)
-    told: dict[str, Any] = {"predictions": (0.34, 0.66), **check}
-    yield AuditCase(name="Interactive-GNMax, check against the student", mechanism=interactive, **told)
-    interactive = InteractiveGNMax(**size, **passed, confidence=0.9)
-    told = {"predictions": (0.05, 0.95), **close}
-    yield AuditCase(name="Interactive-GNMax, argmax of a close vote", mechanism=interactive, **told)
+    check["predictions"] = (0.34, 0.66)
+    yield AuditCase(name="Interactive-GNMax, check against the student", mechanism=interactive, **check)
     # Several queries add up by bounds that are not exact: half the noise is noticed.
-    four = GNMax(num_teachers=10, num_classes=3, sigma=3.0)
     tie: dict[str, Any] = {"totals": (5, 5, 0), "neighbour": (6, 4, 0), "queries": 4, "deltas": (0.1,)}
+    four = GNMax(num_teachers=10, num_classes=3, sigma=3.0)
     yield AuditCase(name="GNMax, four two-way ties", mechanism=four, **tie)
