@@ -7,8 +7,8 @@ q < p, so Clopper-Pearson bounds on both give a lower bound. Small samples of al
 and the event, fresh ones measure it: no choice has to be paid for. What passes is not proven.
 
 Or canaries, each in by a fair coin, are guessed from one run. Steinke, Nasr and Jagielski 2023 (arXiv
-2305.08846), Theorem 3.1: where every coin of m moves the law of the output by (ε, δ) at most, and r of them
-are guessed from it,
+2305.08846), Theorem 3.1 and Corollary 5.4: where every coin of m moves the law of the output by (ε, δ) at
+most, and r of them are guessed from it,
 
     P[at least v guesses are right] <= P[B >= v] + max over i from 1 to v of 2mδ/i P[v > B >= v - i],
 
