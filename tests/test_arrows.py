@@ -193,7 +193,7 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
     "clients": (5_100, 21),
-    "pate_fed": (1_180, 8),
+    "pate_fed": (1_250, 8),
     "pate_fed/cli": (9_140, 37),
     "pate_fed/config": (2_380, 10),
     "pate_fed/data": (5_030, 16),
@@ -201,7 +201,7 @@ BUDGET = {
     "pate_fed/identity": (1_260, 6),
     "pate_fed/kinds": (6_540, 24),
     "pate_fed/learning": (7_820, 34),
-    "pate_fed/privacy": (13_230, 43),
+    "pate_fed/privacy": (13_120, 43),
     "pate_fed/protocol": (570, 3),
     "pate_fed/report": (5_660, 18),
     "pate_fed/reproduce": (2_500, 13),

@@ -76,7 +76,7 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(
         audit, "--trials N", "samples a mechanism; the default notices a tenth less noise", default=10_000
     )
-    add_option(audit, "--confidence X", "of the lower bounds", default=0.999)
+    add_option(audit, "--confidence X", "of the lower bounds (default 0.999; with --study 0.99)")
     shrink = "share of the charged noise that is drawn; below 1 the audit must fail, with enough trials"
     add_option(audit, "--shrink X", shrink, default=1.0)
     add_option(audit, "--seed N", "seeded noise: quicker, and repeatable")
@@ -85,6 +85,7 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(
         audit, "--config FILE", "a study.toml that names such a mechanism, its parameters and teachers"
     )
+    add_option(audit, "--study", "instead, studies of ten canaries a trial, guessed from the student")
     add_format_option(audit)
     audit.set_defaults(run=_audit)
 
@@ -229,18 +230,18 @@ def _tried(arguments: argparse.Namespace, sites: Sites | None) -> Sites:
 def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
     from pate_fed.privacy.planning.vote_model import past_votes_from_file
 
-    known = arguments.agreement
     agreement = 0.85 if sites is None else sites.agreement
-    votes = agreement if known is None else _agreement(known)
+    known = arguments.agreement
+    try:
+        votes: Any = agreement if known is None else float(known)
+    except ValueError:
+        votes = past_votes_from_file(Path(known))
     return plan(
         num_teachers=arguments.teachers,
         num_classes=arguments.classes,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
-        pool=Pool(
-            votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
-            max_queries=arguments.max_queries,
-        ),
+        pool=Pool(votes=votes, max_queries=arguments.max_queries),
         num_hospitals=arguments.hospitals,
         aggregator=_aggregator(arguments),
         protection=_protection(arguments),
@@ -259,14 +260,6 @@ def _aggregator(arguments: argparse.Namespace) -> Any:
     if name is None or not is_part(name, KIND) or not given.get("parameters"):
         return name
     return make_aggregator(load_part(name, KIND), given["parameters"], what=f"{KIND} {name!r}")
-
-
-def _agreement(given: str) -> float | Path:
-    """A share of teachers, or a file of past totals."""
-    try:
-        return float(given)
-    except ValueError:
-        return Path(given)
 
 
 def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
@@ -291,10 +284,18 @@ def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    how: dict[str, Any] = {"trials": arguments.trials, "confidence": arguments.confidence}
+    how: dict[str, Any] = {"trials": arguments.trials}
+    if arguments.confidence is not None:
+        how["confidence"] = arguments.confidence
     noise = noise_from_seed(arguments.seed)
-    found: list[Any]
-    if arguments.aggregator is None and arguments.config is None:
+    own = arguments.aggregator is not None or arguments.config is not None
+    if arguments.study:
+        from pate_fed.testing import audit_study
+
+        if own or arguments.shrink != 1.0:
+            raise InputError("--study: goes without --aggregator, --config and --shrink")
+        found = [audit_study(noise_at=at, seed=arguments.seed, **how) for at in ("coordinator", "hospitals")]
+    elif not own:
         found = audit_all(noise, shrink=arguments.shrink, **how)
     else:
         from pate_fed.privacy.planning.attack import audit_own

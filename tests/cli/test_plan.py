@@ -174,6 +174,22 @@ def test_audit_passes_the_mechanisms_and_catches_a_fault(capsys: pytest.CaptureF
     assert main(["audit", "--trials", "0"]) == 2
 
 
+def test_audit_runs_studies_of_canaries(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--study", "--trials", "100", "--seed", "1", "--format", "json"]) == 0
+    places = [each["name"] for each in json.loads(capsys.readouterr().out)]
+    assert places == [
+        f"a study of class sums, noise at the {place}" for place in ("coordinator", "hospitals")
+    ]
+    for wrong, said in (
+        (["--shrink", "0.5"], "goes without"),
+        (["--aggregator", "own_parts:make"], "goes without"),
+        (["--trials", "99"], "--trials 99: must be"),
+        (["--confidence", "2.0"], "--confidence 2.0: must be"),
+    ):
+        assert main(["audit", "--study", *wrong]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_plan_chooses_where_it_is_told_of_records(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["plan", "--hospitals", "8", "--records", "200", "--classes", "3", "--epsilon", "4"]
     assert main(command) == 0

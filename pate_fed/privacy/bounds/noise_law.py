@@ -268,4 +268,5 @@ def _special(name: str) -> Callable[..., Any]:
 
 ndtr, log_ndtr = _special("ndtr"), _special("log_ndtr")  # Φ(x) and ln Φ(x)
 ndtri_exp = _special("ndtri_exp")  # Φ⁻¹ of e^x
+betainc = _special("betainc")  # the beta distribution function
 betaincinv = _special("betaincinv")  # the p-quantile of the beta distribution with a and b

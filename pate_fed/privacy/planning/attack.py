@@ -1,14 +1,27 @@
-"""An attack on what a mechanism claims: two neighbouring inputs that are told apart better than it says.
+"""An attack on what a mechanism is charged: neighbouring inputs that are told apart better than that allows.
 
 Whether an outcome is in an event is a function of it. So of two laws that differ by RDP(α) the chances p and
 q of any event differ by no more, at every order: 1/(α-1) ln(p^α q^(1-α) + (1-p)^α (1-q)^(1-α)) <= RDP(α)
-(data processing). The left side grows with p and falls with q < p, so Clopper-Pearson bounds on both give a
-lower bound. Small samples of many inputs choose two of them and the event, fresh ones measure it: no choice
-has to be paid for. What passes is not proven.
+(data processing); of two that are (ε, δ)-close ln((p - δ)/q) <= ε. The left sides grow with p and fall with
+q < p, so Clopper-Pearson bounds on both give a lower bound. Small samples of all inputs choose two of them
+and the event, fresh ones measure it: no choice has to be paid for. What passes is not proven.
+
+Or canaries, each in by a fair coin, are guessed from one run. Steinke, Nasr and Jagielski 2023 (arXiv
+2305.08846), Theorem 3.1 and Corollary 5.4: where every coin of m moves the law of the output by (ε, δ) at
+most, and r of them are guessed from it,
+
+    P[at least v guesses are right] <= P[B >= v] + max over i from 1 to v of 2mδ/i P[v > B >= v - i],
+
+with B binomial of r trials at e^ε/(1 + e^ε). Why: at δ = 0 a coin is even before, and by Bayes' rule its odds
+after the output are e^ε at most, whatever the other coins are; so right guesses are dominated by B. A δ adds
+guesses that are right beyond it, 2mδ of them in the mean at most. Given B, the worst law of their number with
+that mean is 0 or one i: a linear programme. What holds at ε holds above it, so every ε at which the right
+side is below the chance of a mistake is refuted, and all below it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,17 +31,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.format import delta_text
 from pate_fed.privacy.bounds.cost import CLAIMED_ORDERS
-from pate_fed.privacy.bounds.noise_law import betaincinv
+from pate_fed.privacy.bounds.noise_law import betainc, betaincinv
 from pate_fed.privacy.checks import Floats, check_count, is_number
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.own import OwnMechanism
-from pate_fed.privacy.planning.audit import LEAST_TRIALS, clopper_pearson
 
 Ints = NDArray[np.int64]
 Row = tuple[int, ...]
 Draw = Callable[[Row, int], Ints]  # how often each outcome came up in so many queries about an input
 
+LEAST_TRIALS = 100
+MANY_TRIALS = 10_000  # queries; the default, of which the power against our mechanisms is known
+_LEAST = 1e-12  # nats, for a ratio: nothing may be charged at a large δ
 _EXPLORING = 0.05  # chance that a bound fails which only chooses
 _STEPS = 100  # queries at each step of the search for a jump
 _MOST_VOTES = 10_000
@@ -36,78 +52,93 @@ _MOST_VOTES = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackResult:
-    """The two neighbours that were told apart best: RDP at `order` is `measured` or more, with `confidence`.
+    """What was told apart, by `measured` or more with `confidence`, and what is `charged`, in nats.
 
-    `claimed` is what the mechanism says it is at most. In nats.
+    Both are RDP at `order`, or ε at `delta`. `few` says that only a large fault would have been noticed.
     """
 
     name: str
-    order: float
+    order: float | None = None
+    delta: float | None
     measured: float
-    claimed: float
-    totals: Row
-    neighbour: Row
+    charged: float
+    tried: str
     confidence: float
-    trials: int
+    few: bool
 
     @property
     def passed(self) -> bool:
         """Whether the mechanism was not caught."""
-        return self.measured <= self.claimed
+        return self.measured <= self.charged
 
     @property
     def text(self) -> str:
         """What was measured."""
-        return (
-            f"sampled RDP >= {self.measured:.3g} at order {self.order:.3g}, claimed {self.claimed:.3g}, on "
-            f"{_short(self.totals)} and {_short(self.neighbour)} ({self.trials} queries, confidence "
-            f"{self.confidence:g})"
-        )
+        what, where = "RDP" if self.delta is None else "ε", f"order {self.order or 0:.3g}"
+        where = where if self.delta is None else f"δ={delta_text(self.delta)}"
+        found = f"sampled {what} >= {self.measured:.3g} at {where}, charged {self.charged:.3g}"
+        return f"{found} ({self.tried}, confidence {self.confidence:g})"
 
     def line(self) -> str:
         """The finding in one line."""
-        verdict = "no fault found" if self.passed else "FAULT: the mechanism leaks more than it claims"
+        verdict = "no fault found" + " (so few trials find only large ones)" * self.few
+        verdict = verdict if self.passed else "FAULT: the mechanism leaks more than it is charged for"
         return f"{self.name}: {self.text}: {verdict}"
+
+
+def check_sampling(trials: int, confidence: float) -> None:
+    """Refuse too few trials, or a confidence that is none: InputError."""
+    check_count("trials", trials, least=LEAST_TRIALS)
+    if not is_number(confidence) or not 0.5 < confidence < 1:
+        raise InputError(f"confidence={confidence!r}: must be above 0.5 and below 1")
+
+
+def _bounds(hits: Ints, others: Ints, trials: int, miss: float) -> tuple[Floats, Floats]:
+    """A chance's lower bound by `hits`, and another's upper one by `others` (Clopper and Pearson 1934)."""
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), trials - hits + 1, miss), 0.0)
+    rest = np.maximum(trials - others, 1)
+    return low, np.where(others < trials, betaincinv(others + 1, rest, 1 - miss), 1.0)
 
 
 def attack(
     name: str,
-    rdp: Sequence[float],
+    charged: Sequence[float],
     pairs: Iterable[tuple[Row, Row]],
     draw: Draw,
     *,
-    trials: int,
+    deltas: Sequence[float] = (),
+    trials: int = MANY_TRIALS,
     confidence: float = 0.999,
 ) -> AttackResult:
-    """Search neighbouring inputs for an event that tells them apart by more than `rdp` at `CLAIMED_ORDERS`.
+    """Search neighbouring inputs for an event that tells them apart by more than is `charged`.
 
-    Half of the `trials` are shared out over all inputs, the others measure what they chose.
+    That is RDP at the first of `CLAIMED_ORDERS`, or ε at the `deltas`. Of twice as many queries as
+    `trials` half are shared out over all inputs, a quarter where these are two; the others measure.
 
     Raises:
         InputError: too few trials, or a confidence that is none.
     """
-    check_count("trials", trials, least=LEAST_TRIALS)
-    if not is_number(confidence) or not 0.5 < confidence < 1:
-        raise InputError(f"confidence={confidence!r}: must be above 0.5 and below 1")
+    check_sampling(trials, confidence)
     both = list(dict.fromkeys((*pairs, *((two, one) for one, two in pairs))))
-    each = max(10, trials // 2 // len({row for pair in both for row in pair}))
-    seen = {row: draw(row, each) for row in dict.fromkeys(row for pair in both for row in pair)}
-    found = [(_most(seen[one], seen[two], rdp), one, two) for one, two in both]
+    rows = dict.fromkeys(row for pair in both for row in pair)
+    explored = trials // (4 if len(rows) == 2 else 2)
+    seen = {row: draw(row, max(10, 2 * explored // len(rows))) for row in rows}
+    found = [(_most(seen[one], seen[two], charged, deltas), one, two) for one, two in both]
     (_, event), one, two = max(found, key=lambda each: each[0][0])
-    count, miss = trials // 4, (1 - confidence) / 2
-    hits = [int(draw(row, count)[list(event)].sum()) for row in (one, two)]
-    low, high = clopper_pearson(hits[0], count, miss=miss)[0], clopper_pearson(hits[1], count, miss=miss)[1]
-    curve = _binary_rdp(np.array(low), np.array(high), len(rdp))
-    at = int(np.argmax(curve / np.asarray(rdp)))
+    fresh = [draw(row, trials - explored) for row in (one, two)]
+    hits, others = (each[list(event)].sum(keepdims=True) for each in fresh)
+    low, high = _bounds(hits, others, int(fresh[0].sum()), (1 - confidence) / 2)
+    curve = _apart(low, high, len(charged), deltas)[0]
+    at = int(np.argmax(curve / np.maximum(charged, _LEAST)))
     return AttackResult(
         name=name,
-        order=CLAIMED_ORDERS[at],
+        order=None if deltas else CLAIMED_ORDERS[at],
+        delta=deltas[at] if deltas else None,
         measured=float(curve[at]),
-        claimed=float(rdp[at]),
-        totals=one,
-        neighbour=two,
+        charged=float(charged[at]),
+        tried=f"{trials} queries of {_short(one)} and {_short(two)}",
         confidence=confidence,
-        trials=trials,
+        few=trials < MANY_TRIALS,
     )
 
 
@@ -116,7 +147,7 @@ def audit_own(
     noise: NoiseSource,
     *,
     code: Any = None,
-    trials: int = 20_000,
+    trials: int = MANY_TRIALS,
     confidence: float = 0.999,
 ) -> AttackResult:
     """Attack a mechanism of one's own by small votes, close ones, and those at which its answers change most.
@@ -138,6 +169,27 @@ def audit_own(
 
     pairs = _votes(mechanism, draw)
     return attack(mechanism.name, mechanism.claim.rdp, pairs, draw, trials=trials, confidence=confidence)
+
+
+def chance_of_guesses(right: int, *, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
+    """Upper bound on the chance of so many right guesses where (ε, δ) holds."""
+    count = np.arange(1, right + 1)
+    share = 1 / (1 + math.exp(-epsilon))
+    tails = np.concatenate([[1.0], betainc(count, guesses - count + 1, share)])  # P[B >= 0..right]
+    more = (tails[right - count] - tails[right]) / count
+    return min(1.0, float(tails[right] + 2 * canaries * delta * more.max(initial=0.0)))
+
+
+def one_run_bound(right: int, *, guesses: int, canaries: int, delta: float, confidence: float) -> float:
+    """The lower bound of ε at δ, with `confidence`, of so many right guesses; how many are made was fixed."""
+    low, high = -1.0, 30.0  # no number of guesses refutes a larger ε
+    for _ in range(50):
+        middle = (low + high) / 2
+        chance = chance_of_guesses(
+            right, guesses=guesses, canaries=canaries, epsilon=max(middle, 0.0), delta=delta
+        )
+        low, high = (middle, high) if chance <= 1 - confidence else (low, middle)
+    return max(low, 0.0)
 
 
 def _votes(mechanism: OwnMechanism, draw: Draw) -> list[tuple[Row, Row]]:
@@ -173,16 +225,25 @@ def _jump(ladder: Sequence[int], draw: Callable[[int], Ints]) -> int:
     return high
 
 
-def _most(one: Ints, two: Ints, rdp: Sequence[float]) -> tuple[float, tuple[int, ...]]:
-    """By how much of `rdp` an event tells two samples apart at most, about, and the event."""
+def _most(
+    one: Ints, two: Ints, charged: Sequence[float], deltas: Sequence[float]
+) -> tuple[float, tuple[int, ...]]:
+    """By how much of what is charged an event tells two samples apart at most, about, and the event."""
     order = np.argsort(-(one + 0.5) / (two + 0.5), kind="stable")
-    hits, others, count = np.cumsum(one[order])[:-1], np.cumsum(two[order])[:-1], int(one.sum())
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), count - hits + 1, _EXPLORING), 0.0)
-    rest = np.maximum(count - others, 1)
-    high = np.where(others < count, betaincinv(others + 1, rest, 1 - _EXPLORING), 1.0)
-    excess = (_binary_rdp(low[:, None], high[:, None], len(rdp)) / np.asarray(rdp)).max(axis=1)
+    hits, others = np.cumsum(one[order])[:-1], np.cumsum(two[order])[:-1]
+    low, high = _bounds(hits, others, int(one.sum()), _EXPLORING)
+    excess = (_apart(low, high, len(charged), deltas) / np.maximum(charged, _LEAST)).max(axis=1)
     best = int(np.argmax(excess))
     return float(excess[best]), tuple(int(each) for each in order[: best + 1])
+
+
+def _apart(p: Floats, q: Floats, orders: int, deltas: Sequence[float]) -> Floats:
+    """By how much two coins with chances (n,) are apart at each order or δ, (n, orders); 0 where p <= q."""
+    p, q = p[:, None], q[:, None]
+    if not deltas:
+        return _binary_rdp(p, q, orders)
+    found: Floats = np.log(np.maximum(np.maximum(p - np.asarray(deltas), 1e-300) / q, 1.0))
+    return found
 
 
 def _binary_rdp(p: Floats, q: Floats, orders: int) -> Floats:

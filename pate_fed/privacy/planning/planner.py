@@ -280,7 +280,8 @@ def _command(
         "epsilon": study.epsilon,
         "delta": delta_text(study.delta),
     }
-    typed = " ".join(f"--{name} {_typed(value)}" for name, value in options.items() if value is not None)
+    given = {name: f"{value:.12g}" if isinstance(value, float) else value for name, value in options.items()}
+    typed = " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
     if at_hospitals:
         typed += " --secure-sum --noise-at hospitals"
     unit = "" if study.unit == "record" else f'unit = "{study.unit}"'
@@ -294,35 +295,24 @@ def _command(
     return f"flower-simulation {typed}" + (f" --config study.toml (there {there})" if there else "")
 
 
-def _typed(value: Any) -> str:
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
-
-
 def _check_hospitals(num_hospitals: int | None, num_teachers: int, protection: Protection) -> None:
+    moved = protection.votes_moved
     if num_hospitals is not None:
-        _check_size(check_count("num_hospitals", num_hospitals, least=1), num_teachers, protection)
-    if protection.votes_moved > num_teachers:
-        raise InputError(
-            f"votes_moved={protection.votes_moved}: must not be more than the {num_teachers} teachers"
-        )
-
-
-def _check_size(num_hospitals: int, num_teachers: int, protection: Protection) -> None:
-    if num_hospitals > num_teachers:
-        raise InputError(
-            f"num_hospitals={num_hospitals}: must not be more than the {num_teachers} teachers, as every "
-            "hospital has at least one"
-        )
-    if protection.hospitals > num_hospitals:
-        raise InputError(
-            f"hospitals_per_patient={protection.hospitals}: at most the {num_hospitals} hospitals is meant"
-        )
-    most = -(-num_teachers // num_hospitals)
-    if protection.unit == "hospital" and protection.votes_moved < most:
-        raise InputError(
-            f"votes_moved={protection.votes_moved}: a whole hospital is protected, and the largest of "
-            f"{num_hospitals} with {num_teachers} teachers controls {most} votes"
-        )
+        if check_count("num_hospitals", num_hospitals, least=1) > num_teachers:
+            raise InputError(
+                f"num_hospitals={num_hospitals}: must not be more than the {num_teachers} teachers, as every "
+                "hospital has at least one"
+            )
+        if protection.hospitals > num_hospitals:
+            found = f"hospitals_per_patient={protection.hospitals}"
+            raise InputError(f"{found}: at most the {num_hospitals} hospitals is meant")
+        if protection.unit == "hospital" and moved < (most := -(-num_teachers // num_hospitals)):
+            raise InputError(
+                f"votes_moved={moved}: a whole hospital is protected, and the largest of {num_hospitals} "
+                f"with {num_teachers} teachers controls {most} votes"
+            )
+    if moved > num_teachers:
+        raise InputError(f"votes_moved={moved}: must not be more than the {num_teachers} teachers")
 
 
 def _advice(
