@@ -200,11 +200,15 @@ class Identity(_Secret):
 class ExchangeKey(_Secret):
     """An X25519 key: one for a study, agreed once with every other hospital, never revealed."""
 
-    __slots__ = ("_key", "public")
+    __slots__ = ("_key",)
 
     def __init__(self, raw: bytes) -> None:
         self._key = X25519PrivateKey.from_private_bytes(raw)
-        self.public: bytes = self._key.public_key().public_bytes_raw()
+
+    @property
+    def public(self) -> bytes:
+        """The public key, 32 bytes."""
+        return self._key.public_key().public_bytes_raw()
 
     def to_bytes(self) -> bytes:
         """The private key, 32 bytes."""
@@ -254,36 +258,39 @@ class HashTree:
     Leaves and inner nodes are hashed apart (RFC 9162, 2.1), so that neither passes for the other.
     """
 
-    __slots__ = ("_levels",)
+    __slots__ = ("_keys", "_levels")
 
     def __init__(self, keys: bytes) -> None:
-        rows = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
-        rows += [bytes(KEY_BYTES)] * ((1 << (len(rows) - 1).bit_length()) - len(rows))
-        self._levels = [b"".join(map(_leaf, rows))]
-        while len(self._levels[-1]) > KEY_BYTES:
-            below, pair = self._levels[-1], 2 * KEY_BYTES
-            self._levels.append(b"".join(_node(below[at : at + pair]) for at in range(0, len(below), pair)))
+        self._keys = keys  # whose hashes, the lowest level, are made again where they are asked for
+        places = 1 << (len(keys) // KEY_BYTES - 1).bit_length()
+        level, pair, self._levels = b"".join(map(self._leaf, range(places))), 2 * KEY_BYTES, list[bytes]()
+        while len(level) > KEY_BYTES:
+            level = b"".join([_node(level[at : at + pair]) for at in range(0, len(level), pair)])
+            self._levels.append(level)
+
+    def _leaf(self, place: int) -> bytes:
+        return _leaf(self._keys[KEY_BYTES * place : KEY_BYTES * (place + 1)] or bytes(KEY_BYTES))
 
     @property
     def root(self) -> bytes:
         """32 bytes."""
-        return self._levels[-1]
+        return self._levels[-1] if self._levels else self._leaf(0)
 
     def path(self, place: int) -> bytes:
         """What `shows` needs beside the key at this place: 32 bytes a level."""
-        at = [(place >> depth) ^ 1 for depth in range(len(self._levels) - 1)]
-        return b"".join(
-            level[KEY_BYTES * sibling : KEY_BYTES * (sibling + 1)]
-            for level, sibling in zip(self._levels, at, strict=False)
-        )
+        found = [self._leaf(place ^ 1)] if self._levels else []
+        for level in self._levels[:-1]:
+            place >>= 1
+            found.append(level[KEY_BYTES * (place ^ 1) : KEY_BYTES * ((place ^ 1) + 1)])
+        return b"".join(found)
 
     @staticmethod
     def shows(root: bytes, place: int, key: bytes, path: bytes) -> bool:
         """Whether the tree of this root has the key at that place."""
-        node = _leaf(key)
+        node, sha = _leaf(key), hashlib.sha256
         for at in range(0, len(path), KEY_BYTES):
             sibling = path[at : at + KEY_BYTES]
-            node = _node(sibling + node if place & 1 else node + sibling)
+            node = sha(b"\1" + sibling + node if place & 1 else b"\1" + node + sibling).digest()
             place >>= 1
         return place == 0 and node == root
 
@@ -374,8 +381,13 @@ def extract(secret: bytes, salt: bytes) -> bytes:
 
 def pair_label(study: str, use: str, low: int, high: int) -> bytes:
     """The label of a pair's secret of one use: protocol, study and the two positions in the roster."""
-    # Names are sorted, so the part that all pairs share is packed once and stands at the end.
-    return pack({"low": low, "high": high}) + _pairs_of(study, use)
+    # Names are sorted, so what all pairs share stands at the end, and a position's part before it.
+    return _position_of("high", high) + _position_of("low", low) + _pairs_of(study, use)
+
+
+@lru_cache(maxsize=8192)
+def _position_of(name: str, position: int) -> bytes:
+    return pack({name: position})
 
 
 @lru_cache(maxsize=8)
