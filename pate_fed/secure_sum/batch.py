@@ -209,14 +209,10 @@ class SumBatch:
         self._view = consent_digest(self._view, self._survivors)
         lost = ~np.isin(self._sharers, self._survivors)  # of these the pair seeds' secret is revealed
         self._revealed = np.stack([self._sharers, self._sharers, lost], axis=1)
-        halves = len(self._members), 2, COMMITMENT_BYTES
-        self._known = np.stack(
-            [
-                np.frombuffer(self._dealt[at].commitments, dtype=np.uint8).reshape(halves)[:, int(out)]
-                for at, out in zip(self._sharers.tolist(), lost, strict=True)
-            ],
-            axis=1,
-        )
+        known = (np.frombuffer(self._dealt[at].commitments, dtype=np.uint8) for at in self._sharers.tolist())
+        halves = (each.reshape(-1, 2, COMMITMENT_BYTES) for each in known)
+        chosen = [each[:, int(out)] for each, out in zip(halves, lost, strict=True)]
+        self._known = np.stack(chosen, axis=1)
         for at, message in self._dealt.items():  # of what they dealt nothing else is of use any more
             self._dealt[at] = replace(message, sealed=b"", commitments=b"")
         return SurvivorNotice(**self.opening.head, survivors=self._survivors).signed(self._identity)
@@ -414,15 +410,10 @@ class Made(Mapping[K, V]):
     """Values that are made when they are asked for, each time anew, so that not all are in memory at once."""
 
     def __init__(self, keys: Iterable[K], make: Callable[[K], V]) -> None:
-        self._keys, self._make = dict.fromkeys(keys), make
+        self._keys, self._make = {key: key for key in keys}, make
 
     def __getitem__(self, key: K) -> V:
-        if key not in self._keys:
-            raise KeyError(key)
-        return self._make(key)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._keys
+        return self._make(self._keys[key])
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._keys)

@@ -99,12 +99,9 @@ class PlayedSeats:
         if self._roster != members.digest:
             self._roster, self._taken = members.digest, []
             self._waiting = {each: bytearray() for each in range(len(members))}
-        row, pair = bytes(self._waiting.pop(position, b"")), 2 * KEY_BYTES
-        both = (row[at : at + pair] for at in range(0, len(row), pair))
-        return {
-            other: (each[:KEY_BYTES], each[KEY_BYTES:])
-            for other, each in zip(self._taken, both, strict=False)  # who sat down twice gets none
-        }
+        row = bytes(self._waiting.pop(position, b""))
+        keys = [row[at : at + KEY_BYTES] for at in range(0, len(row), KEY_BYTES)]  # none, who sits down twice
+        return dict(zip(self._taken, zip(keys[::2], keys[1::2], strict=True), strict=False))
 
     def keep(self, seat: Seat) -> None:
         """Keep a seat's secrets for those who sit down later."""

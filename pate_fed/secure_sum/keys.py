@@ -121,9 +121,7 @@ def _text(body: memoryview) -> str:
         raise IntegrityError(_DAMAGED) from error
 
 
-KEY_BYTES = 32
-SIGNATURE_BYTES = 64
-TAG_BYTES = 16
+KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES = 32, 64, 16
 COMMITMENT_BYTES = _HALF = 16
 SHARE_BYTES = 34
 _PROTOCOL = "pate_fed/secure_sum/v2"
@@ -200,15 +198,11 @@ class Identity(_Secret):
 class ExchangeKey(_Secret):
     """An X25519 key: one for a study, agreed once with every other hospital, never revealed."""
 
-    __slots__ = ("_key",)
+    __slots__ = ("_key", "public")
 
     def __init__(self, raw: bytes) -> None:
         self._key = X25519PrivateKey.from_private_bytes(raw)
-
-    @property
-    def public(self) -> bytes:
-        """The public key, 32 bytes."""
-        return self._key.public_key().public_bytes_raw()
+        self.public: bytes = self._key.public_key().public_bytes_raw()
 
     def to_bytes(self) -> bytes:
         """The private key, 32 bytes."""
@@ -382,17 +376,12 @@ def extract(secret: bytes, salt: bytes) -> bytes:
 def pair_label(study: str, use: str, low: int, high: int) -> bytes:
     """The label of a pair's secret of one use: protocol, study and the two positions in the roster."""
     # Names are sorted, so what all pairs share stands at the end, and a position's part before it.
-    return _position_of("high", high) + _position_of("low", low) + _pairs_of(study, use)
+    return _part(high=high) + _part(low=low) + _part(protocol=_PROTOCOL, use=use, study=study)
 
 
 @lru_cache(maxsize=8192)
-def _position_of(name: str, position: int) -> bytes:
-    return pack({name: position})
-
-
-@lru_cache(maxsize=8)
-def _pairs_of(study: str, use: str) -> bytes:
-    return pack({"protocol": _PROTOCOL, "use": use, "study": study})
+def _part(**record: Value) -> bytes:
+    return pack(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,13 +437,9 @@ class BatchLabel:
 def _commit_shares(head: bytes, places: NDArray[np.int64], shares: bytes) -> bytes:
     rows = np.empty((len(places), _SHARE_ROW), dtype=np.uint8)
     rows[:, :KEY_BYTES] = np.frombuffer(head, dtype=np.uint8)
-    rows[:, KEY_BYTES:-SHARE_BYTES] = _in_bytes(places)
+    # four bytes for each position, the first the largest, and one for which secret it is
+    rows[:, KEY_BYTES : KEY_BYTES + 8] = places[:, :2].astype(">u4").view(np.uint8)
+    rows[:, KEY_BYTES + 8] = places[:, 2]
     rows[:, -SHARE_BYTES:] = np.frombuffer(shares, dtype=np.uint8).reshape(-1, SHARE_BYTES)
     packed, sha, size = rows.tobytes(), hashlib.sha256, _SHARE_ROW
     return b"".join([sha(packed[at : at + size]).digest()[:_HALF] for at in range(0, len(packed), size)])
-
-
-def _in_bytes(places: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Places as commitments hash them: four bytes for each position, the first the largest, and one."""
-    positions = places[:, :2].astype(">u4").view(np.uint8)
-    return np.hstack([positions, places[:, 2:].astype(np.uint8)])

@@ -257,8 +257,8 @@ class FeatureMap(ABC):
 
         def pulled(rows: Ints) -> tuple[Ints, Ints | Floats | None]:
             features = self.features(inputs[rows]) if kept is None else kept[rows]
-            if kept is not None and pull is None:  # what pulls takes them as doubles
-                features = features.astype(np.int64)
+            if pull is None:  # what pulls takes them as doubles
+                features = features.astype(np.int64, copy=False)
             if several is not None:
                 return features, _marks(labels[rows], several)
             return features, None if pull is None else pull(features, labels[rows])

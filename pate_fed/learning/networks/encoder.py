@@ -126,7 +126,9 @@ def _cell_sums(x: Tensor, cell: int) -> Tensor:
 
 
 def _root(x: Tensor) -> Tensor:
-    """Square root with slope 0 where `x` is 0."""
+    """Square root of what is not negative, with slope 0 where `x` is 0."""
+    if not x.requires_grad:
+        return x.sqrt()
     return torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), 0.0)
 
 

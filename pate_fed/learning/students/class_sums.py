@@ -400,8 +400,7 @@ def mean_gram(features: NDArray[np.float32]) -> Floats:
     gram = np.asarray((features.T @ features).astype(np.float64) / count)
     both = np.outer(mean, mean)
     covariance = gram - both
-    squares = features - mean
-    squares *= squares
+    squares = (features - mean) ** 2
     apart = covariance - np.diag(np.diag(covariance))
     far = float((apart**2).sum())
     # Σ over pairs of E x_i² x_j² without a matrix: the squared length of x, less the squares of one entry.
