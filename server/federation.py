@@ -25,6 +25,7 @@ from pate_fed.report.log import CONNECT, MOST_NAMED, Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
 from pate_fed.secure_sum import fingerprint
+from pate_fed.secure_sum.batch import Made
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 from server.exchange import AGAIN_S, Answer, Presence, Returning, exchange, printable_name, wait_for_nodes
 from server.masked import ROUNDS, Ask, MaskedRounds
@@ -120,13 +121,13 @@ class Federation:
     def _with_statements(
         self, message_type: str, requests: Mapping[int, wire.Record]
     ) -> Mapping[int, wire.Record]:
-        """The same, each with the newest statement of the hospital that it goes to."""
-        found = dict(requests)
-        for node, record in requests.items() if message_type != wire.JOIN else ():
-            stated = self._newest_of(self.participants.get(node, ""))
-            if stated is not None:
-                found[node] = {**record, "statement": stated.to_bytes()}
-        return found
+        """The same, each with the newest statement of the hospital that it goes to when it is sent."""
+
+        def stated(node: int) -> wire.Record:
+            newest = self._newest_of(self.participants.get(node, ""))
+            return requests[node] | ({} if newest is None else {"statement": newest.to_bytes()})
+
+        return requests if message_type == wire.JOIN else Made(requests, stated)
 
     def _newest_of(self, party: str) -> Statement | None:
         """A hospital's newest statement, unless it is of a key that the name had before."""

@@ -22,6 +22,7 @@ from pate_fed.kinds.terms import Terms
 from pate_fed.protocol import messages as wire
 from pate_fed.protocol.heads import Head, Statement, read_heads
 from pate_fed.secure_sum import CoordinatorSum, SumBatch, SumRange, SumRefusal, read_reply
+from pate_fed.secure_sum.batch import Made
 from pate_fed.secure_sum.messages import (
     BatchOpening,
     BatchReply,
@@ -76,9 +77,10 @@ class MaskedRounds:
         self._expected = expected
         self._terms, self._state = terms, state
         self._row = terms.bounds.row  # the fewest and the most votes that a party has in each row
-        identity, self._roster = state.identity(), state.roster
-        if self._roster:
-            self._sum = CoordinatorSum.resume(identity, self._roster)
+        identity, roster = state.identity(), state.roster
+        self._closed = bool(roster)
+        if roster:
+            self._sum = CoordinatorSum.resume(identity, roster)
             self._sum.leave_out(state.shown_wrong)
             for party in state.shown_wrong:
                 wrong(party, "broke the protocol of secure summation before")
@@ -110,7 +112,7 @@ class MaskedRounds:
         enrolment = Enrolment.from_bytes(reply.enrolment)
         if enrolment.party != reply.party:
             raise IntegrityError(f"enrolled under the name of {enrolment.party}")
-        if self._roster:
+        if self._closed:
             self._require_known(enrolment)
         else:
             self._sum.admit(enrolment)
@@ -130,10 +132,10 @@ class MaskedRounds:
         Raises:
             QuorumError: fewer have enrolled than a sum needs.
         """
-        if not self._roster:
+        if not self._closed:
             self._sum.close_roster(threshold=self._terms.least_clients)
-            self._roster = self._sum.to_bytes()
-            self._state.keep_roster(self._roster)
+            self._state.keep_roster(self._sum.to_bytes())
+            self._closed = True
 
     def collect(self, participants: Mapping[int, str], question: wire.Question, ask: Ask) -> Totals:
         """Sum one batch over the participants, names by node, that go through all steps.
@@ -281,14 +283,11 @@ class MaskedRounds:
 
     def _records(
         self, requests: Mapping[str, BatchRequest], *, but: Set[str] = frozenset()
-    ) -> dict[int, wire.Record]:
-        """What goes to each node; after a restart some of the roster may be gone."""
+    ) -> Mapping[int, wire.Record]:
+        """What goes to each node, made when it is sent; after a restart some of the roster may be gone."""
         nodes = {party: node for node, party in self._participants.items()}
-        return {
-            nodes[party]: self._record(party, request)
-            for party, request in requests.items()
-            if party in nodes and party not in but
-        }
+        names = {nodes[party]: party for party in requests if party in nodes and party not in but}
+        return Made(names, lambda node: self._record(names[node], requests[names[node]]))
 
     def _record(self, party: str, step: BatchRequest) -> wire.Record:
         question, asks = self._question, isinstance(step, BatchOpening | MaskRequest)

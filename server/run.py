@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from flwr.serverapp import Grid
 
-from pate_fed.config.backend import CLUSTER
+from pate_fed.config.backend import CLUSTER, INLINE
 from pate_fed.errors import IntegrityError, PateFedError, QuorumError
 from pate_fed.privacy import Ledger, NoiseSource
 from pate_fed.protocol.heads import LEDGER, Head, heads_text, ledger_head
@@ -34,7 +34,7 @@ STAYS_OPEN = (
 )
 """Of a masked sum that failed, and that another process may still come to."""
 _SMALL = 4 * 1024**2  # bytes that every hospital is sent at once, as a round trip takes seconds
-_AT_ONCE = 16  # requests under way that each hold a larger public file
+_AT_ONCE = 32  # requests under way where each holds a larger public file, or all lie in one process
 
 
 class Run:
@@ -124,7 +124,7 @@ class Run:
             progress=self._progress,
             backend=engine.backend,
             answer_s=engine.vote_timeout_s,
-            window=None if len(file) <= _SMALL else _AT_ONCE,
+            window=_AT_ONCE if len(file) > _SMALL or engine.backend == INLINE else None,
             cluster=engine.played_on == CLUSTER,
         )
         self._context.gather()

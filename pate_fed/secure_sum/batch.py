@@ -7,8 +7,10 @@ complaint has shown to be wrong; the hospitals see to that too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import IntEnum
+from typing import TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives import constant_time
@@ -42,6 +44,9 @@ from pate_fed.secure_sum.messages import (
     sharing_view,
 )
 from pate_fed.secure_sum.roster import Members
+
+K = TypeVar("K")
+V = TypeVar("V", covariant=True)
 
 
 class _Step(IntEnum):
@@ -112,10 +117,10 @@ class SumBatch:
         """Names of the hospitals whose vectors are in the sum, once that is fixed."""
         return self._names(self._survivors)
 
-    def rounds(self) -> Iterator[dict[str, BatchRequest]]:
+    def rounds(self) -> Iterator[Mapping[str, BatchRequest]]:
         """The four rounds: each time whom to send what. Take the replies before asking for the next."""
         yield dict.fromkeys(sorted(self.invited), self.opening)
-        yield {**self.mask_requests()}
+        yield self.mask_requests()
         notice = self.survivor_notice()
         yield dict.fromkeys(self.survivors, notice)
         request = self.unmask_request()
@@ -156,26 +161,27 @@ class SumBatch:
         np.subtract(self._sum, vector.vector, out=self._sum)  # wraps as the addition did
         self._masked.remove(position)
 
-    def mask_requests(self) -> dict[str, MaskRequest]:
-        """Close the sharing: for each hospital that shared, what to send it."""
+    def mask_requests(self) -> Mapping[str, MaskRequest]:
+        """Close the sharing: for each hospital that shared, what to send it, made when it is asked for."""
         self._close(_Step.SHARING, len(self._dealt), "shared their secrets")
         self._sharers = np.array(sorted(self._dealt), dtype=np.int64)
         messages = [self._dealt[sender] for sender in self._sharers.tolist()]
-        dealt, requests = b"".join(message.digest for message in messages), {}
+        dealt = b"".join(message.digest for message in messages)
         self._view = sharing_view(self.opening, self._sharers, dealt)
-        sealed = _by_receiver([message.sealed for message in messages], SEALED_BYTES)
-        commitments = _by_receiver([message.commitments for message in messages], PAIR_BYTES)
-        for receiver in self._sharers.tolist():
-            request = MaskRequest(
+
+        def request(party: str) -> MaskRequest:
+            place = self._members.positions[party]
+            sealed, commitments = zip(*(message.part(place) for message in messages), strict=True)
+            return MaskRequest(
                 **self.opening.head,
-                party=self._members.names[receiver],
+                party=party,
                 sharers=self._sharers,
                 dealt=dealt,
-                commitments=commitments[receiver].tobytes(),
-                sealed=sealed[receiver].tobytes(),
-            )
-            requests[request.party] = request.signed(self._identity)
-        return requests
+                commitments=b"".join(commitments),
+                sealed=b"".join(sealed),
+            ).signed(self._identity)
+
+        return Made(self._names(self._sharers), request)
 
     def evidence(self) -> dict[str, ShareEvidence]:
         """For each hospital that doubts another one's shares what that one signed."""
@@ -203,9 +209,12 @@ class SumBatch:
         self._view = consent_digest(self._view, self._survivors)
         lost = ~np.isin(self._sharers, self._survivors)  # of these the pair seeds' secret is revealed
         self._revealed = np.stack([self._sharers, self._sharers, lost], axis=1)
-        known = _by_receiver([self._dealt[at].commitments for at in self._sharers.tolist()], PAIR_BYTES)
-        halves = known.reshape(len(known), len(lost), 2, COMMITMENT_BYTES)
-        self._known = halves[:, np.arange(len(lost)), lost.astype(np.int64)]
+        known = (np.frombuffer(self._dealt[at].commitments, dtype=np.uint8) for at in self._sharers.tolist())
+        halves = (each.reshape(-1, 2, COMMITMENT_BYTES) for each in known)
+        chosen = [each[:, int(out)] for each, out in zip(halves, lost, strict=True)]
+        self._known = np.stack(chosen, axis=1)
+        for at, message in self._dealt.items():  # of what they dealt nothing else is of use any more
+            self._dealt[at] = replace(message, sealed=b"", commitments=b"")
         return SurvivorNotice(**self.opening.head, survivors=self._survivors).signed(self._identity)
 
     def unmask_request(self) -> UnmaskRequest:
@@ -358,7 +367,7 @@ class SumBatch:
         """One secret a sharer, by position."""
         # any t shares fix the polynomials; more give the same
         helpers = sorted(self._shares)[: self._members.threshold]
-        revealed = np.stack([self._read(helper) for helper in helpers])
+        revealed = map(self._read, helpers)
         # the points are 1, 2, …; the secrets lie at 0
         secrets = shamir.combine(np.array(helpers, dtype=np.int64) + 1, revealed)
         pairs = zip(self._sharers.tolist(), secrets, strict=True)
@@ -397,10 +406,20 @@ class SumBatch:
         )
 
 
-def _by_receiver(dealt: list[bytes], size: int) -> NDArray[np.uint8]:
-    """What each sharer dealt, `size` bytes a hospital, by who gets it: uint8 (hospitals, sharers, size)."""
-    rows = np.frombuffer(b"".join(dealt), dtype=np.uint8).reshape(len(dealt), -1, size)
-    return np.ascontiguousarray(rows.transpose(1, 0, 2))
+class Made(Mapping[K, V]):
+    """Values that are made when they are asked for, each time anew, so that not all are in memory at once."""
+
+    def __init__(self, keys: Iterable[K], make: Callable[[K], V]) -> None:
+        self._keys, self._make = {key: key for key in keys}, make
+
+    def __getitem__(self, key: K) -> V:
+        return self._make(self._keys[key])
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 def _batch_of(head: Head) -> tuple[int, str, int]:

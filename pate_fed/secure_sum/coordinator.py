@@ -129,18 +129,18 @@ class CoordinatorSum:
                 f"{count} hospitals have enrolled for secure summation; at least {least} are needed"
             )
         enrolments = [self._enrolments[name] for name in names]
+        self._sealing = [entry.sealing_keys for entry in enrolments]
         roster = Roster(
             study=self._study,
             coordinator=self._identity.public,
             parties="\n".join(names),
             identities=b"".join(entry.identity for entry in enrolments),
             exchange_keys=b"".join(entry.exchange_key for entry in enrolments),
-            sealings=b"".join(HashTree(entry.sealing_keys).root for entry in enrolments),
+            sealings=b"".join(self._tree(place).root for place in range(count)),
             enrolments=b"".join(entry.signature for entry in enrolments),
             threshold=needed,
         ).signed(self._identity)
         self._members, self._roster = read_roster(roster), roster.to_bytes()
-        self._sealing = [entry.sealing_keys for entry in enrolments]
         return roster
 
     def pin_request(self, party: str) -> PinRequest:
@@ -156,10 +156,13 @@ class CoordinatorSum:
 
     def sealing_key(self, owner: int, place: int) -> SignedKey:
         """The key under which the hospital at `place` seals for the `owner`, by position, and its path."""
+        key = self._sealing[owner][KEY_BYTES * place : KEY_BYTES * (place + 1)]
+        return SignedKey(key, self._tree(owner).path(place))
+
+    def _tree(self, owner: int) -> HashTree:
         if owner not in self._trees:
             self._trees[owner] = HashTree(self._sealing[owner])
-        key = self._sealing[owner][KEY_BYTES * place : KEY_BYTES * (place + 1)]
-        return SignedKey(key, self._trees[owner].path(place))
+        return self._trees[owner]
 
     def leave_out(self, names: Iterable[str]) -> None:
         """From now on these are in no batch: they broke the protocol."""

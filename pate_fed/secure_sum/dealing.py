@@ -5,7 +5,7 @@ Pure functions; what may be asked and when is decided in `hospital.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypedDict
@@ -45,7 +45,7 @@ SEEDS = "pair seeds"
 _SHARE = "share"
 _BOTH = 2 * shamir.SECRET_BYTES  # a share of each of two secrets
 _PAIR, _SEAL = "pair", "seal"
-_MOST_PLAYED = 1024  # hospitals of a roster whose secrets one process keeps: some 40 MB
+_MOST_PLAYED = 1024  # hospitals of a roster whose secrets one process keeps: some 17 MB
 
 Limbs = shamir.Limbs
 
@@ -81,31 +81,34 @@ class Dealt(TypedDict):
 class PlayedSeats:
     """The seats that one process takes in a roster, for a simulation alone: each pair agrees once there.
 
-    Such a process has the secrets of all its hospitals on its disks. They stay in memory until the last seat
-    is taken, or another roster comes.
+    Such a process has the secrets of all its hospitals on its disks. Those of a pair stay in memory until the
+    second of the two sits down, or another roster comes.
     """
 
-    __slots__ = ("_roster", "_seats")
+    __slots__ = ("_roster", "_taken", "_waiting")
 
     def __init__(self) -> None:
-        self._roster, self._seats = "", dict[int, Seat]()
+        # of each hospital without a seat both secrets with those who sit, one after the other
+        self._roster, self._taken, self._waiting = "", list[int](), dict[int, bytearray]()
 
     def __repr__(self) -> str:
-        return f"PlayedSeats({len(self._seats)} of one roster, secrets=<hidden>)"
+        return f"PlayedSeats({len(self._taken)} of one roster, secrets=<hidden>)"
 
-    def of(self, members: Members) -> Mapping[int, Seat]:
-        """Those taken in this roster, by position."""
+    def of(self, members: Members, position: int) -> dict[int, tuple[bytes, bytes]]:
+        """Both secrets with each of those who sit in this roster, by position; they are given once."""
         if self._roster != members.digest:
-            self._roster, self._seats = members.digest, {}
-        return self._seats
+            self._roster, self._taken = members.digest, []
+            self._waiting = {each: bytearray() for each in range(len(members))}
+        row = bytes(self._waiting.pop(position, b""))
+        keys = [row[at : at + KEY_BYTES] for at in range(0, len(row), KEY_BYTES)]  # none, who sits down twice
+        return dict(zip(self._taken, zip(keys[::2], keys[1::2], strict=True), strict=False))
 
     def keep(self, seat: Seat) -> None:
-        """Keep a seat for those who sit down later."""
-        count = len(seat.members)
-        if len(self.of(seat.members)) + 1 >= count:
-            self._seats = {}
-        elif count <= _MOST_PLAYED:
-            self._seats[seat.position] = seat
+        """Keep a seat's secrets for those who sit down later."""
+        if len(seat.members) <= _MOST_PLAYED:
+            self._taken.append(seat.position)
+            for other, row in self._waiting.items():
+                row += seat.secrets[other] + seat.seals[other]
 
 
 def take_seat(
@@ -123,11 +126,11 @@ def take_seat(
     Raises:
         RefusedError: a member's exchange key is not usable.
     """
-    taken = {} if played is None else played.of(members)
+    taken = {} if played is None else played.of(members, position)
     secrets, seals = ([bytes(KEY_BYTES)] * len(members) for _ in range(2))
     for other in range(len(members)):
         if other in taken:
-            secrets[other], seals[other] = taken[other].secrets[position], taken[other].seals[position]
+            secrets[other], seals[other] = taken[other]
         elif other != position:
             secrets[other] = agree(members, position, other, exchange)
             with suppress(IntegrityError):  # of no use: what it seals will not open, and it is named for it

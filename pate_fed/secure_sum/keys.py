@@ -121,9 +121,7 @@ def _text(body: memoryview) -> str:
         raise IntegrityError(_DAMAGED) from error
 
 
-KEY_BYTES = 32
-SIGNATURE_BYTES = 64
-TAG_BYTES = 16
+KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES = 32, 64, 16
 COMMITMENT_BYTES = _HALF = 16
 SHARE_BYTES = 34
 _PROTOCOL = "pate_fed/secure_sum/v2"
@@ -254,36 +252,39 @@ class HashTree:
     Leaves and inner nodes are hashed apart (RFC 9162, 2.1), so that neither passes for the other.
     """
 
-    __slots__ = ("_levels",)
+    __slots__ = ("_keys", "_levels")
 
     def __init__(self, keys: bytes) -> None:
-        rows = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
-        rows += [bytes(KEY_BYTES)] * ((1 << (len(rows) - 1).bit_length()) - len(rows))
-        self._levels = [b"".join(map(_leaf, rows))]
-        while len(self._levels[-1]) > KEY_BYTES:
-            below, pair = self._levels[-1], 2 * KEY_BYTES
-            self._levels.append(b"".join(_node(below[at : at + pair]) for at in range(0, len(below), pair)))
+        self._keys = keys  # whose hashes, the lowest level, are made again where they are asked for
+        places = 1 << (len(keys) // KEY_BYTES - 1).bit_length()
+        level, pair, self._levels = b"".join(map(self._leaf, range(places))), 2 * KEY_BYTES, list[bytes]()
+        while len(level) > KEY_BYTES:
+            level = b"".join([_node(level[at : at + pair]) for at in range(0, len(level), pair)])
+            self._levels.append(level)
+
+    def _leaf(self, place: int) -> bytes:
+        return _leaf(self._keys[KEY_BYTES * place : KEY_BYTES * (place + 1)] or bytes(KEY_BYTES))
 
     @property
     def root(self) -> bytes:
         """32 bytes."""
-        return self._levels[-1]
+        return self._levels[-1] if self._levels else self._leaf(0)
 
     def path(self, place: int) -> bytes:
         """What `shows` needs beside the key at this place: 32 bytes a level."""
-        at = [(place >> depth) ^ 1 for depth in range(len(self._levels) - 1)]
-        return b"".join(
-            level[KEY_BYTES * sibling : KEY_BYTES * (sibling + 1)]
-            for level, sibling in zip(self._levels, at, strict=False)
-        )
+        found = [self._leaf(place ^ 1)] if self._levels else []
+        for level in self._levels[:-1]:
+            place >>= 1
+            found.append(level[KEY_BYTES * (place ^ 1) : KEY_BYTES * ((place ^ 1) + 1)])
+        return b"".join(found)
 
     @staticmethod
     def shows(root: bytes, place: int, key: bytes, path: bytes) -> bool:
         """Whether the tree of this root has the key at that place."""
-        node = _leaf(key)
+        node, sha = _leaf(key), hashlib.sha256
         for at in range(0, len(path), KEY_BYTES):
             sibling = path[at : at + KEY_BYTES]
-            node = _node(sibling + node if place & 1 else node + sibling)
+            node = sha(b"\1" + sibling + node if place & 1 else b"\1" + node + sibling).digest()
             place >>= 1
         return place == 0 and node == root
 
@@ -374,13 +375,13 @@ def extract(secret: bytes, salt: bytes) -> bytes:
 
 def pair_label(study: str, use: str, low: int, high: int) -> bytes:
     """The label of a pair's secret of one use: protocol, study and the two positions in the roster."""
-    # Names are sorted, so the part that all pairs share is packed once and stands at the end.
-    return pack({"low": low, "high": high}) + _pairs_of(study, use)
+    # Names are sorted, so what all pairs share stands at the end, and a position's part before it.
+    return _part(high=high) + _part(low=low) + _part(protocol=_PROTOCOL, use=use, study=study)
 
 
-@lru_cache(maxsize=8)
-def _pairs_of(study: str, use: str) -> bytes:
-    return pack({"protocol": _PROTOCOL, "use": use, "study": study})
+@lru_cache(maxsize=8192)
+def _part(**record: Value) -> bytes:
+    return pack(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,13 +437,9 @@ class BatchLabel:
 def _commit_shares(head: bytes, places: NDArray[np.int64], shares: bytes) -> bytes:
     rows = np.empty((len(places), _SHARE_ROW), dtype=np.uint8)
     rows[:, :KEY_BYTES] = np.frombuffer(head, dtype=np.uint8)
-    rows[:, KEY_BYTES:-SHARE_BYTES] = _in_bytes(places)
+    # four bytes for each position, the first the largest, and one for which secret it is
+    rows[:, KEY_BYTES : KEY_BYTES + 8] = places[:, :2].astype(">u4").view(np.uint8)
+    rows[:, KEY_BYTES + 8] = places[:, 2]
     rows[:, -SHARE_BYTES:] = np.frombuffer(shares, dtype=np.uint8).reshape(-1, SHARE_BYTES)
     packed, sha, size = rows.tobytes(), hashlib.sha256, _SHARE_ROW
     return b"".join([sha(packed[at : at + size]).digest()[:_HALF] for at in range(0, len(packed), size)])
-
-
-def _in_bytes(places: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Places as commitments hash them: four bytes for each position, the first the largest, and one."""
-    positions = places[:, :2].astype(">u4").view(np.uint8)
-    return np.hstack([positions, places[:, 2:].astype(np.uint8)])

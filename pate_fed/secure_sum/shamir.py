@@ -8,6 +8,7 @@ float64 holds it, and every part of it, in whatever order they are added.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -62,14 +63,16 @@ def split(secrets: Limbs, *, shares: int, threshold: int) -> Limbs:
     return _evaluate(_powers(shares, threshold), coefficients).reshape(shares, *secrets.shape)
 
 
-def combine(points: Limbs, shares: Limbs) -> Limbs:
+def combine(points: Limbs, shares: Iterable[Limbs]) -> Limbs:
     """The values at 0 of the polynomials of least degree through these shares.
 
-    Shapes: `points` int64 (t,), distinct, 1 and up; `shares` int64 (t, count, 17); the result (count, 17).
+    Shapes: `points` int64 (t,), distinct, 1 and up; `shares` int64 (count, 17) for each, one in memory at a
+    time; the result (count, 17).
     """
-    flat = shares.reshape(len(points), -1)
-    secrets: Limbs = _weights(points) @ flat % PRIME
-    return secrets.reshape(shares.shape[1:])
+    total: Limbs = np.zeros(LIMBS, dtype=np.int64)
+    for weight, share in zip(_weights(points), shares, strict=True):
+        total = total + weight * share  # at most 65520 products below 2^32: exact in int64
+    return total % PRIME
 
 
 def _evaluate(powers: NDArray[np.float64], coefficients: Limbs) -> Limbs:

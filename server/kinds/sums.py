@@ -266,7 +266,7 @@ class RoundCourse(SumCourse):
         with self._progress.phase("fitting the sums", 1) as bar:
             self._known[place] = self._with_noise(question.digest, totals, place)
             last = place == self._asks.questions - 1
-            label = self._student_after(place).predict(self._pool) if last else self._no_label()
+            label = self._labels_by(self._student_after(place)) if last else self._no_label()
             bar.advance()
         return self._charged_in(place, label)
 
@@ -279,7 +279,12 @@ class RoundCourse(SumCourse):
             f"{SumCourse.lost}; what the rounds before released stands, and where hospitals are processes of "
             "their own the same command learns from it"
         )
-        return self._charged_in(place, self._asked_with(place).predict(self._pool))
+        return self._charged_in(place, self._labels_by(self._asked_with(place)))
+
+    def _labels_by(self, student: SumsStudent) -> Ints:
+        """A label of each public input, by features that are at hand where the sums were fitted to these."""
+        drawn = self._study.data.drawn
+        return student.predict(self._pool) if drawn else student.predict_of(self._rounds.features)
 
     def _charged_in(self, place: int, label: Ints) -> Release:
         """As it is charged: with the row whose sums its weights follow from last, and the weights' digest."""
@@ -407,7 +412,7 @@ class ScoredCourse(RoundCourse):
     def _rows(self) -> ScoreRows:
         """By what held-out records are counted: the student, and bins that inputs like them fill alike."""
         student = super()._student_after(self._last - 1)
-        shares = student.predict_proba(self._alike(self._noisy_of(0).value)).astype(np.float64)
+        shares = student.predict_proba_of(self._rounds.features).astype(np.float64)
         return ScoreRows(
             weights=student.weights,
             offset=student.offset,

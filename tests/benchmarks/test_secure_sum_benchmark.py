@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -94,8 +94,8 @@ class Run:
         self.coordinator["total"], total = _cpu(batch.total)
         assert (total == len(present)).all()
 
-    def _step(self, batch: Any, step: str, make: Callable[[], dict[str, Any]], present: list[str]) -> None:
-        made, requests = _cpu(make)
+    def _step(self, batch: Any, step: str, make: Callable[[], Mapping[str, Any]], present: list[str]) -> None:
+        made, requests = _cpu(lambda: dict(make()))
         present = [name for name in present if name in requests]
         first = present[0]
         _forget()

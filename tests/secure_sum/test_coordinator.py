@@ -34,6 +34,19 @@ def test_rounds_lead_through_a_batch(federation: Any) -> None:
     assert [len(names) for names in asked] == [4, 4, 3, 3]
 
 
+def test_a_request_to_mask_is_made_when_it_is_sent_and_the_same_again(
+    federation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, signed, sign = federation(4).until("share", VALUES), list[bytes](), Identity.sign
+    monkeypatch.setattr(Identity, "sign", lambda self, text: signed.append(text) or sign(self, text))
+    requests = batch.mask_requests()
+    assert not signed and len(requests) == 4
+    first, again = (requests["hospital-1"].to_bytes() for _ in range(2))
+    assert len(signed) == 2 and first == again
+    with pytest.raises(KeyError):
+        requests["hospital-4"]
+
+
 def test_rounds_end_below_the_threshold(federation: Any) -> None:
     parties = federation(4)
     batch = parties.open(5)

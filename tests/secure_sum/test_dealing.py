@@ -135,15 +135,16 @@ def test_hospitals_of_one_process_agree_once_and_on_the_same(
     )
     _sit(parties, parties.names[::-1], played)
     assert len(count) == 2 * (5 * 4 + 5 * 4 // 2)  # by themselves, for the comparison; and together
-    assert not played.of(parties.coordinator.members)  # all sit: nothing is kept
+    assert not played._waiting  # all sit: nothing is kept
 
 
 def test_of_two_rosters_one_is_kept_and_no_secret_is_shown(federation: Any) -> None:
     first, second, played = federation(4, pin=False), federation(3, pin=False), dealing.PlayedSeats()
     _sit(first, first.names[:2], played)
-    assert sorted(played.of(first.coordinator.members)) == [0, 1]
+    assert sorted(played.of(first.coordinator.members, 2)) == [0, 1]
+    assert not played.of(first.coordinator.members, 2)  # once
     _sit(second, second.names[:1], played)
-    assert list(played.of(second.coordinator.members)) == [0]
+    assert list(played.of(second.coordinator.members, 1)) == [0]
     _sit(first, first.names[2:], played)  # as if it were alone
     assert repr(played) == "PlayedSeats(2 of one roster, secrets=<hidden>)"
 
@@ -152,4 +153,4 @@ def test_of_a_large_roster_nothing_is_kept(federation: Any, monkeypatch: pytest.
     monkeypatch.setattr(dealing, "_MOST_PLAYED", 3)
     parties, played = federation(4, pin=False), dealing.PlayedSeats()
     _sit(parties, parties.names[:2], played)
-    assert not played.of(parties.coordinator.members)
+    assert not played.of(parties.coordinator.members, 2)

@@ -130,6 +130,7 @@ def _split(parties: Any, colluders: int) -> tuple[list[str], list[str]]:
     The last `colluders` sign whatever they are asked to; hospital-0 is in one set and not in the other.
     """
     names, batch = parties.names, parties.until("mask", VALUES)
+    dealt = b"".join(batch._dealt[n].digest for n in range(7))
     full = batch.survivor_notice()
     smaller = parties.signed(full, survivors=np.arange(1, 7, dtype=np.int64))
     honest, helpful = [[], []], ([], [])  # type: ignore[var-annotated]
@@ -137,7 +138,6 @@ def _split(parties: Any, colluders: int) -> tuple[list[str], list[str]]:
         honest[number % 2].append(name)
     sharers = np.arange(7, dtype=np.int64)
     for side, notice in enumerate((full, smaller)):
-        dealt = b"".join(batch._dealt[n].digest for n in range(7))
         text = consent_digest(sharing_view(batch.opening, sharers, dealt), notice.survivors)
         signed = {names.index(name): parties.ask(name, notice).signature for name in honest[side]}
         signed |= {n: parties.identities[names[n]].sign(text) for n in range(7 - colluders, 7)}

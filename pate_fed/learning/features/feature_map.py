@@ -107,7 +107,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _CHUNK = 1000  # records whose features are in memory at once
-_BLOCK = 250  # of them that are computed at once, near the processor
+_BLOCK = 500  # of them that are computed at once, near the processor
 _ENTRIES = 2**18  # of patients' own sums that are, too
 
 
@@ -257,7 +257,9 @@ class FeatureMap(ABC):
         before = self.asked_alone(inputs)
 
         def pulled(rows: Ints) -> tuple[Ints, Ints | Floats | None]:
-            features = self.features(inputs[rows]) if kept is None else kept[rows].astype(np.int64)
+            features = self.features(inputs[rows]) if kept is None else kept[rows]
+            if pull is None:  # what pulls takes them as doubles
+                features = features.astype(np.int64, copy=False)
             if several is not None:
                 return features, _marks(labels[rows], several)
             return features, None if pull is None else pull(features, labels[rows])

@@ -102,6 +102,8 @@ def _angles(y: Tensor, x: Tensor) -> Tensor:
 
 def _block_histograms(shares: list[Tensor], cell: int) -> Tensor:
     """Sums over cells, normalised over blocks of 2×2 of them: (n, 24·(H/cell - 1)·(W/cell - 1))."""
+    if shares[0].numel() <= AT_ONCE:  # of few images a call costs more than what it sums
+        shares = [torch.cat(shares[at : at + 3], dim=1) for at in range(0, BINS, 3)]
     histogram = torch.cat([_cell_sums(each, cell) for each in shares], dim=1)
     energy = F.avg_pool2d(histogram.square().sum(dim=1, keepdim=True), 2, stride=1) * 4
     rows, columns = int(energy.shape[2]), int(energy.shape[3])
@@ -124,7 +126,9 @@ def _cell_sums(x: Tensor, cell: int) -> Tensor:
 
 
 def _root(x: Tensor) -> Tensor:
-    """Square root with slope 0 where `x` is 0."""
+    """Square root of what is not negative, with slope 0 where `x` is 0."""
+    if not x.requires_grad:
+        return x.sqrt()
     return torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), 0.0)
 
 

@@ -83,9 +83,12 @@ class SumsStudent:
 
         Of several labels the column of the one value that is surest.
         """
-        if self.several:
-            return np.asarray(self.predict_proba(inputs).argmax(axis=1), dtype=np.int64)
-        return np.asarray(self.logits(inputs).argmax(axis=1), dtype=np.int64)
+        return self.predict_of(self.feature_map.scaled(inputs))
+
+    def predict_of(self, features: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The same of inputs' scaled features, float32 (n, dimension)."""
+        sure = self.predict_proba_of(features) if self.several else self._logits_of(features)
+        return np.asarray(sure.argmax(axis=1), dtype=np.int64)
 
     def numbers(self, inputs: NDArray[Any]) -> Floats:
         """The number of each input, in its range: float64 (n,)."""
@@ -280,8 +283,8 @@ class RoundsFit:
         if len(pool) == 0:
             raise InputError("the pool has no inputs: one at least is meant")
         self._map, self._sigma, self._length, self._unit = feature_map, sigma, length, unit
-        self._features = feature_map.scaled(pool)
-        self._gram = mean_gram(self._features)
+        self.features = feature_map.scaled(pool)  # of use to whoever labels the same pool
+        self._gram = mean_gram(self.features)
         self._basis: tuple[Floats, Floats] | None = None
         self._stated, self.sharpness = records, 1.0
         self._lean = 0.0  # what a class's own noise adds to how its records score, in all
@@ -295,7 +298,7 @@ class RoundsFit:
         """
         if noisy.ndim != 2 or len(noisy) != self._map.dimension:
             raise InputError(f"the sums are {noisy.shape}: ({self._map.dimension}, classes) is meant")
-        released, features = self._released(noisy, self._length), self._features
+        released, features = self._released(noisy, self._length), self.features
         mean = features.mean(axis=0, dtype=np.float64)
         if self._stated is not None:
             self._prior, even = np.ones(len(noisy)), self._stated / noisy.shape[1]
@@ -329,10 +332,10 @@ class RoundsFit:
         records, classes = self._records, weights.shape[1]
         spread = 1 / classes  # at weights 0
         if self._stated is None:
-            shares = self.student(weights).predict_proba_of(self._features).astype(np.float64)
+            shares = self.student(weights).predict_proba_of(self.features).astype(np.float64)
             spread = float((1 - (shares**2).sum(axis=1)).mean()) / (classes - 1)
         slope = records * spread * values
-        chance = (1 + records / len(self._features)) * slope
+        chance = (1 + records / len(self.features)) * slope
         noise = released.noise**2 * (vectors**2).sum(axis=0) + _TINY * records**2
         along = vectors.T @ released.centred
         lacking = _LACKING if self._map.further else _LACKING_IN_KERNEL
@@ -364,7 +367,7 @@ class RoundsFit:
         adds to its own: the weights were made of it. With more than two classes the mean over all others.
         """
         classes = weights.shape[1]
-        scores = (self._features @ weights).astype(np.float64)
+        scores = (self.features @ weights).astype(np.float64)
         own = self._lean * (np.eye(classes) - 1 / classes)
         mean = (weights.T @ self._sums - own) / np.maximum(self._counts, 1.0)  # of a score, by class
         mean = np.clip(mean, scores.min(axis=0)[:, None], scores.max(axis=0)[:, None])
@@ -401,7 +404,9 @@ def mean_gram(features: NDArray[np.float32]) -> Floats:
     apart = covariance - np.diag(np.diag(covariance))
     far = float((apart**2).sum())
     # Σ over pairs of E x_i² x_j² without a matrix: the squared length of x, less the squares of one entry.
-    wavers = float((squares.sum(axis=1) ** 2).mean() - (squares**2).mean(axis=0).sum() - far) / count
+    lengths = squares.sum(axis=1)
+    squares *= squares  # in its place, as it is large
+    wavers = float((lengths**2).mean() - squares.mean(axis=0).sum() - far) / count
     return np.asarray(gram - min(1.0, max(0.0, wavers) / max(far, 1e-30)) * apart)
 
 

@@ -14,7 +14,7 @@ from pate_fed.data.schema import Schema
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import LINEAR, FeatureMap, FeatureSettings
-from pate_fed.learning.students.class_sums import SumsStudent, fit_sums_student
+from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent, fit_sums_student
 from pate_fed.privacy import SeededNoise
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums, SumShape, least_sigma
 from tests.support.four_hospitals import central_model, four_hospitals
@@ -220,6 +220,13 @@ def test_noise_in_shares_has_the_stated_deviation_and_is_whole() -> None:
     sums = ClassSums(**size, sigma=30.0)
     total = np.full((500, 4), 7, dtype=np.int64)
     assert (sums.noisy(total, SeededNoise(1)) - 7).std() == pytest.approx(30, rel=0.05)
+
+
+def test_the_pool_is_labelled_by_features_at_hand_as_by_its_inputs(feature_map: FeatureMap) -> None:
+    pool, _ = _records(300, seed=4)
+    fit = RoundsFit(feature_map, pool, sigma=5.0, length=1, unit=1)
+    student = SumsStudent(feature_map, np.random.default_rng(0).normal(size=(feature_map.dimension, 3)))
+    np.testing.assert_array_equal(student.predict_of(fit.features), student.predict(pool))
 
 
 def test_sums_of_another_shape_are_refused(feature_map: FeatureMap) -> None:
