@@ -345,7 +345,7 @@ class Federation:
                 told, told_at = len(missing), now
                 self._tell_waiting(phase, requests, missing, answer_s)
             if missing and channel.backend == PROCESSES and now - shown_at >= _SHOW_AFTER_S:
-                news = frozenset((node, self._presence.waits_s(node) is None) for node in missing)
+                news = frozenset((node, self._presence.waits(node) is None) for node in missing)
                 if news != shown or now - shown_at >= _SHOW_AGAIN_S:
                     shown, shown_at = news, now
                     until, names = until_text(begun + answer_s - now), self._waiting_text(missing)
@@ -397,12 +397,12 @@ class Federation:
         return self.participants if self._keys is None else {**dict(self._keys.names), **self.participants}
 
     def _waiting_text(self, missing: set[int]) -> str:
-        """Who is waited for, by name where they are few; of who is out of reach, until when."""
+        """Who is waited for, by name where they are few; of who is out of reach or unable, until when."""
         known, texts = self._known(), list[str]()
         for node in missing:
-            left = self._presence.waits_s(node)
-            away = "" if left is None else f" (out of reach, until {until_text(left)})"
-            texts.append(known.get(node, f"node {node}") + away)
+            less = self._presence.waits(node)
+            why = "" if less is None else f" ({less[0]}, until {until_text(less[1])})"
+            texts.append(known.get(node, f"node {node}") + why)
         return named(sorted(texts))
 
     def _tell_waiting(
