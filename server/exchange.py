@@ -89,9 +89,7 @@ class Presence:
         now = time.monotonic()
         if now < self._next:
             return set(), set()
-        stood = max(
-            0.0, now - self._looked - _STOOD_S
-        )  # nobody counts as away while this process stood still
+        stood = max(0.0, now - self._looked - STOOD_S)  # nobody counts as away while this process stood still
         self._away = {node: since + stood for node, since in self._away.items()}
         self._looked, self._next = now, now + _LOOK_S
         online = self._online()
@@ -169,7 +167,8 @@ AGAIN_S = 300.0
 """Seconds in which who says that it cannot now, as with a full disk, is asked again."""
 _AGAIN_EVERY_S = 10.0
 _PAUSE_S = 3600.0  # a message outlives a coordinator that stands still for so long
-_STOOD_S = 30.0  # a look at what came takes less: this process stood still, and no patience counts that
+STOOD_S = 30.0
+"""A look at what came takes less: longer, this process stood still, and no patience counts that."""
 _GONE = f"is no longer connected (for {PATIENCE_S:.0f} s)"
 
 
@@ -292,7 +291,7 @@ def exchange(
             # A grid that waits by itself hears of a reply at once; it would not while this does.
             _pause(stop, max(0.0, _poll_s(time.monotonic() - heard) - waited))
         now = time.monotonic()
-        spent, before = spent + min(_STOOD_S, now - before), now
+        spent, before = spent + min(STOOD_S, now - before), now
     for node in unanswered.nodes:
         late = Answer(node, None, f"no answer within {timeout_s:.0f} s")
         yield unanswered.later.get(node, (0.0, late))[1]

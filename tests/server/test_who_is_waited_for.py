@@ -33,7 +33,7 @@ from server.app import Coordinator
 from server.process import run_apart
 
 LATE, LATE_S, WITHIN_S = "h2", 90.0, 30.0
-WAIT_S, LINGER_S = 700.0, 800.0
+WAIT_S, LINGER_S, ASLEEP_S = 700.0, 800.0, 600.0
 
 
 class _Clock(threading.Event):
@@ -82,6 +82,7 @@ class _Late(InlineGrid):
     names: dict[int, str] = field(default_factory=dict)
     identities: dict[str, bytes] = field(default_factory=dict)
     waits: list[tuple[str, float]] = field(default_factory=list)
+    sleeps_at: str = ""
 
     def __post_init__(self) -> None:
         super().__init__(clients.app.app, num_nodes=HOSPITALS)
@@ -104,6 +105,9 @@ class _Late(InlineGrid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         now = self.clock.now
+        if self.sleeps_at and self.waits[-1][0] == self.sleeps_at and now >= self.waits[-1][1] + 50:
+            self.sleeps_at, self.clock.now = "", now + ASLEEP_S
+            self._due = {name: due + ASLEEP_S for name, due in self._due.items()}
         replies = super().pull_messages([name for name in message_ids if self._due.get(name, now) <= now])
         for reply in replies:
             record = from_flower(reply.content)
@@ -142,9 +146,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     return clock
 
 
-def _play(study: Any, clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> tuple[_Screen, _Late]:
+def _play(
+    study: Any, clock: _Clock, monkeypatch: pytest.MonkeyPatch, *, sleeps_at: str = ""
+) -> tuple[_Screen, _Late]:
     """The whole study; what was said, and what was waited for."""
-    screen, grid, key = _Screen(clock), _Late(clock), Ed25519PrivateKey.generate()
+    screen, grid, key = _Screen(clock), _Late(clock, sleeps_at=sleeps_at), Ed25519PrivateKey.generate()
     admitted = SimpleNamespace(names=grid.names, sum_identities=grid.identities, stop=lambda: None)
     monkeypatch.setattr(room, "AdmittedHospitals", lambda *_, **__: admitted)
     monkeypatch.setattr(room, "_link_guard", lambda authority: None)
@@ -183,3 +189,15 @@ def test_the_screen_says_within_half_a_minute_who_is_waited_for_in_every_phase(
         assert told, (what, begun, until, screen.lines)
     steps = ["sum sum.open", "sum sum.mask", "sum sum.survivors", "sum sum.unmask"] * study.questions
     assert [what for what, _ in grid.waits] == ["connect", "join", *steps, "end"]
+
+
+def test_after_the_coordinator_stood_still_the_time_that_is_said_is_later(
+    clock: _Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a laptop's lid closed for ten minutes; half a minute of it counts."""
+    study = VoteStudy(tmp_path, monkeypatch)
+    screen, grid = _play(study, clock, monkeypatch, sleeps_at="sum sum.mask")
+    begun = dict(grid.waits)["sum sum.mask"]
+    told = [line for at, line in screen.lines if begun + ASLEEP_S <= at <= begun + ASLEEP_S + LATE_S]
+    until = clock.text(begun + study.study.engine.vote_timeout_s + ASLEEP_S - 30)
+    assert [line for line in told if LATE in line and until in line], (until, screen.lines)
