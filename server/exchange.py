@@ -38,7 +38,8 @@ class Presence:
     """Who is away, and since when; looked at every few seconds while answers are waited for.
 
     `returning` knows under which other node a party without a key has come back. `admitted` says of a node
-    whether it may be asked and heard, at any time anew; None: all may.
+    whether it may be asked and heard, at any time anew; None: all may. `stood_s` is how long this process
+    stood still so far.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Presence:
         self.returning, self._grid, self._admitted = returning, grid, admitted
         self._away: dict[int, float] = {}
         self._unable: dict[int, float] = {}
-        self._next = self._looked = 0.0
+        self._next = self._looked = self.stood_s = 0.0
 
     def begin(self) -> None:
         """A new exchange begins: who has come back since the last one is not away.
@@ -89,7 +90,8 @@ class Presence:
         now = time.monotonic()
         if now < self._next:
             return set(), set()
-        stood = max(0.0, now - self._looked - STOOD_S)  # nobody counts as away while this process stood still
+        stood = max(0.0, now - self._looked - _STOOD_S)  # nobody counts as away in it
+        self.stood_s += stood
         self._away = {node: since + stood for node, since in self._away.items()}
         self._looked, self._next = now, now + _LOOK_S
         online = self._online()
@@ -167,8 +169,7 @@ AGAIN_S = 300.0
 """Seconds in which who says that it cannot now, as with a full disk, is asked again."""
 _AGAIN_EVERY_S = 10.0
 _PAUSE_S = 3600.0  # a message outlives a coordinator that stands still for so long
-STOOD_S = 30.0
-"""A look at what came takes less: longer, this process stood still, and no patience counts that."""
+_STOOD_S = 30.0  # a look at what came takes less: this process stood still, and no patience counts that
 _GONE = f"is no longer connected (for {PATIENCE_S:.0f} s)"
 
 
@@ -291,7 +292,7 @@ def exchange(
             # A grid that waits by itself hears of a reply at once; it would not while this does.
             _pause(stop, max(0.0, _poll_s(time.monotonic() - heard) - waited))
         now = time.monotonic()
-        spent, before = spent + min(STOOD_S, now - before), now
+        spent, before = spent + min(_STOOD_S, now - before), now
     for node in unanswered.nodes:
         late = Answer(node, None, f"no answer within {timeout_s:.0f} s")
         yield unanswered.later.get(node, (0.0, late))[1]

@@ -36,16 +36,7 @@ from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
 from pate_fed.secure_sum import fingerprint
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
-from server.exchange import (
-    AGAIN_S,
-    STOOD_S,
-    Answer,
-    Presence,
-    Returning,
-    exchange,
-    printable_name,
-    wait_for_nodes,
-)
+from server.exchange import AGAIN_S, Answer, Presence, Returning, exchange, printable_name, wait_for_nodes
 from server.masked import ROUNDS, Ask, MaskedRounds
 from server.outcome import Receipts
 from server.state import CoordinatorState, Totals
@@ -344,13 +335,12 @@ class Federation:
         ray = channel.backend == RAY and not channel.cluster
         requests = self._with_statements(message_type, requests)
         missing, told, told_at = set(requests), -1, -_TELL_EVERY_S
-        seen = shown_at = time.monotonic()
-        end, shown = seen + answer_s, frozenset[tuple[int, bool]]()
+        shown, shown_at = frozenset[tuple[int, bool]](), time.monotonic()
+        end = shown_at + answer_s - self._presence.stood_s
 
         def tell() -> None:
-            nonlocal told, told_at, shown, shown_at, end, seen
+            nonlocal told, told_at, shown, shown_at
             now = time.monotonic()
-            end, seen = end + max(0.0, now - seen - STOOD_S), now
             if missing and len(missing) != told and now - told_at >= _TELL_EVERY_S:
                 told, told_at = len(missing), now
                 self._tell_waiting(phase, requests, missing, answer_s)
@@ -358,7 +348,7 @@ class Federation:
                 news = frozenset((node, self._presence.waits(node) is None) for node in missing)
                 if news != shown or now - shown_at >= _SHOW_AGAIN_S:
                     shown, shown_at = news, now
-                    until, names = until_text(end - now), self._waiting_text(missing)
+                    until, names = until_text(end + self._presence.stood_s - now), self._waiting_text(missing)
                     channel.progress.log(f"waiting for {names} ({phase}), until {until} at the latest")
 
         tell()

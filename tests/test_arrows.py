@@ -208,7 +208,7 @@ BUDGET = {
     "pate_fed/runtime": (1_050, 8),
     "pate_fed/secure_sum": (3_640, 14),
     "pate_fed/structure": (1_170, 5),
-    "server": (5_710, 21),
+    "server": (5_700, 21),
 }
 
 
