@@ -38,7 +38,8 @@ class Presence:
     """Who is away, and since when; looked at every few seconds while answers are waited for.
 
     `returning` knows under which other node a party without a key has come back. `admitted` says of a node
-    whether it may be asked and heard, at any time anew; None: all may.
+    whether it may be asked and heard, at any time anew; None: all may. `stood_s` is how long this process
+    stood still so far.
     """
 
     def __init__(
@@ -46,7 +47,8 @@ class Presence:
     ) -> None:
         self.returning, self._grid, self._admitted = returning, grid, admitted
         self._away: dict[int, float] = {}
-        self._next = self._looked = 0.0
+        self._unable: dict[int, float] = {}
+        self._next = self._looked = self.stood_s = 0.0
 
     def begin(self) -> None:
         """A new exchange begins: who has come back since the last one is not away.
@@ -55,6 +57,7 @@ class Presence:
         """
         self._looked = time.monotonic()
         self._next = self._looked + _LOOK_S
+        self._unable.clear()
         if self._away:
             online = self._online()
             self._away = {node: since for node, since in self._away.items() if node not in online}
@@ -67,10 +70,16 @@ class Presence:
         """Under which node to reach who was first known as `node`."""
         return node if self.returning is None else self.returning.node_of(node)
 
-    def waits_s(self, node: int) -> float | None:
-        """Seconds for which a node that is away may still come back; None where it is not away."""
-        since = self._away.get(node)
-        return None if since is None else max(0.0, since + PATIENCE_S - time.monotonic())
+    def waits(self, node: int) -> tuple[str, float] | None:
+        """Why a node is waited for at most so many seconds more; None where it has all the time there is."""
+        if (since := self._away.get(node)) is not None:
+            return "out of reach", max(0.0, since + PATIENCE_S - time.monotonic())
+        until = self._unable.get(node)
+        return None if until is None else ("cannot do it now", max(0.0, until - time.monotonic()))
+
+    def cannot(self, node: int, seconds: float) -> None:
+        """Note that a node said that it cannot now, and is asked again for so long."""
+        self._unable[node] = time.monotonic() + seconds
 
     def miss(self, node: int) -> None:
         """Note that a node is away, however short."""
@@ -81,9 +90,8 @@ class Presence:
         now = time.monotonic()
         if now < self._next:
             return set(), set()
-        stood = max(
-            0.0, now - self._looked - _STOOD_S
-        )  # nobody counts as away while this process stood still
+        stood = max(0.0, now - self._looked - _STOOD_S)  # nobody counts as away in it
+        self.stood_s += stood
         self._away = {node: since + stood for node, since in self._away.items()}
         self._looked, self._next = now, now + _LOOK_S
         online = self._online()
@@ -269,6 +277,7 @@ def exchange(
         waited = time.monotonic() - asked
         for answer in _answers(arrived, unanswered, watch, timeout_s):
             if answer.may_pass and spent < again_until.setdefault(answer.node, spent + again_s):
+                watch.cannot(answer.node, again_until[answer.node] - spent)
                 unanswered.later[answer.node] = time.monotonic() + _AGAIN_EVERY_S, answer
             else:
                 yield answer

@@ -328,8 +328,8 @@ class Federation:
         ray = channel.backend == RAY and not channel.cluster
         requests = self._with_statements(message_type, requests)
         missing, told, told_at = set(requests), -1, -_TELL_EVERY_S
-        begun = shown_at = time.monotonic()
-        shown = frozenset[tuple[int, bool]]()
+        shown, shown_at = frozenset[tuple[int, bool]](), time.monotonic()
+        end = shown_at + answer_s - self._presence.stood_s
 
         def tell() -> None:
             nonlocal told, told_at, shown, shown_at
@@ -338,10 +338,10 @@ class Federation:
                 told, told_at = len(missing), now
                 self._tell_waiting(phase, requests, missing, answer_s)
             if missing and channel.backend == PROCESSES and now - shown_at >= _SHOW_AFTER_S:
-                news = frozenset((node, self._presence.waits_s(node) is None) for node in missing)
+                news = frozenset((node, self._presence.waits(node) is None) for node in missing)
                 if news != shown or now - shown_at >= _SHOW_AGAIN_S:
                     shown, shown_at = news, now
-                    until, names = until_text(begun + answer_s - now), self._waiting_text(missing)
+                    until, names = until_text(end + self._presence.stood_s - now), self._waiting_text(missing)
                     channel.progress.log(f"waiting for {names} ({phase}), until {until} at the latest")
 
         tell()
@@ -390,12 +390,12 @@ class Federation:
         return self.participants if self._keys is None else {**dict(self._keys.names), **self.participants}
 
     def _waiting_text(self, missing: set[int]) -> str:
-        """Who is waited for, by name where they are few; of who is out of reach, until when."""
+        """Who is waited for, by name where they are few; of who is out of reach or unable, until when."""
         known, texts = self._known(), list[str]()
         for node in missing:
-            left = self._presence.waits_s(node)
-            away = "" if left is None else f" (out of reach, until {until_text(left)})"
-            texts.append(known.get(node, f"node {node}") + away)
+            less = self._presence.waits(node)
+            why = "" if less is None else f" ({less[0]}, until {until_text(less[1])})"
+            texts.append(known.get(node, f"node {node}") + why)
         return named(sorted(texts))
 
     def _tell_waiting(

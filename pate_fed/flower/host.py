@@ -369,13 +369,16 @@ class Address:
         """Who is connected and who is missing, by name where they have keys and are few."""
         nodes = set(found.grid.get_node_ids())
         known = {} if found.names is None else dict(found.names)
-        few = known if len(known) <= MOST_NAMED else {}
+        present, missing = (
+            tuple(sorted(name for node, name in known.items() if (node in nodes) == here))
+            for here in (True, False)
+        )
         return Waiting(
             phase=CONNECT,
             asked=wanted,
             answered=len(nodes),
-            present=tuple(sorted(name for node, name in few.items() if node in nodes)),
-            missing=tuple(sorted(name for node, name in few.items() if node not in nodes)),
+            present=present if len(present) <= MOST_NAMED else (),
+            missing=missing if len(missing) <= MOST_NAMED else (),
             not_admitted=0 if found.names is None else max(0, wanted - len(known)),
             patience_s=self._host.wait_s,
         )

@@ -133,9 +133,11 @@ def test_who_is_missing_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None
     assert {(each.phase, each.patience_s) for each in found} == {("connect", 60.0)}
     [alone] = _waits(0.05, _Grid([1]), {1: "north"})
     assert alone.text == "1 of 2 connected (north); not admitted yet: 1"
-    many = {node: f"h{node}" for node in range(21)}
+    many = {node: f"h{node}" for node in range(22)}
     [counted] = _waits(0.05, _Grid([1]), many)
-    assert counted.text == "1 of 2 connected"
+    assert counted.text == "1 of 2 connected (h1)"
+    [nearly] = _waits(0.05, _Grid([*range(1, 22)]), many)
+    assert nearly.text == "21 of 2 connected; not yet: h0"
 
 
 class _Link:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from pate_fed.errors import QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import to_flower
 from pate_fed.protocol.messages import EndReply, EndRequest, RefusalReply, Reply
-from server.exchange import Stopped, exchange, wait_for_nodes
+from server.exchange import Presence, Stopped, exchange, wait_for_nodes
 
 
 class _DeafGrid(InlineGrid):
@@ -85,11 +86,23 @@ def test_who_cannot_now_is_asked_again_for_some_minutes(
     monkeypatch.setattr("server.exchange.time", clock)
     monkeypatch.setattr("server.exchange._pause", clock.pause)
     sent = dict.fromkeys(grid.get_node_ids(), EndRequest(status="", exit_code=0, summary="").to_record())
+    watch, why = Presence(grid), list[Any]()
+    last = max(sent)
     answers = exchange(
-        grid, sent, message_type="query.answer", timeout_s=600, stop=threading.Event(), again_s=again_s
+        grid,
+        sent,
+        message_type="query.answer",
+        timeout_s=600,
+        stop=threading.Event(),
+        again_s=again_s,
+        presence=watch,
+        idle=lambda: why.append(watch.waits(last)),
     )
     said = [getattr(each.reply, "code", "ended") for each in answers]
     assert said == ["ended", "FAULT", code] and counts == {0: 1, 1: 1, 2: asked}
+    assert why[:1] == [("cannot do it now", again_s)] * bool(again_s)
+    watch.begin()
+    assert watch.waits(last) is None
 
 
 def test_time_in_which_the_coordinator_stood_still_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

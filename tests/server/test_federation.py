@@ -341,13 +341,12 @@ def test_the_screen_says_who_is_waited_for_and_until_when(
     """In every phase; of simulated parties nobody needs to know."""
     monkeypatch.setattr(federation, "_SHOW_AFTER_S", 0.0)
     monkeypatch.setattr(federation, "until_text", lambda seconds: f"in {seconds:.0f} s")
-    monkeypatch.setattr(
-        federation.Presence, "waits_s", lambda self, node: 70.0 if run.names[node] == "p1" else None
-    )
+    less = {"p1": ("out of reach", 70.0), "p2": ("cannot do it now", 80.0)}
+    monkeypatch.setattr(federation.Presence, "waits", lambda self, node: less.get(run.names[node]))
     run = _Run(_honest, backend=backend, keyed=True)
     run.admit()
     run.collect()
-    first = "p0, p1 (out of reach, until in 70 s), p2, p3, p4"
+    first = "p0, p1 (out of reach, until in 70 s), p2 (cannot do it now, until in 80 s), p3, p4"
     expected = [f"waiting for {first} ({phase}), until in 5 s at the latest" for phase in ("teach", "vote")]
     shown = [text for text in run.shown if text.startswith(f"waiting for {first} ")]
     assert shown == (expected if backend == "grpc" else [])

@@ -34,7 +34,8 @@ from server.federation import Federation
 from server.learning import Learner
 from server.state import CoordinatorState
 for owner, name, phase in (
-    (Federation, "admit", "teaching"), (CoordinatorState, "begin_batch", "asking"),
+    (Federation, "admit", "teaching"), (Federation, "_take_in", "joining"),
+    (CoordinatorState, "begin_batch", "asking"),
     (CoordinatorState, "keep_answer", "voting"), (CoordinatorState, "keep_sum_reply", "summing"),
     (CoordinatorState, "keep_totals", "totals"), (Ledger, "charge", "the row"),
     (CoordinatorState, "note_all_asked", "the last"), (Learner, "learn", "learning"),
