@@ -36,7 +36,7 @@ from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Aggregation, Privacy, Queries
 from pate_fed.data import load_dataset
 from pate_fed.data.source import GlyphSettings
-from pate_fed.kinds.pilot import Records, SumsPlan, pilot_sums, sums_student
+from pate_fed.kinds.pilot import Records, SumsPlan, apart, pilot_sums, sums_student
 from pate_fed.learning import StudentSettings, TeacherSettings
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import DIRECTIONS, KERNEL, LINEAR, FeatureMap, FeatureSettings
@@ -248,14 +248,17 @@ def _table(data: str) -> tuple[NDArray[np.float64], Ints, tuple[int, ...]]:
     return rows.astype(np.float64), labels.astype(np.int64), (1,) * rows.shape[1]
 
 
+def map_of(setting: Setting, parts: Parts) -> FeatureSettings:
+    """The map that a study of class sums has by default."""
+    name = DIRECTIONS if setting.unit == "hospital" else LINEAR if parts.columns else KERNEL
+    return FeatureSettings(name=name, columns=parts.columns)
+
+
 @lru_cache(maxsize=2)
 def mapped(setting: Setting, seed: int) -> tuple[Parts, FeatureMap, NDArray[Any], NDArray[np.float32]]:
     """The rows, the study's map of the pool, and features of private rows and, scaled, of tested ones."""
     parts = parts_of(setting, seed)
-    name = LINEAR if parts.columns else KERNEL
-    if setting.unit == "hospital" and setting.way == SUMS:
-        name = DIRECTIONS
-    features = build_feature_map(FeatureSettings(name=name, columns=parts.columns), parts.pool.inputs)
+    features = build_feature_map(map_of(setting, parts), parts.pool.inputs)
     small = np.int16 if features.largest < 2**15 else np.int32
     kept = features.features(parts.private.inputs).astype(small)
     return parts, features, kept, features.scaled(parts.test.inputs)
@@ -270,7 +273,8 @@ def run_sums(setting: Setting, seed: int) -> float:
     """What the student of a study's class sums is right in."""
     parts, features, kept, tested = mapped(setting, dealing(setting, seed))
     plan = SumsPlan.of(setting.sites(), features, parts.pool.inputs)
-    student = sums_student(features, parts.private, parts.pool.inputs, plan, seed=seed, kept=kept)
+    fit = plan.fit(features, parts.pool.inputs)
+    student = sums_student(features, parts.private, fit, plan, seed=seed, kept=kept)
     said = student.predict_proba_of(tested).argmax(axis=1)
     return float((said == parts.test.labels).mean())
 
@@ -434,12 +438,11 @@ def piloted(task: tuple[Any, ...]) -> PilotRun:
     setting = Setting(*task[1:-2])
     sites = setting.sites()
     parts = parts_of(setting, 0)
-    name = LINEAR if parts.columns else KERNEL
-    if setting.unit == "hospital":
-        name = DIRECTIONS
-    features = build_feature_map(FeatureSettings(name=name, columns=parts.columns), parts.pool.inputs)
-    plan = SumsPlan.of(sites, features, parts.pool.inputs)
-    return PilotRun(*task, **asdict(pilot_sums(features, parts.pool, plan, own=setting.records)))
+    settings = map_of(setting, parts)
+    pool, others = apart(settings, parts.pool)
+    features = build_feature_map(settings, pool)
+    plan = SumsPlan.of(sites, features, pool)
+    return PilotRun(*task, **asdict(pilot_sums(features, pool, others, plan, own=setting.records)))
 
 
 def reproduce_truth(plan: TruthBench, log: Log) -> list[str]:
