@@ -19,7 +19,7 @@ from pate_fed.kinds.make import feature_map_of
 from pate_fed.kinds.rounds import LENGTH, MOST_UNIT, UNIT, WHOLE_LENGTH
 from pate_fed.learning.features.build import anchor_places
 from pate_fed.learning.features.directions import DirectionFeatures
-from pate_fed.learning.features.feature_map import DIRECTIONS, FeatureMap, FeatureSettings, clipped
+from pate_fed.learning.features.feature_map import DIRECTIONS, FeatureMap, FeatureSettings, Pull, clipped
 from pate_fed.learning.features.residuals import (
     ClassPull,
     ResidualPull,
@@ -97,7 +97,6 @@ class SumsPlan:
         sigma *= math.sqrt(features.squared_norm * (1 + rounds)) * more.get("first", 1)
         return cls(classes=sites.classes, records=n, sigma=sigma, rounds=rounds, **more)
 
-
     def fit(self, features: FeatureMap, public: NDArray[Any]) -> RoundsFit:
         """What makes a student of the sums, with public inputs (n, ...) as the pool."""
         records = self.records if self.most is not None else None
@@ -114,26 +113,23 @@ def sums_student(
     `kept` are the records' features, whole numbers (n, dimension); `fit` is the plan's, not begun.
     """
     rng, shape, whole = np.random.default_rng(seed), (features.dimension, plan.classes), plan.most is not None
-    given: dict[str, Any] = {"num_classes": plan.classes}
     weights, fit = np.zeros(shape), fit.again(sigma=plan.sigma, records=plan.records if whole else None)
+    lattice, norm = features.settings.lattice, features.squared_norm
     for number in range(1 + plan.rounds):
+        unit = plan.unit if number else plan.first
+        pull: Pull = ClassPull(num_classes=plan.classes, length=plan.first)
         if whole:
-            unit = plan.unit if number else plan.first
-            lattice = features.settings.lattice
-            given["pull"] = WholePull(weights=weights, lattice=lattice, length=WHOLE_LENGTH, unit=unit)
+            pull = WholePull(weights=weights, lattice=lattice, length=WHOLE_LENGTH, unit=unit)
         elif number:
-            more = {"squared_norm": features.squared_norm, "length": LENGTH, "unit": plan.unit}
-            given["pull"] = ResidualPull(weights=weights, **more)
-        elif plan.rounds:
-            given["pull"] = ClassPull(num_classes=plan.classes, length=plan.first)
+            pull = ResidualPull(weights=weights, squared_norm=norm, length=LENGTH, unit=unit)
         noisy = np.rint(rng.normal(0, plan.sigma, shape)).astype(np.int64)
         for own in np.unique(records.owners) if whole else (None,):
             rows = slice(None) if own is None else records.owners == own
             part, groups = records.only(rows), None if whole else records.patients
-            total = features.contributions(part.inputs, part.labels, **given, groups=groups, kept=kept[rows])
-            if plan.most is not None:
-                total = clipped(total, int(features.squared_norm * (WHOLE_LENGTH * plan.most) ** 2))
-            noisy += total
+            how: dict[str, Any] = {"num_classes": plan.classes, "groups": groups, "kept": kept[rows]}
+            total = features.contributions(part.inputs, part.labels, pull=pull, **how)
+            most = None if plan.most is None else int(norm * (WHOLE_LENGTH * plan.most) ** 2)
+            noisy += total if most is None else clipped(total, most)
         weights = fit.go_on(weights, noisy, number) if number else fit.begin(noisy)
         if not plan.rounds and not whole:
             return fit.student(fit.fitted, sharpness=fit.sharpness)
@@ -209,8 +205,8 @@ def with_pilot(sites: Sites, study: Study, dataset: Dataset) -> Sites:
     if len(known) < _LEAST:
         raise InputError(f"--pilot: {len(known)} public inputs have a label, {_LEAST} at least are meant")
     inputs, labels = np.asarray(dataset.public_images[known]), np.asarray(dataset.public_labels[known])
-    by_patient = sites.protection.unit == PATIENT_UNIT and dataset.public_patients is not None
-    patients = dataset.public_patients[known] if by_patient and dataset.public_patients is not None else None
+    patients = dataset.public_patients if sites.protection.unit == PATIENT_UNIT else None
+    patients = None if patients is None else patients[known]
     numbers = inputs.shape[1] if study.data.own and inputs.ndim == 2 else 0
     settings = study.sums.of_inputs(study.data.table, numbers=numbers)
     if sites.protection.unit == HOSPITAL_UNIT:

@@ -404,7 +404,7 @@ def build_feature_map(settings: FeatureSettings, public: NDArray[Any]) -> Featur
 
 
 def anchor_places(settings: FeatureSettings, count: int) -> Ints:
-    """Which of `count` public inputs become a map's anchors, int64 ascending: none of bins, and of own code."""
+    """Which of `count` public inputs become a map's anchors, int64 ascending; none of bins or own code."""
     if settings.name == DIRECTIONS:
         return anchor_places(base_settings(settings), count)
     none = settings.own or settings.name == BINS
