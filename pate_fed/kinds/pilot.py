@@ -8,7 +8,9 @@ same of a quarter tells how much more would help (`Trial`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,13 +139,13 @@ def sums_student(
     return fit.student(weights)
 
 
-def apart(settings: FeatureSettings, public: Records) -> tuple[NDArray[Any], Records]:
-    """The pool of a pilot, its map's anchors in their places, and what is no anchor: of other patients.
+def apart(settings: FeatureSettings, public: Records, seed: int) -> tuple[NDArray[Any], Records]:
+    """The pool of a pilot, drawn anchors of its map in their places, and the others: of other patients.
 
     An anchor's own feature holds most of it, so that as a record it would teach less than a study's do.
     """
     count = len(public.labels)
-    order, anchors = _shuffled(public, 0), anchor_places(settings, count)
+    order, anchors = _shuffled(public, seed), anchor_places(settings, count)
     pool = np.empty_like(public.inputs)
     others = np.setdiff1d(np.arange(count), anchors)
     pool[np.concatenate([anchors, others])] = public.inputs[order]
@@ -160,20 +162,23 @@ def _shuffled(public: Records, seed: int) -> Ints:
 
 
 def pilot_sums(
-    features: FeatureMap, pool: NDArray[Any], known: Records, plan: SumsPlan, *, own: int = 1
+    settings: FeatureSettings, public: Records, plan_of: Callable[..., SumsPlan], *, own: int = 1
 ) -> Trial:
     """What a student of as many records as the study's is right in, as far as labelled inputs tell.
 
-    At most three quarters of the known ones, drawn at random, are records, whole patients where these are
-    named, and the others test. That is drawn again until its mean is sure enough. A hospital whose whole sum
-    is cut has `own`.
+    At most three quarters of those that are no anchors, drawn at random, are records, whole patients where
+    these are named, and the others test. That is drawn again until its mean is sure enough, of a table with
+    other anchors. `plan_of` takes the map and its pool. A hospital whose whole sum is cut has `own`.
     """
-    count, kept, fit = len(known.labels), features.features(known.inputs), plan.fit(features, pool)
-    scaled = (kept / math.sqrt(features.squared_norm)).astype(np.float32)
-    found, spread = list[tuple[float, float]](), math.inf
-    full = min(plan.records, count - max(1, count // _TESTS))
-    while len(found) < _MOST_DRAWS and (len(found) * (count - full) < _TESTED or spread > _SURE):
+    found, spread, tested = list[tuple[float, float]](), math.inf, 0
+    while len(found) < _MOST_DRAWS and (tested < _TESTED or spread > _SURE):
         seed = len(found)
+        if not found or settings.columns:  # the map of images takes longer than all else
+            pool, known = apart(settings, public, seed)
+            features = feature_map_of(settings, pool)
+            plan, kept, count = plan_of(features, pool), features.features(known.inputs), len(known.labels)
+            scaled = (kept / math.sqrt(features.squared_norm)).astype(np.float32)
+            full, fit = min(plan.records, count - max(1, count // _TESTS)), plan.fit(features, pool)
         rest, test = np.split(_shuffled(known, seed), [full])
         right = []
         for size in (full, max(2, full // _LESS)):
@@ -187,8 +192,10 @@ def pilot_sums(
             said = student.predict_proba_of(scaled[test]).argmax(axis=1)
             right.append(float((said == known.labels[test]).mean()))
         found.append((right[0], right[1]))
+        tested += count - full
         spread = float(np.std([each for each, _ in found])) / math.sqrt(len(found))
     mean, fewer = (float(each) for each in np.mean(found, axis=0))
+    count = len(public.labels) if settings.columns else count
     error = math.hypot(spread, math.sqrt(mean * (1 - mean) / count))
     return Trial(rows=full, right=mean, fewer=fewer, error=error)
 
@@ -211,11 +218,10 @@ def with_pilot(sites: Sites, study: Study, dataset: Dataset) -> Sites:
     settings = study.sums.of_inputs(study.data.table, numbers=numbers)
     if sites.protection.unit == HOSPITAL_UNIT:
         settings = replace(settings, name=DIRECTIONS)
-    pool, others = apart(settings, Records(inputs, labels, 0 * labels, patients))
-    features = feature_map_of(settings, pool)
-    found = pilot_sums(features, pool, others, SumsPlan.of(sites, features, pool), own=sites.records)
+    public = Records(inputs, labels, 0 * labels, patients)
+    found = pilot_sums(settings, public, partial(SumsPlan.of, sites), own=sites.records)
     if sites.alone is not None:
         return replace(sites, pilot=found)
     own = SumsPlan(classes=sites.classes, records=sites.records, sigma=1.0)
-    alone = max(pilot_sums(features, pool, others, own).expected(sites.records), 1.001 / sites.classes)
-    return replace(sites, pilot=found, alone=alone)
+    alone = pilot_sums(settings, public, lambda *_: own).expected(sites.records)
+    return replace(sites, pilot=found, alone=max(alone, 1.001 / sites.classes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,10 @@ def test_a_pilot_of_few_inputs_says_what_a_study_of_more_records_gives(epsilon: 
         (sums_student(features, private, fit, plan, seed=s, kept=kept).predict(asked) == truth).mean()
         for s in range(4)
     ]
-    trial = pilot_sums(features, public.inputs, public, plan)
-    assert trial.rows == 225 and abs(trial.expected(2000) - np.mean(runs)) < trial.margin(2000) < 0.13
-    assert trial == pilot_sums(features, public.inputs, public, plan)
+    made = partial(SumsPlan.of, Sites(epsilon=epsilon, **SITES))
+    trial = pilot_sums(features.settings, public, made)
+    assert trial.rows == 219 and abs(trial.expected(2000) - np.mean(runs)) < trial.margin(2000) < 0.13
+    assert trial == pilot_sums(features.settings, public, made)
 
 
 @pytest.mark.parametrize(("name", "anchors"), [(LINEAR, 8), (DIRECTIONS, 150), (BINS, 0)])
@@ -55,7 +57,7 @@ def test_a_pilot_s_records_are_no_anchors_nor_of_their_patients(name: str, ancho
     rows, labels = _rows(300, 1)
     public = Records(rows, labels, 0 * labels, np.arange(300) // 4)
     settings = FeatureSettings(name=name, columns=(1,) * 6, dimension=8)
-    pool, others = apart(settings, public)
+    pool, others = apart(settings, public, 0)
     assert len(pool) == 300 and {*map(tuple, pool)} == {*map(tuple, rows)}
     assert len(others.labels) == 300 - anchors and others.patients is not None
     features = build_feature_map(settings, pool)
@@ -80,7 +82,7 @@ def test_more_noise_and_whole_hospitals_and_patients_give_less() -> None:
         sites = Sites(epsilon=epsilon, protection=Protection(unit=unit), **SITES)
         plan = SumsPlan.of(sites, by, public.inputs)
         assert (plan.most is not None) == (unit == "hospital")
-        return pilot_sums(by, of.inputs, of, plan, own=500).right
+        return pilot_sums(by.settings, of, partial(SumsPlan.of, sites), own=500).right
 
     noisy, usual, little = right(0.02), right(0.2), right(5.0)
     assert noisy < usual - 0.05 < little - 0.05

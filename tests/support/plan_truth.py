@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Aggregation, Privacy, Queries
 from pate_fed.data import load_dataset
 from pate_fed.data.source import GlyphSettings
-from pate_fed.kinds.pilot import Records, SumsPlan, apart, pilot_sums, sums_student
+from pate_fed.kinds.pilot import Records, SumsPlan, pilot_sums, sums_student
 from pate_fed.learning import StudentSettings, TeacherSettings
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import DIRECTIONS, KERNEL, LINEAR, FeatureMap, FeatureSettings
@@ -438,13 +438,9 @@ def measured(task: tuple[Any, ...]) -> TruthRun:
 def piloted(task: tuple[Any, ...]) -> PilotRun:
     """The pilot's row of a task."""
     setting = Setting(*task[1:-2])
-    sites = setting.sites()
-    parts = parts_of(setting, 0)
-    settings = map_of(setting, parts)
-    pool, others = apart(settings, parts.pool)
-    features = build_feature_map(settings, pool)
-    plan = SumsPlan.of(sites, features, pool)
-    return PilotRun(*task, **asdict(pilot_sums(features, pool, others, plan, own=setting.records)))
+    parts, plan_of = parts_of(setting, 0), partial(SumsPlan.of, setting.sites())
+    found = pilot_sums(map_of(setting, parts), parts.pool, plan_of, own=setting.records)
+    return PilotRun(*task, **asdict(found))
 
 
 def reproduce_truth(plan: TruthBench, log: Log) -> list[str]:
