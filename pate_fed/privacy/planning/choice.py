@@ -69,7 +69,7 @@ class Trial:
 
     def margin(self, records: int) -> float:
         """How far off that may be: two errors, what is not measured, and what pool and records differ by."""
-        return 2 * self.error + 2 * self._gain(records) + _BESIDE / 2
+        return 2 * self.error + 2 * self._gain(records) + _BESIDE / 3
 
     def _gain(self, records: int) -> float:
         return _MORE * max(0.0, self.right - self.fewer) * max(0.0, 1 - self.rows / records)
