@@ -31,6 +31,11 @@ class Truth:
         return 100 * (self.way.expected - self.right)
 
     @property
+    def near(self) -> bool:
+        """Whether that is within the mark: 3 points of fitted settings, 5 of drawn ones."""
+        return abs(self.off) <= (3 if self.of["part"] == "fitted" else 5)
+
+    @property
     def lost(self) -> float:
         """How many points a hospital has less by the advice than by the better of both, in the runs."""
         taken = self.alone if self.advised == "alone" else self.right
@@ -80,10 +85,13 @@ def _truth(of: dict[str, Any], ran: dict[str, float], pilot: dict[str, float] | 
 
 
 def estimate_table() -> list[str]:
-    """The lines of the table: each setting, what was right in runs, alone, and the estimate."""
-    rows = []
+    """The lines of the table: settings beyond the marks, and the first of each data set, of `truths`."""
+    rows, named = list[list[str]](), set[str]()
     for each in sorted(truths(), key=lambda truth: truth.of["part"] == "drawn"):
         of, way = each.of, each.way
+        if each.near and of["data"] in named:
+            continue
+        named.add(of["data"])
         unit = "" if of["unit"] == "record" else f", {of['unit']}"
         rows.append(
             [

@@ -8,7 +8,9 @@ same of a quarter tells how much more would help (`Trial`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +19,9 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.kinds.make import feature_map_of
 from pate_fed.kinds.rounds import LENGTH, MOST_UNIT, UNIT, WHOLE_LENGTH
+from pate_fed.learning.features.build import anchor_places
 from pate_fed.learning.features.directions import DirectionFeatures
-from pate_fed.learning.features.feature_map import DIRECTIONS, FeatureMap, clipped
+from pate_fed.learning.features.feature_map import DIRECTIONS, FeatureMap, FeatureSettings, Pull, clipped
 from pate_fed.learning.features.residuals import (
     ClassPull,
     ResidualPull,
@@ -26,7 +29,7 @@ from pate_fed.learning.features.residuals import (
     pack_weights,
     unpack_weights,
 )
-from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent, fit_sums_student
+from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent
 from pate_fed.privacy.mechanisms.class_sums import class_length
 from pate_fed.privacy.planning.choice import (
     Sites,
@@ -47,7 +50,8 @@ Ints = NDArray[np.int64]
 
 _LEAST, _MOST = 10, 2000  # labelled inputs
 _LESS = 4  # times fewer records, to see how much more would help
-_TESTED, _SURE, _MOST_DRAWS = 4000, 0.01, 32  # inputs in all, and the mean's standard error
+_TESTS = 4  # a part of what is known
+_TESTED, _SURE, _MOST_DRAWS = 2000, 0.01, 32  # inputs in all, and the mean's standard error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +62,11 @@ class Records:
     labels: Ints
     owners: Ints
     patients: Ints | None = None
+
+    def only(self, rows: Any) -> Records:
+        """Those at places, or of a mask."""
+        patients = None if self.patients is None else self.patients[rows]
+        return Records(self.inputs[rows], self.labels[rows], self.owners[rows], patients)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,83 +99,103 @@ class SumsPlan:
         sigma *= math.sqrt(features.squared_norm * (1 + rounds)) * more.get("first", 1)
         return cls(classes=sites.classes, records=n, sigma=sigma, rounds=rounds, **more)
 
+    def fit(self, features: FeatureMap, public: NDArray[Any]) -> RoundsFit:
+        """What makes a student of the sums, with public inputs (n, ...) as the pool."""
+        records = self.records if self.most is not None else None
+        return RoundsFit(
+            features, public, sigma=self.sigma, length=self.first, unit=self.unit, records=records
+        )
+
 
 def sums_student(
-    features: FeatureMap, records: Records, public: NDArray[Any], plan: SumsPlan, *, seed: int, kept: Any
+    features: FeatureMap, records: Records, fit: RoundsFit, plan: SumsPlan, *, seed: int, kept: Any
 ) -> SumsStudent:
     """The student of records' sums under seeded noise, which protects nobody: for public inputs alone.
 
-    `kept` are the records' features, whole numbers (n, dimension).
+    `kept` are the records' features, whole numbers (n, dimension); `fit` is the plan's, not begun.
     """
     rng, shape, whole = np.random.default_rng(seed), (features.dimension, plan.classes), plan.most is not None
-    given: dict[str, Any] = {"num_classes": plan.classes}
-    weights, fit = np.zeros(shape), None
+    weights, fit = np.zeros(shape), fit.again(sigma=plan.sigma, records=plan.records if whole else None)
+    lattice, norm = features.settings.lattice, features.squared_norm
     for number in range(1 + plan.rounds):
+        unit = plan.unit if number else plan.first
+        pull: Pull = ClassPull(num_classes=plan.classes, length=plan.first)
         if whole:
-            unit = plan.unit if number else plan.first
-            lattice = features.settings.lattice
-            given["pull"] = WholePull(weights=weights, lattice=lattice, length=WHOLE_LENGTH, unit=unit)
+            pull = WholePull(weights=weights, lattice=lattice, length=WHOLE_LENGTH, unit=unit)
         elif number:
-            more = {"squared_norm": features.squared_norm, "length": LENGTH, "unit": plan.unit}
-            given["pull"] = ResidualPull(weights=weights, **more)
-        elif plan.rounds:
-            given["pull"] = ClassPull(num_classes=plan.classes, length=plan.first)
+            pull = ResidualPull(weights=weights, squared_norm=norm, length=LENGTH, unit=unit)
         noisy = np.rint(rng.normal(0, plan.sigma, shape)).astype(np.int64)
         for own in np.unique(records.owners) if whole else (None,):
             rows = slice(None) if own is None else records.owners == own
-            groups = None if records.patients is None or whole else records.patients
-            part = (records.inputs[rows], records.labels[rows])
-            total = features.contributions(*part, **given, groups=groups, kept=kept[rows])
-            if plan.most is not None:
-                total = clipped(total, int(features.squared_norm * (WHOLE_LENGTH * plan.most) ** 2))
-            noisy += total
-        if not plan.rounds and not whole:
-            return fit_sums_student(noisy, features, public, sigma=plan.sigma)
-        if fit is None:
-            how: dict[str, Any] = {
-                "length": plan.first,
-                "unit": plan.unit,
-                "records": plan.records if whole else None,
-            }
-            fit = RoundsFit(features, public, sigma=plan.sigma, **how)
+            part, groups = records.only(rows), None if whole else records.patients
+            how: dict[str, Any] = {"num_classes": plan.classes, "groups": groups, "kept": kept[rows]}
+            total = features.contributions(part.inputs, part.labels, pull=pull, **how)
+            most = None if plan.most is None else int(norm * (WHOLE_LENGTH * plan.most) ** 2)
+            noisy += total if most is None else clipped(total, most)
         weights = fit.go_on(weights, noisy, number) if number else fit.begin(noisy)
+        if not plan.rounds and not whole:
+            return fit.student(fit.fitted, sharpness=fit.sharpness)
         weights = unpack_weights(pack_weights(weights), shape)
-    assert fit is not None
     return fit.student(weights)
 
 
-def pilot_sums(features: FeatureMap, public: Records, plan: SumsPlan, *, own: int = 1) -> Trial:
-    """What a student of as many records as the study's is right in, as far as labelled inputs tell.
+def apart(settings: FeatureSettings, public: Records, seed: int) -> tuple[NDArray[Any], Records]:
+    """The pool of a pilot, drawn anchors of its map in their places, and the others: of other patients.
 
-    A random half of them are records, whole patients where these are named, and the other half test; all are
-    the pool. That is drawn again until its mean is sure enough. A hospital whose whole sum is cut has `own`.
+    An anchor's own feature holds most of it, so that as a record it would teach less than a study's do.
     """
-    count, kept = len(public.labels), features.features(public.inputs)
-    scaled = (kept / math.sqrt(features.squared_norm)).astype(np.float32)
-    names, found = np.arange(count), list[tuple[float, float]]()
+    count = len(public.labels)
+    order, anchors = _shuffled(public, seed), anchor_places(settings, count)
+    pool = np.empty_like(public.inputs)
+    others = np.setdiff1d(np.arange(count), anchors)
+    pool[np.concatenate([anchors, others])] = public.inputs[order]
+    return pool, public.only(order[len(anchors) :])
+
+
+def _shuffled(public: Records, seed: int) -> Ints:
+    """The records' places, drawn by a seed, a patient's together."""
+    names = np.arange(len(public.labels))
     if public.patients is not None:
         names = np.unique(public.patients, return_inverse=True)[1]
-    full, spread = min(plan.records, count // 2), math.inf
-    while len(found) < _MOST_DRAWS and (len(found) * count < 2 * _TESTED or spread > _SURE):
+    drawn = np.random.default_rng([0, seed]).permutation(len(names))
+    return np.argsort(drawn[names], kind="stable")
+
+
+def pilot_sums(
+    settings: FeatureSettings, public: Records, plan_of: Callable[..., SumsPlan], *, own: int = 1
+) -> Trial:
+    """What a student of as many records as the study's is right in, as far as labelled inputs tell.
+
+    At most three quarters of those that are no anchors, drawn at random, are records, whole patients where
+    these are named, and the others test. That is drawn again until its mean is sure enough, of a table with
+    other anchors. `plan_of` takes the map and its pool. A hospital whose whole sum is cut has `own`.
+    """
+    found, spread, tested = list[tuple[float, float]](), math.inf, 0
+    while len(found) < _MOST_DRAWS and (tested < _TESTED or spread > _SURE):
         seed = len(found)
-        order = np.argsort(np.random.default_rng([0, seed]).permutation(count)[names], kind="stable")
-        rest, test = order[: count // 2], order[count // 2 :]
+        if not found or settings.columns:  # the map of images takes longer than all else
+            pool, known = apart(settings, public, seed)
+            features = feature_map_of(settings, pool)
+            plan, kept, count = plan_of(features, pool), features.features(known.inputs), len(known.labels)
+            scaled = (kept / math.sqrt(features.squared_norm)).astype(np.float32)
+            full, fit = min(plan.records, count - max(1, count // _TESTS)), plan.fit(features, pool)
+        rest, test = np.split(_shuffled(known, seed), [full])
         right = []
         for size in (full, max(2, full // _LESS)):
             each = size if plan.most is None else own
             rows = rest[: max(1, size // each) * each][:size]  # whole hospitals
-            patients = None if public.patients is None else public.patients[rows]
-            owners = np.arange(len(rows)) // each
-            records = Records(public.inputs[rows], public.labels[rows], owners, patients)
+            records = replace(known.only(rows), owners=np.arange(len(rows)) // each)
             share = len(rows) / plan.records  # of the noise: signals are alike
             most = None if plan.most is None else plan.most * min(1.0, len(rows) / each)
             less = replace(plan, records=len(rows), sigma=plan.sigma * share, most=most)
-            student = sums_student(features, records, public.inputs, less, seed=seed, kept=kept[rows])
+            student = sums_student(features, records, fit, less, seed=seed, kept=kept[rows])
             said = student.predict_proba_of(scaled[test]).argmax(axis=1)
-            right.append(float((said == public.labels[test]).mean()))
+            right.append(float((said == known.labels[test]).mean()))
         found.append((right[0], right[1]))
+        tested += count - full
         spread = float(np.std([each for each, _ in found])) / math.sqrt(len(found))
     mean, fewer = (float(each) for each in np.mean(found, axis=0))
+    count = len(public.labels) if settings.columns else count
     error = math.hypot(spread, math.sqrt(mean * (1 - mean) / count))
     return Trial(rows=full, right=mean, fewer=fewer, error=error)
 
@@ -183,16 +212,16 @@ def with_pilot(sites: Sites, study: Study, dataset: Dataset) -> Sites:
     if len(known) < _LEAST:
         raise InputError(f"--pilot: {len(known)} public inputs have a label, {_LEAST} at least are meant")
     inputs, labels = np.asarray(dataset.public_images[known]), np.asarray(dataset.public_labels[known])
-    by_patient = sites.protection.unit == PATIENT_UNIT and dataset.public_patients is not None
-    patients = dataset.public_patients[known] if by_patient and dataset.public_patients is not None else None
+    patients = dataset.public_patients if sites.protection.unit == PATIENT_UNIT else None
+    patients = None if patients is None else patients[known]
     numbers = inputs.shape[1] if study.data.own and inputs.ndim == 2 else 0
     settings = study.sums.of_inputs(study.data.table, numbers=numbers)
     if sites.protection.unit == HOSPITAL_UNIT:
         settings = replace(settings, name=DIRECTIONS)
-    public, features = Records(inputs, labels, 0 * labels, patients), feature_map_of(settings, inputs)
-    found = pilot_sums(features, public, SumsPlan.of(sites, features, inputs), own=sites.records)
+    public = Records(inputs, labels, 0 * labels, patients)
+    found = pilot_sums(settings, public, partial(SumsPlan.of, sites), own=sites.records)
     if sites.alone is not None:
         return replace(sites, pilot=found)
     own = SumsPlan(classes=sites.classes, records=sites.records, sigma=1.0)
-    alone = max(pilot_sums(features, public, own).expected(sites.records), 1.001 / sites.classes)
-    return replace(sites, pilot=found, alone=alone)
+    alone = pilot_sums(settings, public, lambda *_: own).expected(sites.records)
+    return replace(sites, pilot=found, alone=max(alone, 1.001 / sites.classes))

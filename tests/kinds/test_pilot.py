@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 from pate_fed.cli.main import main
-from pate_fed.kinds.pilot import Records, SumsPlan, pilot_sums, sums_student
-from pate_fed.learning.features.build import build_feature_map
-from pate_fed.learning.features.feature_map import DIRECTIONS, LINEAR, FeatureMap, FeatureSettings
+from pate_fed.kinds.pilot import Records, SumsPlan, apart, pilot_sums, sums_student
+from pate_fed.learning.features.build import LinearAndKernel, build_feature_map
+from pate_fed.learning.features.directions import DirectionFeatures
+from pate_fed.learning.features.feature_map import BINS, DIRECTIONS, LINEAR, FeatureMap, FeatureSettings
+from pate_fed.learning.features.kernel import gaussian_kernel
 from pate_fed.privacy import Protection
 from pate_fed.privacy.planning.choice import Sites
 
@@ -28,8 +31,8 @@ def _rows(count: int, seed: int) -> tuple[Any, Any]:
 
 def _made(count: int, *, name: str = LINEAR, owners: int = 1, seed: int = 0) -> tuple[Records, FeatureMap]:
     rows, labels = _rows(count, seed)
-    settings = FeatureSettings(name=name, columns=(1,) * 6, dimension=8)
-    return Records(rows, labels, np.arange(count) % owners), build_feature_map(settings, _rows(300, 1)[0])
+    features = build_feature_map(FeatureSettings(name=name, columns=(1,) * 6, dimension=8), _rows(300, 1)[0])
+    return Records(rows, labels, np.arange(count) % owners), features
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 3.0])
@@ -38,16 +41,36 @@ def test_a_pilot_of_few_inputs_says_what_a_study_of_more_records_gives(epsilon: 
     private, _ = _made(2000)
     plan = SumsPlan.of(Sites(epsilon=epsilon, **SITES), features, public.inputs)
     asked, truth = _rows(4000, 2)
-    kept = features.features(private.inputs)
+    kept, fit = features.features(private.inputs), plan.fit(features, public.inputs)
     runs = [
-        (
-            sums_student(features, private, public.inputs, plan, seed=s, kept=kept).predict(asked) == truth
-        ).mean()
+        (sums_student(features, private, fit, plan, seed=s, kept=kept).predict(asked) == truth).mean()
         for s in range(4)
     ]
-    trial = pilot_sums(features, public, plan)
-    assert trial.rows == 150 and abs(trial.expected(2000) - np.mean(runs)) < trial.margin(2000) < 0.13
-    assert trial == pilot_sums(features, public, plan)
+    made = partial(SumsPlan.of, Sites(epsilon=epsilon, **SITES))
+    trial = pilot_sums(features.settings, public, made)
+    assert trial.rows == 219 and abs(trial.expected(2000) - np.mean(runs)) < trial.margin(2000) < 0.13
+    assert trial == pilot_sums(features.settings, public, made)
+
+
+@pytest.mark.parametrize(("name", "anchors"), [(LINEAR, 8), (DIRECTIONS, 150), (BINS, 0)])
+def test_a_pilot_s_records_are_no_anchors_nor_of_their_patients(name: str, anchors: int) -> None:
+    rows, labels = _rows(300, 1)
+    public = Records(rows, labels, 0 * labels, np.arange(300) // 4)
+    settings = FeatureSettings(name=name, columns=(1,) * 6, dimension=8)
+    pool, others = apart(settings, public, 0)
+    assert len(pool) == 300 and {*map(tuple, pool)} == {*map(tuple, rows)}
+    assert len(others.labels) == 300 - anchors and others.patients is not None
+    features = build_feature_map(settings, pool)
+    base = features.base if isinstance(features, DirectionFeatures) else features
+    if isinstance(base, LinearAndKernel):
+        points, kernel = base.kernel.points, base.kernel.embedding
+        assert len(points) == anchors
+        nearest = gaussian_kernel(kernel.encode(others.inputs), points.astype(np.float32)).max(axis=1)
+        assert nearest.max() < 0.999
+        owners = public.patients[
+            gaussian_kernel(points.astype(np.float32), kernel.encode(rows)).argmax(axis=1)
+        ]
+        assert len({*owners.tolist()} & {*others.patients.tolist()}) <= 1  # which the border cuts
 
 
 def test_more_noise_and_whole_hospitals_and_patients_give_less() -> None:
@@ -59,7 +82,7 @@ def test_more_noise_and_whole_hospitals_and_patients_give_less() -> None:
         sites = Sites(epsilon=epsilon, protection=Protection(unit=unit), **SITES)
         plan = SumsPlan.of(sites, by, public.inputs)
         assert (plan.most is not None) == (unit == "hospital")
-        return pilot_sums(by, of, plan, own=500).right
+        return pilot_sums(by.settings, of, partial(SumsPlan.of, sites), own=500).right
 
     noisy, usual, little = right(0.02), right(0.2), right(5.0)
     assert noisy < usual - 0.05 < little - 0.05
@@ -89,7 +112,7 @@ def test_plan_tries_a_study_s_own_pool(tmp_path: Path, capsys: pytest.CaptureFix
     command = ["plan", "--config", str(study), "--records", "300", "--pilot", "--format", "json"]
     assert main(command) == 0
     alone, _, sums = json.loads(capsys.readouterr().out)["choice"]["ways"]
-    assert sums["rests"].startswith("a pilot of 100 labelled public inputs; 1,800 records")
+    assert sums["rests"].startswith("a pilot of 144 labelled public inputs; 1,800 records")
     assert 0.7 < alone["expected"] < 0.9 and 0.7 < sums["expected"] < 0.9
     assert main(["plan", "--epsilon", "1", "--pilot"]) == 2
     assert "--pilot: --config with a study" in capsys.readouterr().err

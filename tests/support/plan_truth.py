@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -248,14 +248,17 @@ def _table(data: str) -> tuple[NDArray[np.float64], Ints, tuple[int, ...]]:
     return rows.astype(np.float64), labels.astype(np.int64), (1,) * rows.shape[1]
 
 
+def map_of(setting: Setting, parts: Parts) -> FeatureSettings:
+    """The map that a study of class sums has by default."""
+    name = DIRECTIONS if setting.unit == "hospital" else LINEAR if parts.columns else KERNEL
+    return FeatureSettings(name=name, columns=parts.columns)
+
+
 @lru_cache(maxsize=2)
 def mapped(setting: Setting, seed: int) -> tuple[Parts, FeatureMap, NDArray[Any], NDArray[np.float32]]:
     """The rows, the study's map of the pool, and features of private rows and, scaled, of tested ones."""
     parts = parts_of(setting, seed)
-    name = LINEAR if parts.columns else KERNEL
-    if setting.unit == "hospital" and setting.way == SUMS:
-        name = DIRECTIONS
-    features = build_feature_map(FeatureSettings(name=name, columns=parts.columns), parts.pool.inputs)
+    features = build_feature_map(map_of(setting, parts), parts.pool.inputs)
     small = np.int16 if features.largest < 2**15 else np.int32
     kept = features.features(parts.private.inputs).astype(small)
     return parts, features, kept, features.scaled(parts.test.inputs)
@@ -270,7 +273,8 @@ def run_sums(setting: Setting, seed: int) -> float:
     """What the student of a study's class sums is right in."""
     parts, features, kept, tested = mapped(setting, dealing(setting, seed))
     plan = SumsPlan.of(setting.sites(), features, parts.pool.inputs)
-    student = sums_student(features, parts.private, parts.pool.inputs, plan, seed=seed, kept=kept)
+    fit = plan.fit(features, parts.pool.inputs)
+    student = sums_student(features, parts.private, fit, plan, seed=seed, kept=kept)
     said = student.predict_proba_of(tested).argmax(axis=1)
     return float((said == parts.test.labels).mean())
 
@@ -407,12 +411,14 @@ class PilotRun:
 
 
 def seeds_of(setting: Setting) -> int:
-    """The more, the quicker a run is and the more it varies."""
+    """The more, the quicker a run is and the more it varies: much where noise hides a class."""
     if setting.way == VOTES:
         return 3
+    records = setting.hospitals * setting.records
+    faint = records * setting.epsilon * (RARE if setting.thinned else 1) < 100 * setting.classes
     if setting.data in IMAGES:
-        return 3 if setting.hospitals * setting.records > 5000 else 6
-    return 6 if setting.data in ("adult", "diabetes130") else 16
+        return 3 if records > 5000 else 16 if faint else 6
+    return 48 if faint else 6 if setting.data in ("adult", "diabetes130") else 16
 
 
 def measured(task: tuple[Any, ...]) -> TruthRun:
@@ -432,14 +438,9 @@ def measured(task: tuple[Any, ...]) -> TruthRun:
 def piloted(task: tuple[Any, ...]) -> PilotRun:
     """The pilot's row of a task."""
     setting = Setting(*task[1:-2])
-    sites = setting.sites()
-    parts = parts_of(setting, 0)
-    name = LINEAR if parts.columns else KERNEL
-    if setting.unit == "hospital":
-        name = DIRECTIONS
-    features = build_feature_map(FeatureSettings(name=name, columns=parts.columns), parts.pool.inputs)
-    plan = SumsPlan.of(sites, features, parts.pool.inputs)
-    return PilotRun(*task, **asdict(pilot_sums(features, parts.pool, plan, own=setting.records)))
+    parts, plan_of = parts_of(setting, 0), partial(SumsPlan.of, setting.sites())
+    found = pilot_sums(map_of(setting, parts), parts.pool, plan_of, own=setting.records)
+    return PilotRun(*task, **asdict(found))
 
 
 def reproduce_truth(plan: TruthBench, log: Log) -> list[str]:

@@ -368,10 +368,17 @@ def build_feature_map(settings: FeatureSettings, public: NDArray[Any]) -> Featur
     return _on_embedding(settings, fit_image_embedding(public), public)
 
 
+def anchor_places(settings: FeatureSettings, count: int) -> Ints:
+    """Which of `count` public inputs become a map's anchors, int64 ascending; none of bins or own code."""
+    if settings.name == DIRECTIONS:
+        return anchor_places(base_settings(settings), count)
+    none = settings.own or settings.name == BINS
+    return np.linspace(0, count - 1, 0 if none else min(count // 2, settings.most_anchors)).astype(np.int64)
+
+
 def _on_embedding(settings: FeatureSettings, embedding: Embedding, public: NDArray[Any]) -> FeatureMap:
-    count = min(len(public) // 2, settings.most_anchors)
-    chosen = np.linspace(0, len(public) - 1, count).astype(np.int64)
-    return AnchorFeatures(settings, embedding, embedding.encode(public[chosen]).astype(np.float16))
+    chosen = public[anchor_places(settings, len(public))]
+    return AnchorFeatures(settings, embedding, embedding.encode(chosen).astype(np.float16))
 
 
 def feature_map_from_bytes(data: bytes, *, digest: str | None) -> FeatureMap:

@@ -42,7 +42,7 @@ _QUICKNESS = 6.0  # of a curve in records: m0 in classes, where nothing is right
 _DIRECTIONS = 100
 _STUDENT = 1.0  # as _QUICKNESS, of a student that has the public inputs
 _FACTOR = 2.0  # by which what counts in full may be estimated wrongly, either way
-_BESIDE = 0.02  # by which a curve may be
+_BESIDE = 0.03  # by which a curve may be
 _ROUNDS = ((2000.0, 10), (900.0, 3))  # a class's records over the noise from which so many rounds pay
 _ROUNDS_DRAWN = ((250.0, 3),)  # without public inputs: only rounds tell how columns go together
 _OF_WHOLE, _APART = 10, 0.25  # directions, and what of the variance tells classes apart, of a whole hospital
@@ -69,7 +69,7 @@ class Trial:
 
     def margin(self, records: int) -> float:
         """How far off that may be: two errors, what is not measured, and what pool and records differ by."""
-        return 2 * self.error + 2 * self._gain(records) + _BESIDE / 2
+        return 2 * self.error + 2 * self._gain(records) + _BESIDE / 3
 
     def _gain(self, records: int) -> float:
         return _MORE * max(0.0, self.right - self.fewer) * max(0.0, 1 - self.rows / records)
