@@ -57,7 +57,6 @@ def test_plan_prints_the_command_that_runs_its_best_offer(capsys: pytest.Capture
     offered = ConfidentGNMax(**size, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
     labels, asked = study.queries.labels or 0, study.queries.max_queries or 0
     two = Protection(votes_moved=2)  # five teachers a hospital: the old one's and the new one's
-    assert 2.97 < capped_cost_epsilon(offered.cost(asked, labels, two), 1e-5) <= 3
     # The study's own ledger guarantees it, and its caps keep the budget, so that nothing stops it before.
     terms = make_terms(
         num_clients=12,
@@ -70,7 +69,9 @@ def test_plan_prints_the_command_that_runs_its_best_offer(capsys: pytest.Capture
         epsilon=study.privacy.epsilon,
     )
     fixed = terms.ledger_terms(noise="n", private=True)
-    assert guaranteed_epsilon(fixed) == capped_cost_epsilon(offered.cost(asked, labels, two), 1e-5)
+    # Less than bit and winner apart: they are of the same votes.
+    apart = capped_cost_epsilon(offered.cost(asked, labels, two), 1e-5)
+    assert 2.97 < guaranteed_epsilon(fixed) <= 3 < apart
     assert fixed.caps_keep_budget
 
 

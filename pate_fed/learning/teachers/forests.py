@@ -105,10 +105,14 @@ class Forest:
             IntegrityError: the file is damaged or is no forest.
         """
         try:
-            return cls.of_arrays(load_arrays(path), where=str(path))
+            arrays = load_arrays(path)
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
-        except (OSError, ValueError, KeyError) as error:  # whatever it held: perhaps another student
+        except (OSError, ValueError) as error:  # whatever it held: perhaps another student
+            raise IntegrityError(f"{path}: the file is damaged") from error
+        try:
+            return cls.of_arrays(arrays, where=str(path))
+        except (ValueError, KeyError) as error:
             raise IntegrityError(f"{path}: the file is damaged or holds no forest") from error
 
     @classmethod
