@@ -431,8 +431,7 @@ def test_only_simulated_hospitals_share_what_they_agreed_on(
     opening = made.open(question).opening
     for number in range(PARTIES):
         assert made.send(number, question, opening).kind == "sum.shares"
-        sat = list(played.of(made.sum.members))
-        assert sat == (list(range(number + 1)) if simulated and number + 1 < PARTIES else [])
+        assert repr(played).startswith(f"PlayedSeats({number + 1 if simulated else 0} ")
 
 
 @pytest.mark.parametrize(("simulated", "alone"), [(True, True), (True, False), (False, True)])
