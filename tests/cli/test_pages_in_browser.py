@@ -288,6 +288,7 @@ def test_a_no_and_a_whole_consent_by_keyboard_alone(
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: faults.append(message.text))
         page.goto(served.url)
+        page.wait_for_url("**/study")  # it goes on by itself
         assert served.url.rsplit("/", 1)[1] not in page.url and page.evaluate("document.cookie") == ""
         before = sorted(path.name for path in own.iterdir())
         _tab_to(page, "No: accept nothing")
@@ -333,6 +334,7 @@ def test_no_other_page_sends_the_consent(browser: Any, masked: dict[str, str], o
         context = browser.new_context()
         page = context.new_page()
         page.goto(served.url)
+        page.wait_for_url("**/study")  # it goes on by itself
         action, before = page.url, sorted(path.name for path in own.iterdir())
         names = ("form", "digest")
         values = {name: page.locator(f"input[name={name}]").first.input_value() for name in names}
@@ -360,6 +362,7 @@ def test_a_hospitals_pages_have_no_serious_fault_at_any_width(
                 context = browser.new_context(bypass_csp=True)
                 page = context.new_page()
                 page.goto(served.url)
+                page.wait_for_url("**/study")  # it goes on by itself
             page.emulate_media(color_scheme=scheme)
             for section in SECTIONS:
                 page.get_by_role("link", name=section, exact=True).click()
