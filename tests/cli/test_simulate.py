@@ -22,6 +22,7 @@ from pate_fed.cli.simulate import _write_site
 from pate_fed.config.backend import INLINE, RAY, Engine
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.errors import InputError
+from pate_fed.kinds.votes import VoteTerms
 
 FEW: dict[str, Any] = {"study": {"seed": 1}, **tomllib.loads(SMALL_STUDY)}
 
@@ -391,4 +392,4 @@ def test_parts_are_found_by_name_in_ray_s_processes(tmp_path: Path, monkeypatch:
     own = "their_parts:GeometricMax"
     assert main(["ledger", "verify", "ray", "--aggregator", own]) == 0
     found = Run.load("ray").result.study.terms
-    assert found.claim is not None and found.claim.part.name == own
+    assert (claim := VoteTerms.of(found).claim) is not None and claim.part.name == own
