@@ -65,7 +65,7 @@ def _cell(value: object) -> str:
 
 def _rows_by_sql(path: Path) -> Iterator[Iterable[object]]:
     """The columns' names, and the rows that a database answers; nothing is ever committed there."""
-    from sqlalchemy import create_engine
+    from sqlalchemy import NullPool, create_engine
 
     query, secret = _text(path, "a query in SQL"), path.with_name(f"{path.name}.url")
     if not _ORDERED.match(re.sub(r"--[^\n]*", "", query)):
@@ -74,7 +74,7 @@ def _rows_by_sql(path: Path) -> Iterator[Iterable[object]]:
     if stat.S_IMODE(secret.stat().st_mode) & 0o077:
         raise InputError(f"{secret}: others can read it, and a password may stand there; chmod 600 it")
     try:
-        with create_engine(url).connect() as connection:
+        with create_engine(url, poolclass=NullPool).connect() as connection:  # closed with it
             how = connection.execution_options(stream_results=True, no_parameters=True)
             answer = how.exec_driver_sql(query.rstrip(";"))
             yield answer.keys()
