@@ -339,7 +339,8 @@ class RoundsFit:
         records, classes = self._records, weights.shape[1]
         spread = 1 / classes  # at weights 0
         if self._stated is None:
-            shares = self.student(weights).predict_proba_of(self.features).astype(np.float64)
+            asked = self.student(weights, balanced=False)  # by scores as hospitals have them
+            shares = asked.predict_proba_of(self.features).astype(np.float64)
             spread = float((1 - (shares**2).sum(axis=1)).mean()) / (classes - 1)
         slope = records * spread * values
         chance = (1 + records / len(self.features)) * slope

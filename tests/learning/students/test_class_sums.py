@@ -14,6 +14,7 @@ from pate_fed.data.schema import Schema
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import LINEAR, FeatureMap, FeatureSettings
+from pate_fed.learning.students import class_sums
 from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent, fit_sums_student
 from pate_fed.privacy import SeededNoise
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums, SumShape, least_sigma
@@ -201,6 +202,29 @@ def test_a_rare_class_is_called_from_halfway_between_the_means(feature_map: Feat
         np.mean([of[a][a] - of[a][b] + of[b][a] - of[b][b] for b in range(3)]) for a in range(3)
     ]  # twice what a score has in advance
     assert np.allclose(even.offset, -np.array(between) / 2, atol=0.05 * np.ptp(even.offset))
+
+
+@pytest.mark.parametrize("records", [None, 6000])
+def test_a_rare_class_changes_no_round_and_is_found_after_it(
+    feature_map: FeatureMap, records: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hospitals are asked with are scores alone, so the step's curvature is by these."""
+    rows, labels = _records(6000, seed=1, rare=0.05)
+    pool = _records(400, seed=3, rare=0.05)[0]
+    total = feature_map.contributions(rows, labels, num_classes=3)
+    if records is not None:  # the first question is of residuals, those of weights 0
+        total = total - np.rint(total.sum(axis=1, keepdims=True) / 3).astype(np.int64)
+    after, found = list[Rows](), list[SumsStudent]()
+    for rare in (0.4, 0.0):
+        monkeypatch.setattr(class_sums, "_RARE", rare)
+        fit = RoundsFit(feature_map, pool, sigma=50.0, length=1, unit=1, records=records)
+        after.append(fit.go_on(fit.begin(total), total // 10, 1))
+        found.append(fit.student(after[-1]))
+    assert np.array_equal(*after)
+    assert list(found[0].rare) == [2] and not found[1].rare
+    asked, truth = _records(4000, seed=2, rare=0.05)
+    told = [float((each.predict(asked) == 2)[truth == 2].mean()) for each in found]
+    assert told[0] > told[1] + 0.1
 
 
 def test_classes_that_are_no_rarer_than_others_keep_their_records_weight(feature_map: FeatureMap) -> None:
