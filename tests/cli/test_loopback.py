@@ -45,7 +45,7 @@ def server() -> Iterator[LoopbackServer]:
 
 
 def _ask(server: LoopbackServer, *, host: str | None = None, path: str = "/", method: str = "GET") -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     try:
         connection.putrequest(method, path, skip_host=host is not None)
         if host:

@@ -41,7 +41,7 @@ def server() -> Iterator[WatchServer]:
 
 
 def _ask(server: WatchServer, path: str, *, method: str = "GET", host: str | None = None) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     try:
         connection.putrequest(method, path, skip_host=host is not None)
         if host:
@@ -82,7 +82,7 @@ def test_only_what_is_new_is_sent_until_the_end() -> None:
     news = News()
     news.tell({"a": "1", "b": "line\nbreak"}, over=False)
     with _serving(news) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
         connection.request("GET", f"/{server.token}/events")
         answer = connection.getresponse()
         assert answer.getheader("Content-Type") == "text/event-stream; charset=utf-8"
