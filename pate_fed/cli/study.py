@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.parser import DECIMAL, Parser, add_command, add_option
+from pate_fed.cli.parser import DECIMAL, Parser, add_command, add_option, print_lines
 from pate_fed.disk import read_file
 from pate_fed.errors import InputError, naming_refusal
 from pate_fed.format import counted, named, printable
@@ -448,7 +448,7 @@ def _days(text: str) -> int:
 
 def _study_init(arguments: argparse.Namespace) -> int:
     from clients.policy import Policy
-    from pate_fed.cli.terms import make_terms_of
+    from pate_fed.cli.terms import ABOUT, make_terms_of
     from pate_fed.config.study import read_study
     from pate_fed.identity import Authority
     from pate_fed.kinds.terms import Terms
@@ -458,14 +458,15 @@ def _study_init(arguments: argparse.Namespace) -> int:
         raise InputError(f"--address {arguments.address}: HOST:PORT is meant; hospitals need a fixed port")
     terms = make_terms_of(Path(arguments.config), num_hospitals=arguments.num_clients)
     about = Terms.from_json(terms).about
-    if not any((about.requester, about.purpose, about.legal_basis, about.contact, about.retention)):
-        print("warning: hospitals will not read who asks, nor what for: [about] of the study states nothing")
+    if unsaid := [name.replace("_", " ") for name in ABOUT if not getattr(about, name)]:
+        told = f"warning: [about] of the study leaves open, and hospitals will read so: {', '.join(unsaid)}"
+        print_lines([told])
     _say_room(Terms.from_json(terms))
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
     print(f"for {counted(Terms.from_json(terms).num_clients, 'hospital')}, as [parties] of the study has it")
     if reason := read_study(Path(arguments.config), num_hospitals=arguments.num_clients).resolve().reason:
-        print(reason)
+        print_lines([reason])
     print("the authority's fingerprint, to tell every hospital by telephone:")
     print(f"  {made.words}")
     refused = Policy(least_confirmed=0, least_colluders=0, counts=True).objection(Terms.from_json(terms))
@@ -502,9 +503,9 @@ def _study_admit(arguments: argparse.Namespace) -> int:
         out = Path(arguments.out or f"{admission.hospital}.admission")
         admission.write(out)
         print(f"admitted {asked.name} for {arguments.days} days and wrote {out}; nothing in it is secret")
-        print("compare its fingerprint with it by telephone, then send it that file")
+        print(f"hear from {asked.name} by telephone that its words are these, then send it that file:")
         print(f"  {asked.fingerprint}")
-    print("the authority's, which each hospital sees before it accepts")
+    print("the authority's words, which each hospital compares by telephone before it accepts:")
     print(f"  {authority.words}")
     _say_late([name for name in before if name not in {asked.name for asked in requests}])
     return 0
