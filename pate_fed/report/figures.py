@@ -337,8 +337,6 @@ def recall_bars(result: RunResult) -> Figure | None:
         f"one class gets {share_text(1 / len(recall))}. A line is the 95 % interval (Wilson); it is wide "
         "where a class has few test inputs."
     )
-    if accuracy.ranking is not None:
-        caption += f" {accuracy.ranking.text}."
     if len(shown) < len(recall):
         caption += f" Drawn are the {len(shown)} classes of least recall; metrics.json has all."
     return Figure(

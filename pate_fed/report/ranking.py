@@ -122,7 +122,7 @@ class CalibrationLine:
         if shares.shape[1] != 2 or not len(shares):
             return None
         odds = np.clip(shares[:, 1], 1e-6, 1 - 1e-6)
-        x, weights = np.stack([np.ones(len(odds)), np.log(odds / (1 - odds))], axis=1), np.array([0.0, 1.0])
+        x, weights = np.stack([np.ones(len(odds)), np.log(odds / (1 - odds))], axis=1), np.zeros(2)
         for _ in range(50):
             said = 1 / (1 + np.exp(-np.clip(x @ weights, -30, 30)))
             curve = (x * (said * (1 - said))[:, None]).T @ x

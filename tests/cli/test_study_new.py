@@ -61,12 +61,13 @@ def test_a_terminal_is_asked_what_hospitals_will_read(run: Any, monkeypatch: pyt
         def isatty(self) -> bool:
             return True
 
-    answers = "four\n0\n4\nDr. Ada Example\n\nwith\tno tabs\n\nada@example.org\n\n\n"
+    answers = "four\n0\n4\n400\nDr. Ada Example\n\nwith\tno tabs\n\nada@example.org\n\n\n"
     monkeypatch.setattr(sys, "stdin", Terminal(answers))
     code, out, _ = run("study", "new", "--pool", "pool.csv")
     assert code == 0 and "a whole number is meant" in out and "legal_basis" in out and "num_clients" in out
     study = read_study(Path("study.toml"))
-    assert study.parties.num_clients == 4 and study.data.private == ()
+    assert (study.parties.num_clients, study.parties.records, study.data.private) == (4, 400, ())
+    assert "by default it is aggregator class-sums" in out
     about = study.about
     assert (about.requester, about.purpose, about.legal_basis) == ("Dr. Ada Example", "", "")
     assert (about.contact, about.licence) == ("ada@example.org", "the hospitals that took part")
@@ -86,7 +87,7 @@ def test_without_public_inputs_a_study_runs_on_declared_ranges(run: Any) -> None
     Path("pool.csv").unlink()
     command = ("study", "new", "--csv", "north.csv", "east.csv")
     code, out, _ = agree(run, *command)
-    assert code == 0 and "or, where there are none, give --range COLUMN=LOW:HIGH" in out
+    assert code == 0 and "Where there are none, give" in out and "rows whose patients gave" in out
     Path("study.toml").unlink()
     for given, words in (
         (["--range", "age=0"], "COLUMN=LOW:HIGH is meant"),

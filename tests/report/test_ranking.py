@@ -66,7 +66,7 @@ def test_a_line_finds_slope_and_intercept_of_what_made_the_odds() -> None:
     rng = np.random.default_rng(0)
     odds = rng.normal(size=20_000)
     truth = (rng.logistic(size=20_000) < odds).astype(np.int64)
-    for factor, added in ((1.0, 0.0), (2.0, 0.0), (1.0, 0.7)):
+    for factor, added in ((1.0, 0.0), (4.0, 0.0), (1.0, 0.7)):
         second = 1 / (1 + np.exp(-(factor * odds + added)))
         found = CalibrationLine.of(np.stack([1 - second, second], axis=1), truth)
         assert found is not None and abs(found.slope - 1 / factor) < 0.03
