@@ -275,7 +275,7 @@ def _card(result: RunResult) -> Iterator[Part]:
         text=(_NOT_TESTED,),
         rows=(_who(result)[1], ("Intended users", None), ("Not meant for", None)),
     )
-    groups = "Subgroups of patients, such as age or sex, were not measured."
+    groups = "Subgroups of patients, such as age or sex, were not measured." if result.whole else _TO_FILL
     if result.outcome.accuracy.groups:
         groups = "Subgroups by columns of few values and by age, of public rows, are among the metrics."
     yield Part(title="Factors", text=(groups,), rows=(("Subgroups to be measured", None),))
