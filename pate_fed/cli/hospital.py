@@ -426,7 +426,8 @@ def _hospital_request(arguments: argparse.Namespace) -> int:
     print("send the request to the coordinator; this hospital's fingerprint, to read out to it and to each")
     print("other hospital by telephone:")
     print(f"  {sum_fingerprint(folder)}")
-    print(f"with the admission that comes back: pate-fed hospital join FILE --dir {folder} --data RECORDS")
+    print("with the admission that comes back: pate-fed hospital check RECORDS --study FILE, and then")
+    print(f"  pate-fed hospital join FILE --dir {folder} --data RECORDS")
     return 0
 
 
