@@ -21,6 +21,8 @@ EXTRA_OF: dict[str, str] = {
     "fsspec": "cluster",
     "matplotlib": "images",
     "onnx": "onnx",
+    "openpyxl": "files",
+    "pyarrow": "files",
     "pydicom": "dicom",
     "ray": "simulation",
     "torch": "images",

@@ -144,8 +144,10 @@ def measure_student(
     accuracy = Accuracy.of_student(classes, dataset.public_labels[places], tested=tested)
     if predict_proba is None or not len(own):
         return accuracy
-    sure = predict_proba(dataset.public_images[own])
-    return accuracy.with_probabilities(sure, dataset.public_labels[own])
+    rows = dataset.public_images[own]
+    return accuracy.with_probabilities(
+        predict_proba(rows), dataset.public_labels[own], rows, study.data.table
+    )
 
 
 def measure_target(

@@ -25,6 +25,7 @@ from pate_fed.config.study import read_study
 from pate_fed.data import read_pool
 from pate_fed.data.own_columns import OwnColumns, quoted
 from pate_fed.data.profile import ColumnProfile, Note, TableProfile, examine
+from pate_fed.data.schema import number_in
 from pate_fed.disk import check_there
 from pate_fed.errors import InputError
 from pate_fed.format import counted, printable, share_text
@@ -64,7 +65,7 @@ def check(arguments: argparse.Namespace) -> int:
                 if name is not None and any(other.name == name for other in own.columns.values()):
                     print(f"  {each.column}: that column is another one's already; nothing is changed")
                     continue
-                own = own.changed(each.column, change)
+                own = replace(own, **change) if "leave_out" in change else own.changed(each.column, change)
             asked.add(str(each))
         if own is shown:
             break
@@ -73,6 +74,8 @@ def check(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         told = {"fits": found.fits, "compared": compared, **to_plain(found)}
         del told["unread"]  # what stands there is nobody's business
+        for each in told["proposals"]:
+            del each["code"]
         print(json.dumps(told, indent=1))
     else:
         print_lines(map(printable, _lines(data, found, written)), indent=4)
@@ -105,21 +108,36 @@ def _agreed(
 ) -> Mapping[str, Any]:
     """What is said yes to: a proposed change, a column's name, a code's value, or that it is missing."""
     if arguments.accept_proposals or arguments.format == "json" or not sys.stdin.isatty():
-        return each.change if arguments.accept_proposals else {}
+        offered = "leave_out" not in each.change and None not in each.change.values()
+        return each.change if arguments.accept_proposals and offered else {}  # the rest is a person's to say
     print_lines([printable(str(each))])
-    named = "one of them" if each.code is not None else "its name there"
-    asks = "yes or no" if each.change else f"{named}, or no" if each.mend else f"{named}, missing, or no"
+    if None in each.change.values():
+        asks = "a factor, 1 where the unit is the study's, or no"
+    elif each.change:
+        asks = "yes or no"
+    elif each.code is not None:
+        asks = f"{'one of them' if values else 'a number'}, missing, or no"
+    else:
+        print_lines([printable(f"  columns that nobody reads: {', '.join(found.unread) or 'none'}")])
+        asks = "its name there, or no" if each.mend else "its name there, missing, or no"
     try:
         answer = input(f"  Type {asks}: ").strip()
     except EOFError:
         return {}
-    if each.change and answer.lower() in ("y", "yes"):
-        return each.change
-    missing = answer.lower() == "missing" and not each.mend
-    if each.code is not None and (missing or answer in values):
-        return {"map": {each.code: "" if missing else answer}}
-    if each.code is None and not each.change and (missing or answer in found.unread):
-        return {"missing": True} if missing else {"name": answer}
+    missing, number = answer.lower() == "missing", number_in(answer)
+    if None in each.change.values():
+        if number is not None and number > 0:
+            return {"factor": number}
+    elif each.change:
+        if answer.lower() in ("y", "yes"):
+            return each.change
+    elif each.code is not None:
+        if missing or answer in values or (not values and number is not None):
+            return {"map": {each.code: "" if missing else answer}}
+    elif answer in found.unread:
+        return {"name": answer}
+    elif missing and not each.mend:
+        return {"missing": True}
     print("  nothing is changed")
     return {}
 
@@ -140,7 +158,10 @@ def _lines(data: Path, found: TableProfile, written: Path | None) -> Iterator[st
     for heading, notes in (
         ("TO MEND", [note for note in found.notes if note.mend]),
         ("WORTH A LOOK", [note for note in found.notes if not note.mend]),
-        ("PROPOSED: a yes on a terminal takes it", [each for each in found.proposals if each.change]),
+        (
+            "PROPOSED: a yes on a terminal takes it",
+            [each for each in found.proposals if any(each.change.values())],
+        ),
     ):
         if notes:
             yield from ("", heading, *(f"  {each}" for each in notes))

@@ -343,6 +343,8 @@ def _add_compare(actions: argparse._SubParsersAction[Any]) -> None:
     compare.add_argument("records", metavar="RECORDS", nargs="?", help=others)
     share = "of the second of two classes: predictive values where it is so frequent, 0 to 1"
     add_option(compare, "--prevalence X", share, type=float)
+    point = "of two classes: the operating point whose sensitivity is told, 0 to 1"
+    add_option(compare, "--specificity X", point, type=float, default=0.9)
     add_student_options(compare)
     compare.set_defaults(run=partial(_late, "compare"))
 
@@ -424,7 +426,8 @@ def _hospital_request(arguments: argparse.Namespace) -> int:
     print("send the request to the coordinator; this hospital's fingerprint, to read out to it and to each")
     print("other hospital by telephone:")
     print(f"  {sum_fingerprint(folder)}")
-    print(f"with the admission that comes back: pate-fed hospital join FILE --dir {folder} --data RECORDS")
+    print("with the admission that comes back: pate-fed hospital check RECORDS --study FILE, and then")
+    print(f"  pate-fed hospital join FILE --dir {folder} --data RECORDS")
     return 0
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from pate_fed.kinds.terms import Terms
 from pate_fed.learning import TeacherSettings
 from pate_fed.report.accuracy import Accuracy, Difference
 from pate_fed.report.plots import Canvas, Scale
+from pate_fed.report.ranking import SPECIFICITY, Subgroup, subgroups
 
 if TYPE_CHECKING:
     from clients.site import Site
@@ -66,8 +67,9 @@ def compare(arguments: argparse.Namespace) -> int:
     """Measure both models, say which one is better, and keep the figures."""
     from clients.local import local_site
 
-    if arguments.prevalence is not None and not 0 < arguments.prevalence < 1:
-        raise InputError(f"--prevalence {arguments.prevalence:g}: a share above 0 and below 1 is meant")
+    for name in ("prevalence", "specificity"):
+        if (share := getattr(arguments, name)) is not None and not 0 < share < 1:
+            raise InputError(f"--{name} {share:g}: a share above 0 and below 1 is meant")
     state_dir = state_dir_of(arguments.state_dir)
     bundle, where = student_of(state_dir, arguments.dir)
     print_lines(withdrawn(bundle, state_dir))
@@ -77,14 +79,16 @@ def compare(arguments: argparse.Namespace) -> int:
     said = [row for row, _ in model.answers(tested.inputs, Path(where), at_once=_AT_ONCE)]
     both = {"alone": tested.alone, "together": np.array(said)}
     found = {
-        name: _figures(each, tested.labels, arguments.prevalence, terms.classes)
+        name: _figures(each, tested.labels, arguments.prevalence, terms.classes, arguments.specificity)
         for name, each in both.items()
     }
+    groups = {name: _groups(each, tested, terms) for name, each in both.items()}
     ranked = all("AUC" in each for each in found.values())
     difference = Difference.of(both["together"], both["alone"], tested.labels, ranked=ranked)
     lines = [
         *_verdict(difference, tested),
         *_table(found),
+        *_by_subgroup(groups),
         *_flatters(bundle.facts, terms.privacy.unit, tested, found),
     ]
     print_lines(map(printable, lines))
@@ -96,8 +100,10 @@ def compare(arguments: argparse.Namespace) -> int:
         "records": len(tested.labels),
         "patients": len(np.unique(tested.patients)),
         "prevalence": arguments.prevalence,
+        "specificity": arguments.specificity,
         "together_minus_alone": {difference.what: [difference.by, difference.interval]},
         **found,
+        "subgroups": {name: [asdict(each) for each in own] for name, own in groups.items()},
     }
     write_private(state_dir / "compare.json", json.dumps(kept, indent=1).encode())
     write_private(state_dir / SAID, "\n".join(lines).encode())
@@ -228,7 +234,13 @@ def table_model(rows: Floats, labels: Ints, classes: int) -> Callable[[NDArray[A
     return predict
 
 
-def _figures(shares: Floats, truth: Ints, prevalence: float | None, classes: tuple[str, ...] = ()) -> Figures:
+def _figures(
+    shares: Floats,
+    truth: Ints,
+    prevalence: float | None,
+    classes: tuple[str, ...] = (),
+    specificity: float = SPECIFICITY,
+) -> Figures:
     """What a model's probabilities are worth; scores only rank, classes alone tell no more than they say."""
     found = Accuracy.of_probabilities(shares, truth)
     assert found.student is not None and found.balanced_accuracy is not None
@@ -244,35 +256,30 @@ def _figures(shares: Floats, truth: Ints, prevalence: float | None, classes: tup
         name = classes[each.number] if each.number < len(classes) else str(each.number)
         told[f"accuracy on {name}"] = each.share, each.interval
     if ranking is not None:
-        told["sensitivity at 90 % specificity"] = ranking.sensitivity, ranking.sensitivity_interval
+        told[f"sensitivity at {100 * specificity:.3g} % specificity"] = ranking.at(specificity)
         if prevalence is not None:
-            told["PPV at that prevalence"], told["NPV at that prevalence"] = ranking.predictive(prevalence)
-        if probable and (slope := _slope(shares, truth)) is not None:
-            told["calibration slope"] = slope
+            values = ranking.predictive(prevalence, specificity)
+            told["PPV at that prevalence"], told["NPV at that prevalence"] = values
+    if probable and found.line is not None:
+        told["calibration slope"] = found.line.slope, found.line.slope_interval
+        told["calibration intercept"] = found.line.intercept, found.line.intercept_interval
     if found.calibration is not None and probable:
         told["calibration error"] = found.calibration.error, None
     return told
 
 
-def _slope(shares: Floats, truth: Ints) -> tuple[float, tuple[float, float]] | None:
-    """The slope of the second class on its log odds, 1 where these are right (Cox 1958), and its interval.
+def _groups(shares: Floats, tested: _Tested, terms: Terms) -> tuple[Subgroup, ...]:
+    return () if terms.table is None else subgroups(shares, tested.labels, tested.inputs, terms.table)
 
-    None where no finite one is the most likely.
-    """
-    odds = np.clip(shares[:, 1], 1e-6, 1 - 1e-6)
-    x = np.stack([np.ones(len(odds)), np.log(odds / (1 - odds))], axis=1)
-    weights = np.array([0.0, 1.0])
-    for _ in range(50):
-        said = 1 / (1 + np.exp(-np.clip(x @ weights, -30, 30)))
-        curve = (x * (said * (1 - said))[:, None]).T @ x
-        if np.linalg.det(curve) < 1e-9:
-            return None
-        step = np.linalg.solve(curve, x.T @ ((truth == 1) - said))
-        weights = weights + step
-        if np.abs(step).max() < 1e-8:
-            far = 1.96 * math.sqrt(np.linalg.inv(curve)[1, 1])
-            return float(weights[1]), (float(weights[1]) - far, float(weights[1]) + far)
-    return None
+
+def _by_subgroup(groups: Mapping[str, tuple[Subgroup, ...]]) -> Iterator[str]:
+    for place, (alone, together) in enumerate(zip(*groups.values(), strict=True)):
+        if not place:
+            yield f"{'accuracy, and AUC, by subgroup':<33}{'ALONE':<26}TOGETHER"
+        one, both = (
+            f"{each.share:.3f}{'' if each.auc is None else f', {each.auc:.3f}'}" for each in (alone, together)
+        )
+        yield f"{f'{alone.name[:22]}, n {alone.count}':<33}{one:<26}{both}"
 
 
 def _verdict(difference: Difference, tested: _Tested) -> Iterator[str]:
@@ -332,7 +339,7 @@ _STYLE = (
 
 def _picture(found: Mapping[str, Figures], title: str) -> str:
     """Both models' shares with their intervals, as an SVG."""
-    names = [name for name, (value, _) in found["alone"].items() if 0 <= value <= 1 and "slope" not in name]
+    names = [name for name in found["alone"] if "slope" not in name and "intercept" not in name]
     canvas = Canvas(70.0 + 40 * len(names), 860.0)
     x = Scale(0.0, 1.0, 230.0, canvas.width - 20)
     canvas.text(10, 20, title)

@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 
 from pate_fed.cli.hospital_log import STATE_DIR_HELP, agreed_terms, identity_of, last_settings, state_dir_of
 from pate_fed.cli.parser import DECIMAL, add_command, add_option, print_lines
-from pate_fed.cli.predict import MOST_NOTICE, Predictor, predictor_of, with_pictures, withdrawn
+from pate_fed.cli.predict import (
+    MOST_NOTICE,
+    Predictor,
+    predictor_of,
+    with_pictures,
+    withdrawn,
+    write_onnx_file,
+)
 from pate_fed.data import InputSpec, Schema, read_pool
 from pate_fed.data.csv_file import in_chunks
 from pate_fed.data.own_columns import OwnColumns
@@ -59,6 +66,7 @@ def add_predict_action(actions: argparse._SubParsersAction[Any]) -> None:
     )
     papers = "write model card, data protection impact assessment, ethics list and a board's page there"
     add_option(predict, "--papers DIR", f"{papers}, of what terms and student say")
+    add_option(predict, "--onnx FILE", "write it for any runtime, too (pip install 'pate-fed[onnx]')")
     predict.set_defaults(run=_predict)
 
 
@@ -94,6 +102,11 @@ def _predict(arguments: argparse.Namespace) -> int:
     if arguments.papers is not None:
         names = _write_papers(bundle, state_dir, Path(arguments.papers))
         print_lines([printable(f"wrote {', '.join(names)} in {arguments.papers}")])
+    if arguments.onnx is not None:
+        facts, student = bundle.facts, bundle.student(where)
+        about = {"epsilon": epsilon_text(facts.epsilon, unbounded="unbounded"), "protects": facts.protects}
+        about |= {"delta": delta_text(facts.delta), "licence": facts.licence, "terms": facts.terms_digest}
+        write_onnx_file(student, facts.table, Path(arguments.onnx), classes=facts.classes, about=about)
     if arguments.records is not None:
         model = predictor_of(bundle, where=where, device=arguments.device)
         print_lines(map(printable, _ask(bundle, model, arguments)))

@@ -21,8 +21,8 @@ from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.config.study import load_study
 from pate_fed.data import InputSpec, Schema, read_pool
 from pate_fed.data.pictures import DICOM_SUFFIXES, PICTURE_SUFFIXES, read_arrays, read_dicom, read_image_file
-from pate_fed.disk import MOST_TABLE, read_file
-from pate_fed.errors import InputError, IntegrityError, naming_refusal
+from pate_fed.disk import MOST_TABLE, check_file_path, read_file
+from pate_fed.errors import InputError, IntegrityError, naming_refusal, require_libraries
 from pate_fed.format import printable
 from pate_fed.structure import from_plain
 from pate_fed.structure.parts import search_folder
@@ -267,6 +267,27 @@ def predictor_of(bundle: Bundle, *, where: str, device: str = "cpu") -> Predicto
         raise IntegrityError(f"{where}: neither says what its columns mean nor how large its images are")
     images = _of_images(student.predict_proba, facts.shape, names, window=facts.window)
     return replace(images, by_labels=by_labels)
+
+
+def write_onnx_file(
+    student: Any, table: Schema | None, path: Path, *, classes: Sequence[str], about: Mapping[str, str]
+) -> None:
+    """Write a student for another runtime, and say what it takes; of rows where there is a `table`.
+
+    Raises:
+        InputError: it has no such form, a library is missing, or the file cannot be written.
+    """
+    check_file_path(path, option="--onnx")
+    require_libraries("torch", "onnx", what="ONNX")
+    takes = "images uint8 (n, H, W, C)"
+    if table is None:
+        student.export_onnx(path, about=about)
+    else:
+        from pate_fed.learning.students.export import write_sums_onnx
+
+        write_sums_onnx(student, path, columns=table.columns, class_names=classes, about=about)
+        takes = f"rows float64 (n, {table.num_features}), encoded as its metadata say,"
+    print(f"wrote {path}: {takes} to probabilities float32 (n, classes), ε={about['epsilon']}")
 
 
 def _load_own(run_dir: Path, name: str) -> Predictor:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.disk import check_file_path, write_result
@@ -19,7 +19,6 @@ from pate_fed.format import VERSION, delta_text, epsilon_text, printable
 from pate_fed.structure.parts import full_name, search_folder
 
 if TYPE_CHECKING:
-    from pate_fed.learning.students.student import Student
     from pate_fed.report.comparison import Comparison
     from pate_fed.report.run import Run
 
@@ -165,15 +164,17 @@ def _write_folder(run: Run, path: Path, kind: str, *, analyst: bool) -> str:
 
 
 def _write_onnx(run: Run, path: Path, *, own: str | None) -> None:
-    check_file_path(path, option="--onnx")
-    if not (run.path / "student.pt").is_file():
+    from pate_fed.cli.predict import write_onnx_file
+    from pate_fed.learning.students.class_sums import SumsStudent, holds_sums
+
+    study, sums = run.result.study, run.path / "student.npz"
+    table = getattr(study.terms, "table", None) if holds_sums(sums) else None
+    if table is None and not (run.path / "student.pt").is_file():
         raise InputError(
-            f"{run.path}: holds no student of images (student.pt); others are not written as ONNX"
+            f"{run.path}: its student has no form as ONNX; networks and class sums of tables have"
         )
-    study = run.result.study
     if own is not None:
         search_folder(Path.cwd())
-    student: Student = run.student if own is None else run.student_from(own)
     about = {
         "epsilon": epsilon_text(run.epsilon),
         "delta": delta_text(run.delta),
@@ -184,10 +185,10 @@ def _write_onnx(run: Run, path: Path, *, own: str | None) -> None:
         about["claimed"] = study.assumptions.warning
     if not study.noise_private:
         about["warning"] = study.noise
-    student.export_onnx(path, about=about)
-    print(
-        f"wrote {path}: images uint8 (n, H, W, C) to probabilities float32 (n, classes), ε={about['epsilon']}"
-    )
+    student: Any = SumsStudent.load(sums) if table is not None else None
+    if student is None:
+        student = run.student if own is None else run.student_from(own)
+    write_onnx_file(student, table, path, classes=table.classes if table else (), about=about)
 
 
 def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.parser import DECIMAL, Parser, add_command, add_option
+from pate_fed.cli.parser import DECIMAL, Parser, add_command, add_option, print_lines
 from pate_fed.disk import read_file
 from pate_fed.errors import InputError, naming_refusal
 from pate_fed.format import counted, named, printable
@@ -25,6 +25,17 @@ if TYPE_CHECKING:
     from pate_fed.kinds.terms import Terms
 
 
+_LESS = "about a point less is right at ε 1, and more below it"
+_POOL = (
+    "the same columns, the label may be missing. They may be a public data set of the field, or rows whose "
+    "patients gave them for it: the more alike to hospitals' own, the less they cost in accuracy. Where "
+    f"there are none, give --range COLUMN=LOW:HIGH for each column of numbers: {_LESS}"
+)
+_WITHOUT_POOL = (
+    f"no public inputs: the student knows columns in steps, and {_LESS}. A fifth of each hospital's records "
+    "is left out of the sums and counted once, with noise, to tell how good it is, where they are enough; "
+    "[sums] scores = false turns that off (docs/class-sums.md)"
+)
 _FEW = 5  # rows: a value in fewer is asked about by itself, as it may tell of a patient
 
 
@@ -91,6 +102,7 @@ def _study_new(arguments: argparse.Namespace) -> int:
 def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.config.sections import Parties
+    from pate_fed.config.study import read_study
     from pate_fed.config.template import study_template
     from pate_fed.data.infer import infer_schema
     from pate_fed.data.table import read_table
@@ -123,29 +135,26 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         data["private"] = [_beside(path, out) for path in files]
     categories = [name for name, values in schema.columns if values]
     notes = _notes(categories)
-    apart, clients, about = len(files) == 1, arguments.num_clients or len(files), dict[str, str]()
-    if apart:
-        clients, about = _asked(arguments.num_clients)
-    text = study_template(
-        data=data, schema=schema, num_clients=clients, notes=notes, name=out.stem, about=about
+    apart, parties, about = (
+        len(files) == 1,
+        {"num_clients": arguments.num_clients or len(files)},
+        dict[str, str](),
     )
-    _write(out, text)
+    if apart:
+        parties, about = _asked(arguments.num_clients)
+    _write(out, study_template(data=data, schema=schema, notes=notes, name=out.stem, about=about, **parties))
     _say_found(found, schema, out)
-    if clients is None:
+    if "num_clients" not in parties:
         print("say in [parties] how many hospitals there are: num_clients")
+    elif apart and (arguments.range or pool.is_file()) and (reason := read_study(out).resolve().reason):
+        print_lines([f"by default it is {reason}"])
     if apart:
         print(f"try it on this file alone: pate-fed study new --csv {files[0]} --deal 4 --out try.toml")
         print(f"then: pate-fed study init authority --config {out} --address HOST:PORT")
     if arguments.range:
-        print(
-            "no public inputs: the student knows columns in steps and is some points less accurate than with "
-            "them. A fifth of each hospital's records is left out of the sums and counted once, with noise, "
-            "to tell how good it is, where they are enough; [sums] scores = false turns that off "
-            "(docs/class-sums.md)"
-        )
+        print_lines([_WITHOUT_POOL])
     elif not pool.is_file():
-        print(f"put the public inputs there: {pool}, the same columns, the label may be missing")
-        print("or, where there are none, give --range COLUMN=LOW:HIGH for each column of numbers")
+        print_lines([f"put the public inputs there: {pool}, {_POOL}"])
     if not apart:
         if arguments.range:
             with suppress(InputError):  # whoever runs it is told
@@ -219,13 +228,14 @@ def _target_ends(arguments: argparse.Namespace) -> tuple[float, float] | None:
     return low, high
 
 
-def _asked(clients: int | None) -> tuple[int | None, dict[str, str]]:
-    """What a study at several sites has to say, its hospitals and `[about]`, as answered at a terminal."""
+def _asked(clients: int | None) -> tuple[dict[str, int], dict[str, str]]:
+    """What a study at several sites has to say, of `[parties]` and `[about]`, as answered at a terminal."""
     from pate_fed.config.sections import About, Parties
     from pate_fed.structure import entries
 
+    parties = {} if clients is None else {"num_clients": clients}
     if not sys.stdin.isatty():
-        return clients, {}
+        return parties, {}
 
     def answer(question: str, check: Callable[[str], object]) -> str:
         while True:
@@ -242,15 +252,20 @@ def _asked(clients: int | None) -> tuple[int | None, dict[str, str]]:
                 return text
 
     print("Hospitals read this before they say yes. An empty line leaves it open.")
-    if clients is None:
-        found = answer("how many hospitals", lambda text: Parties(num_clients=int(text)))
-        clients = int(found) if found else None
+    numbers = {"num_clients": "how many hospitals", "records": "about how many records each of them has"}
+    for name, question in numbers.items():
+        if name not in parties and (text := answer(question, partial(_numbered, Parties, name))):
+            parties[name] = int(text)
     about = {}
     for entry in entries(About):
         shown = entry.setting.help + (f" ({entry.default})" if entry.default else "")
         if text := answer(shown, partial(_stated, About, entry.name)):
             about[entry.name] = text
-    return clients, about
+    return parties, about
+
+
+def _numbered(section: type, name: str, text: str) -> object:
+    return section(**{name: int(text)})
 
 
 def _stated(section: type, name: str, text: str) -> object:
@@ -448,7 +463,7 @@ def _days(text: str) -> int:
 
 def _study_init(arguments: argparse.Namespace) -> int:
     from clients.policy import Policy
-    from pate_fed.cli.terms import make_terms_of
+    from pate_fed.cli.terms import ABOUT, make_terms_of
     from pate_fed.config.study import read_study
     from pate_fed.identity import Authority
     from pate_fed.kinds.terms import Terms
@@ -458,14 +473,15 @@ def _study_init(arguments: argparse.Namespace) -> int:
         raise InputError(f"--address {arguments.address}: HOST:PORT is meant; hospitals need a fixed port")
     terms = make_terms_of(Path(arguments.config), num_hospitals=arguments.num_clients)
     about = Terms.from_json(terms).about
-    if not any((about.requester, about.purpose, about.legal_basis, about.contact, about.retention)):
-        print("warning: hospitals will not read who asks, nor what for: [about] of the study states nothing")
+    if unsaid := [name.replace("_", " ") for name in ABOUT if not getattr(about, name)]:
+        told = f"warning: [about] of the study leaves open, and hospitals will read so: {', '.join(unsaid)}"
+        print_lines([told])
     _say_room(Terms.from_json(terms))
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
     print(f"for {counted(Terms.from_json(terms).num_clients, 'hospital')}, as [parties] of the study has it")
     if reason := read_study(Path(arguments.config), num_hospitals=arguments.num_clients).resolve().reason:
-        print(reason)
+        print_lines([reason])
     print("the authority's fingerprint, to tell every hospital by telephone:")
     print(f"  {made.words}")
     refused = Policy(least_confirmed=0, least_colluders=0, counts=True).objection(Terms.from_json(terms))
@@ -502,9 +518,9 @@ def _study_admit(arguments: argparse.Namespace) -> int:
         out = Path(arguments.out or f"{admission.hospital}.admission")
         admission.write(out)
         print(f"admitted {asked.name} for {arguments.days} days and wrote {out}; nothing in it is secret")
-        print("compare its fingerprint with it by telephone, then send it that file")
+        print(f"hear from {asked.name} by telephone that its words are these, then send it that file:")
         print(f"  {asked.fingerprint}")
-    print("the authority's, which each hospital sees before it accepts")
+    print("the authority's words, which each hospital compares by telephone before it accepts:")
     print(f"  {authority.words}")
     _say_late([name for name in before if name not in {asked.name for asked in requests}])
     return 0

@@ -65,7 +65,7 @@ def make_terms_of(config: Path, *, num_hospitals: int | None = None) -> str:
 
 _WIDTH, _NAMES = 80, 12
 _NOT_STATED = "not stated"
-_ABOUT = ("requester", "purpose", "legal_basis", "contact", "retention")
+ABOUT = ("requester", "purpose", "legal_basis", "contact", "retention")
 _LARGE = 18.0  # e to the power of it is beyond what a factor tells anyone
 
 
@@ -109,7 +109,13 @@ def make_page(
     `preview` shows the public pool, where a copy of it is there. `policy` says who is confirmed.
     """
     about, words = terms.about, terms.words
-    asks = [(name.replace("_", " "), getattr(about, name) or _NOT_STATED) for name in _ABOUT]
+    leaves = words.home.sends
+    short = (
+        ("stays", f"{words.at_home} never leave your house."),
+        ("leaves", f"{leaves[0].upper()}{leaves[1:]}."),
+        *words.sees,
+    )
+    asks = [(name.replace("_", " "), getattr(about, name) or _NOT_STATED) for name in ABOUT]
     if words.brings_student:
         whose = about.licence or _NOT_STATED
         asks.append(("student", f"It comes to every hospital that took part.\nWho may use it: {whose}."))
@@ -132,13 +138,13 @@ def make_page(
     return TermsPage(
         title=f"The study {terms.study or 'without a name'}: what you would agree to",
         sections=(
+            ("what stays, what leaves, who sees it", short),
             ("who asks", tuple(asks)),
             ("what it reads of your records", words.reads),
             ("what it asks about", inputs),
             ("teachers", words.trains),
             ("what leaves the house", words.leaves),
             *others,
-            ("who sees it", words.sees),
             ("what it can cost", _cost(terms)),
             ("its limits", words.limits),
         ),

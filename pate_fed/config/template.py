@@ -40,18 +40,19 @@ def study_template(
     data: dict[str, Any] | None = None,
     schema: Schema | None = None,
     num_clients: int | None = None,
+    records: int | None = None,
     notes: tuple[str, ...] = (),
     about: Mapping[str, str] | None = None,
 ) -> str:
     """The text of a `study.toml`. Settings that are left open stand in it as comments, with their defaults.
 
-    `data` are the values of `[data]`, `about` those of its section, `schema` the columns of a table; `notes`
-    are sentences about these.
+    `data` are the values of `[data]`, `about` those of its section, `records` a party's, about, `schema` the
+    columns of a table; `notes` are sentences about these.
     """
     given: dict[str, dict[str, Any]] = {"study": {"name": name}, "data": dict(data or {})}
     given["about"] = dict(about or {})
-    if num_clients is not None:
-        given["parties"] = {"num_clients": num_clients}
+    parties = {"num_clients": num_clients, "records": records}
+    given["parties"] = {name: value for name, value in parties.items() if value is not None}
     if schema is not None:
         given["teacher"] = {"name": TABLE_TEACHERS[0]}
         if num_clients is None or num_clients >= LEAST_PARTIES:

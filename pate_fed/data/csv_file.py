@@ -49,7 +49,7 @@ _FROM_DOS = re.compile(
     rb"[A-Za-z](?:[\x82-\x84\x86-\x89\x8b]|[\x85\x93-\x95\x98\x99\x9b][a-z])|[\x81\x8d\x8f\x90\x9d]"
 )
 _EPOCH = date(1970, 1, 1).toordinal()
-_AGES = {"age", "alter", "lebensalter", "edad", "eta", "idade", "leeftijd", "alder", "wiek", "vek"}
+AGES = {"age", "alter", "lebensalter", "edad", "eta", "idade", "leeftijd", "alder", "wiek", "vek"}
 
 
 @dataclass(slots=True)
@@ -318,7 +318,7 @@ class CsvFile:
         if told is None:
             return text
         where, name = f"{self.path} row {row}, column {self.header[place]}", self.header[place]
-        if letters_of(name) in _AGES:
+        if letters_of(name) in AGES:
             raise InputError(f"{where}: a date, and an age is meant; write whole years")
         self._used.add("dates as days since 1970-01-01")
         return str(told.toordinal() - _EPOCH)

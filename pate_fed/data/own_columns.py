@@ -52,10 +52,12 @@ class OwnColumns:
     """A hospital's settings for one file, by the study's columns.
 
     `files`, from the file's folder on, have further columns: one row a patient, under the same column's name.
+    With `leave_out` rows that nobody could learn from are: those without a label, a patient or all values.
     """
 
     columns: Mapping[str, OwnColumn] = setting(factory=dict)
     files: tuple[str, ...] = ()
+    leave_out: bool = False
 
     @staticmethod
     def path_of(data: Path) -> Path:
@@ -115,6 +117,7 @@ class OwnColumns:
     def described(self) -> str:
         """What differs, in words, without any value of the file."""
         said = [f"joined with {', '.join(self.files)}"] if self.files else []
+        said += ["rows without label, patient or all values left out"] if self.leave_out else []
         for name, each in self.columns.items():
             told = ["of another name"] if each.name is not None else []
             told += [f"× {each.factor:g}"] if each.factor not in (None, 1) else []
@@ -150,10 +153,11 @@ class OwnColumns:
 
     def _changes(self, lines: list[str], before: OwnColumns) -> list[str]:
         """The lines of a file that says `before`, with what differs put in."""
+        first = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
         if self.files != before.files:
-            first = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
-            value = f"[{', '.join(map(quoted, self.files))}]"
-            _put(lines, first, "files", value)
+            _put(lines, first, "files", f"[{', '.join(map(quoted, self.files))}]")
+        if self.leave_out != before.leave_out:
+            _put(lines, first, "leave_out", "true")
         for name, each in self.columns.items():
             head, old = f"[columns.{quoted(name, key=True)}]", before.of(name)
             if each == old and name in before.columns:

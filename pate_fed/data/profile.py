@@ -72,8 +72,9 @@ class ColumnProfile:
 class Note:
     """What is odd about a column, and in which rows; with `mend` no study can read it so.
 
-    A `change` of the column's settings is proposed: `text` asks for it. Without one it asks for a
-    name, which with `mend` has to be there, or for which of the study's values a `code` means.
+    A `change` of the column's settings is proposed: `text` asks for it, or for the factor that is None in it.
+    Without one it asks for a name, which with `mend` has to be there, or for what a `code`, a text that is
+    none of the study's, means.
     """
 
     column: str
@@ -81,7 +82,7 @@ class Note:
     rows: Sequence[int] = ()
     mend: bool = False
     change: Mapping[str, Any] = field(default_factory=dict)
-    code: str | None = None
+    code: str | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         more = f" and {len(self.rows) - _SHOWN:,} more" if len(self.rows) > _SHOWN else ""
@@ -217,6 +218,8 @@ class _Examiner:
             [(each, units)] = inside
             question = f"most values are {says}, and × {each:.6g} ({units}) brings them in: do so?"
             self._propose(name, question, factor=float(f"{each:.6g}"))
+        else:
+            self._propose(name, "times what are its numbers in the study's unit?", factor=None)
 
     def note_beyond(self, beyond: int, records: int) -> None:
         """So many labels are numbers outside of the declared range; most of them are in another unit."""
@@ -233,6 +236,8 @@ class _TableExaminer(_Examiner):
         numbers, ragged = self._take_rows()
         super().__init__(reader.schema, reader.own, numbers)
         self._note("whole rows", f"not the header's {len(reader.header)} values", ragged, mend=True)
+        self._note("whole rows", "left out, as the settings say", reader.left_out)
+        self._lacking = [*ragged]  # rows that can be left out
 
     def _take_rows(self) -> tuple[NDArray[np.int64], list[int]]:
         """Take all rows, a column as its texts and which of them each has; numbers of rows, and of ragged."""
@@ -284,6 +289,10 @@ class _TableExaminer(_Examiner):
             found.append(self._column(column.name, kind, values, unread, column.values, part))
         patients = self._patients(by_patient=by_patient)
         self._same_rows()
+        if self._lacking:
+            count = counted(len({*self._lacking}), "row")
+            question = f"leave out {count} without a label, a patient or all values?"
+            self._propose("whole rows", question, leave_out=True)
         return TableProfile(
             records=len(self._numbers),
             patients=patients,
@@ -328,14 +337,20 @@ class _TableExaminer(_Examiner):
         rows = [(reason, self._numbers[np.isin(codes, each)].tolist()) for reason, each in of_reason.items()]
         for reason, where in sorted(rows, key=lambda each: each[1][0]):
             self._note(name, reason, where, mend=True)
-        if values and (meanings := _codes([*wrong], values)):
+        outcome = name in dict(self._schema.outcomes)
+        if outcome:
+            self._lacking += [row for reason, where in rows if "label is missing" in reason for row in where]
+        meanings = _codes([*wrong], values)
+        if meanings:
             meant = ", ".join(f"{text} as {value}" for text, value in meanings.items())
             self._propose(name, f"read {meant}?", map=meanings)
-        for code in sorted(text for text in wrong if values and _CODE.fullmatch(text))[:_SHOWN]:
-            asks = f"what does its code {code} mean: {', '.join(values)}?"
-            self.proposals.append(
-                Note(column=name, text=asks, mend=name in dict(self._schema.outcomes), code=code)
-            )
+        told = {text for text, why in wrong.items() if "--decimal" in why or " missing" in why} | {*meanings}
+        for text in sorted({*wrong} - told)[:_SHOWN]:
+            asks, where = f"what does its code {text} mean", list[int]()
+            if not (values and _CODE.fullmatch(text)):  # it may name somebody: its rows alone are told
+                asks, where = "what is meant there", self._numbers[codes == self._texts[place][text]].tolist()
+            asks += f"{': ' if values else ''}{', '.join(values)}?"
+            self.proposals.append(Note(column=name, text=asks, rows=where, mend=outcome, code=text))
         return found[codes], sum(len(where) for _, where in rows)
 
     def _column(
@@ -369,6 +384,7 @@ class _TableExaminer(_Examiner):
         times = np.bincount(self._codes[place], minlength=len(self._texts[place]))
         records = np.delete(times, lacking)
         self._note(name, "names no patient: give every row one", nameless, mend=True)
+        self._lacking += nameless
         several = records[records > 1]
         if by_patient and len(records) == 1 and len(several):
             self._note(name, "all records are one patient's: is that the column of patients?", mend=True)

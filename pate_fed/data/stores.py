@@ -1,7 +1,8 @@
-"""Records out of a hospital's own stores: a query file's answer, as the text of a CSV file.
+"""Records out of a hospital's own stores, as the text of a CSV file.
 
 NAME.sql is asked of the database that NAME.sql.url names, NAME.fhir of a folder of FHIR's bulk export or of
-bundles. All hospitals of a study may run the same. Errors name file and line, never what stands there.
+bundles. All hospitals of a study may run the same. NAME.xlsx and NAME.parquet are tables as they are. Errors
+name file and line, never what stands there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from pate_fed.disk import MOST_READ, MOST_TABLE, open_regular, read_file, read_toml
-from pate_fed.errors import InputError, naming_refusal
+from pate_fed.errors import InputError, naming_extras, naming_refusal
 from pate_fed.structure import from_plain, setting
 
 Resource = dict[str, Any]
@@ -40,12 +42,17 @@ _VOID = {"entered-in-error", "cancelled", "not-done", "refuted"}
 
 
 def answer_of(path: Path) -> str | None:
-    """The answer of a query file as a CSV text with decimal points; None: it is no query.
+    """The answer of a query file, or a table's rows, as a CSV text with decimal points; None: it is neither.
 
     Raises:
-        InputError: query, store or export cannot be read; the error says where.
+        InputError: query, store or table cannot be read, or its library is missing; the error says where.
     """
-    ask = {".sql": _rows_by_sql, ".fhir": _rows_by_fhir}.get(path.suffix.lower())
+    ask = {
+        ".sql": _rows_by_sql,
+        ".fhir": _rows_by_fhir,
+        ".xlsx": _rows_of_workbook,
+        ".parquet": _rows_of_parquet,
+    }.get(path.suffix.lower())
     if ask is None:
         return None
     text = io.StringIO("sep=,\n")  # so that no reader guesses
@@ -63,10 +70,45 @@ def _cell(value: object) -> str:
     return f"{known}0" if isinstance(value, float | Decimal) and _THOUSAND.fullmatch(known) else known
 
 
+def _rows_of_workbook(path: Path) -> Iterator[Iterable[object]]:
+    """All rows of the one sheet of an Excel workbook that holds any, as they were last computed."""
+    with naming_extras(f"{path}: an Excel workbook"):
+        from openpyxl import load_workbook
+    with _reading(path, "an Excel workbook"), open_regular(path) as file:
+        book = load_workbook(file, read_only=True, data_only=True)
+        sheets = [sheet for sheet in book.worksheets if any(map(any, sheet.iter_rows(values_only=True)))]
+        if len(sheets) != 1:
+            raise InputError(f"{path}: {len(sheets)} of its sheets hold something; one is meant")
+        yield from sheets[0].iter_rows(values_only=True)
+
+
+def _rows_of_parquet(path: Path) -> Iterator[Iterable[object]]:
+    """The columns' names, and all rows of a Parquet file."""
+    with naming_extras(f"{path}: a Parquet file"):
+        from pyarrow.parquet import ParquetFile
+    with _reading(path, "a Parquet file"), open_regular(path) as file:
+        table = ParquetFile(file)
+        yield table.schema_arrow.names
+        for batch in table.iter_batches():
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+@contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    """Let whatever a library says of a damaged file be a sentence: its own words may hold a value."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # of many kinds
+        raise InputError(f"{path}: cannot be read as {what} ({type(error).__name__})") from None
+
+
 def _rows_by_sql(path: Path) -> Iterator[Iterable[object]]:
     """The columns' names, and the rows that a database answers; nothing is ever committed there."""
     from sqlalchemy import NullPool, create_engine
 
+    logging.getLogger("sqlalchemy").setLevel(logging.CRITICAL + 1)  # it tells what drivers say, with values
     query, secret = _text(path, "a query in SQL"), path.with_name(f"{path.name}.url")
     if not _ORDERED.match(re.sub(r"--[^\n]*", "", query)):
         raise InputError(f"{path}: one SELECT is meant, which ends with ORDER BY: rows keep their places so")

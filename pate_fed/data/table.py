@@ -232,7 +232,8 @@ class ColumnReader:
 class TableReader:
     """Reads a hospital's table by a study's schema and the hospital's own settings for its file.
 
-    Whatever reads such a table reads it through this. `places` are the columns' by the study's names.
+    Whatever reads such a table reads it through this. `places` are the columns' by the study's names,
+    `left_out` the rows that `records` left out.
 
     Raises:
         InputError: the file, or the settings beside it, cannot be read.
@@ -261,7 +262,7 @@ class TableReader:
         self._beyond = 0  # targets outside of their range
         self._inputs, self._count = np.empty((0, self.schema.num_features)), 0
         self._labels, self._patients = np.empty((2, 0), dtype=np.int64)
-        self._labelled = True
+        self._labelled, self.left_out = True, list[int]()
 
     def _by_patient(self, path: Path) -> tuple[list[str], dict[str, list[str]]]:
         """The columns of a further file but the patient's, and each patient's values in them."""
@@ -294,8 +295,23 @@ class TableReader:
     def records(self) -> Iterator[tuple[int, list[str]]]:
         """The file's rows with their numbers, each with its patient's values of further files.
 
-        A row that has not as many values as columns is left as it is.
+        A row that has not as many values as columns is left as it is, or out.
         """
+        if not (self.own.leave_out and self._labelled):
+            yield from self._all_records()
+            return
+        self.left_out.clear()
+        asked = [(self.places.get(name), self.own.of(name).map) for name in self._in_every_row]
+        for number, cells in self._all_records():
+            if len(cells) == len(self.header) and not any(
+                place is not None and self.schema.lacks(codes.get(cells[place], cells[place]))
+                for place, codes in asked
+            ):
+                yield number, cells
+            else:
+                self.left_out.append(number)
+
+    def _all_records(self) -> Iterator[tuple[int, list[str]]]:
         if not self._joined:
             yield from self.file.rows()
             return
@@ -315,9 +331,13 @@ class TableReader:
 
     def needed(self, *, labelled: bool) -> list[str]:
         """The columns that the file has to have, by the study's names."""
-        own = [name for name, _ in self.schema.outcomes]
-        own += [self.schema.patient] if self.schema.patient else []
-        return [name for name, _ in self.schema.columns if not self.own.of(name).missing] + own * labelled
+        own = self._in_every_row if labelled else []
+        return [name for name, _ in self.schema.columns if not self.own.of(name).missing] + own
+
+    @property
+    def _in_every_row(self) -> list[str]:
+        patient = [self.schema.patient] if self.schema.patient else []
+        return [name for name, _ in self.schema.outcomes] + patient
 
     def require_columns(self, *, labelled: bool, lacking: bool = False) -> None:
         """Hold the header to the schema: each column there once, or with `lacking` not; else InputError."""

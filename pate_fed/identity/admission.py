@@ -117,7 +117,7 @@ class Admission(SignedStudy):
     def _require_signed(self, signature: str, content: bytes, what: str) -> None:
         public = certs.read_certificate(self.authority.encode(), "the admission").public_key()
         if not is_signed(public, signature, content):
-            raise IntegrityError(f"{what} not signed by the study's authority")
+            raise IntegrityError(f"{what} not signed by the study's authority; have it sent again")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ no privacy; `teacher_mean` and `ensemble` come from private votes. Shares are fr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.data import Schema
 from pate_fed.format import FEW_TRIALS, accuracy_text, counted, interval_text, share_text, wilson_interval
-from pate_fed.report.labels import LabelFigures, logit_interval, own_parts
+from pate_fed.report.labels import LabelFigures, own_parts
 from pate_fed.report.own_records import OwnRecords
+from pate_fed.report.ranking import CalibrationLine, Ranking, Subgroup, by_class, spread_of, subgroups
 from pate_fed.report.targets import TargetFigures
 
 _BINS = 10
@@ -83,83 +85,6 @@ class Calibration:
 
 Ints = NDArray[np.int64]
 
-_SPECIFICITY = 0.9  # at which a test's sensitivity is stated
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
-    """How well probabilities of two classes tell them apart, whatever the threshold.
-
-    `auc` is the area under the ROC curve, `interval` its 95 % interval (DeLong et al. 1988, by the logit).
-    `sensitivity` is the share of the `positive` test inputs of the second class that are found where 90 % of
-    the `negative` ones of the first are told to be such.
-    """
-
-    auc: float
-    interval: tuple[float, float]
-    sensitivity: float
-    positive: int
-    negative: int
-
-    @classmethod
-    def of(cls, probabilities: NDArray[Any], truth: Ints) -> Ranking | None:
-        """Of probabilities float (n, 2) and true classes int64 (n,), -1 unknown; None of more classes."""
-        if probabilities.shape[1] != 2 or min((truth == 0).sum(), (truth == 1).sum()) < 2:
-            return None
-        no, yes = _by_class(probabilities, truth)
-        parts = own_parts(no, yes)
-        auc, spread = float(parts[0].mean()), _spread(parts)
-        cut = np.sort(no)[math.ceil(_SPECIFICITY * len(no)) - 1]
-        return cls(
-            auc=auc,
-            interval=logit_interval(auc, spread),
-            sensitivity=float((yes > cut).mean()),
-            positive=len(yes),
-            negative=len(no),
-        )
-
-    @property
-    def sensitivity_interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval, given the threshold."""
-        return wilson_interval(self.sensitivity, self.positive)
-
-    def predictive(self, prevalence: float) -> Iterator[tuple[float, tuple[float, float]]]:
-        """The positive and the negative predictive value there, where the second class has this share.
-
-        Each with its interval by that of the sensitivity.
-        """
-        sick, well = prevalence, 1 - prevalence
-        found = [self.sensitivity, *self.sensitivity_interval]
-        for values in (
-            [each * sick / (each * sick + (1 - _SPECIFICITY) * well) for each in found],
-            [_SPECIFICITY * well / (_SPECIFICITY * well + (1 - each) * sick) for each in found],
-        ):
-            yield values[0], (values[1], values[2])
-
-    @property
-    def text(self) -> str:
-        """The area with its interval, and the sensitivity, in words."""
-        low, high = self.interval
-        return (
-            f"AUC {self.auc:.3f} ({low:.3f} to {high:.3f}); at a specificity of {_SPECIFICITY:.0%} a "
-            f"sensitivity of {accuracy_text(self.sensitivity, self.positive)}"
-        )
-
-
-Floats = NDArray[np.float64]
-
-
-def _by_class(probabilities: NDArray[Any], truth: Ints) -> tuple[Floats, Floats]:
-    """How much rather the second class is said, of inputs of the first and of the second."""
-    found = np.asarray(probabilities, dtype=np.float64)
-    no, yes = (found[truth == each, 1] - found[truth == each, 0] for each in (0, 1))
-    return no, yes
-
-
-def _spread(parts: Sequence[Floats]) -> float:
-    """The variance of a sum of means."""
-    return float(sum(each.var(ddof=min(1, len(each) - 1)) / len(each) for each in parts))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
@@ -176,14 +101,14 @@ class Difference:
     def of(cls, one: NDArray[Any], other: NDArray[Any], truth: Ints, *, ranked: bool) -> Difference:
         """Of both models' probabilities, float (n, classes), of inputs of known classes int64 (n,)."""
         if ranked:
-            both = (own_parts(*_by_class(each, truth)) for each in (one, other))
+            both = (own_parts(*by_class(each, truth)) for each in (one, other))
             parts = [first - second for first, second in zip(*both, strict=True)]
-            what, by, spread = "AUC", float(parts[0].mean()), _spread(parts)
+            what, by, spread = "AUC", float(parts[0].mean()), spread_of(parts)
         else:
             right = [(each.argmax(axis=1) == truth).astype(np.float64) for each in (one, other)]
             parts = [(right[0] - right[1])[truth == each] for each in np.unique(truth)]
             what, by = "balanced accuracy", fmean(float(each.mean()) for each in parts)
-            spread = _spread(parts) / len(parts) ** 2
+            spread = spread_of(parts) / len(parts) ** 2
         far = 1.96 * math.sqrt(spread) if spread else 3 / len(truth)  # none differs: the rule of three
         return cls(what=what, by=by, interval=(by - far, by + far))
 
@@ -238,8 +163,9 @@ class Accuracy:
     `labels` are those of `labels_n` answered queries, `student` was measured on `student_n` public inputs;
     `labels_majority`, `majority` and `votes_majority` are the shares of the most frequent class among either,
     which whoever always says it gets right. `by_class` are, for each class, how many test inputs of it the
-    student got right, and of how many; `tested` says which inputs these were. `calibration` and, of two
-    classes, `ranking` are of those that the published student itself was tested on. `own_records` are of
+    student got right, and of how many; `tested` says which inputs these were. `calibration`, `groups` and, of
+    two classes, `ranking` and `line` are of those that the published student itself was tested on; its
+    probabilities and a table's rows tell them. `own_records` are of
     noisy counts of hospitals' own. Of a target, a number, no answer is right, and there is `target` alone;
     of several labels `by_label` alone.
     """
@@ -258,6 +184,8 @@ class Accuracy:
     tested: HowTested = field(default_factory=HowTested)
     calibration: Calibration | None = None
     ranking: Ranking | None = None
+    line: CalibrationLine | None = None
+    groups: tuple[Subgroup, ...] = ()
     own_records: OwnRecords | None = None
     target: TargetFigures | None = None
     by_label: LabelFigures | None = None
@@ -288,9 +216,17 @@ class Accuracy:
         found = cls.of_student(np.asarray(shares.argmax(axis=1), dtype=np.int64), truth)
         return found.with_probabilities(shares, truth)
 
-    def with_probabilities(self, shares: NDArray[Any], truth: Ints) -> Accuracy:
-        """The same with calibration and ranking of probabilities, float (n, classes)."""
-        return replace(self, calibration=Calibration.of(shares, truth), ranking=Ranking.of(shares, truth))
+    def with_probabilities(
+        self, shares: NDArray[Any], truth: Ints, rows: NDArray[Any] | None = None, table: Schema | None = None
+    ) -> Accuracy:
+        """The same with what probabilities, float (n, classes), tell; of a table also by `rows`."""
+        return replace(
+            self,
+            calibration=(sure := Calibration.of(shares, truth)),
+            ranking=Ranking.of(shares, truth),
+            line=None if sure is None else CalibrationLine.of(shares, truth),
+            groups=() if rows is None or table is None else subgroups(shares, truth, rows, table),
+        )
 
     def with_student(self, other: Accuracy) -> Accuracy:
         """The same with what another says of the student."""
@@ -303,6 +239,8 @@ class Accuracy:
             tested=other.tested,
             calibration=other.calibration,
             ranking=other.ranking,
+            line=other.line,
+            groups=other.groups,
             target=other.target,
             by_label=other.by_label,
         )

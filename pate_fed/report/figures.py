@@ -337,8 +337,6 @@ def recall_bars(result: RunResult) -> Figure | None:
         f"one class gets {share_text(1 / len(recall))}. A line is the 95 % interval (Wilson); it is wide "
         "where a class has few test inputs."
     )
-    if accuracy.ranking is not None:
-        caption += f" {accuracy.ranking.text}."
     if len(shown) < len(recall):
         caption += f" Drawn are the {len(shown)} classes of least recall; metrics.json has all."
     return Figure(
@@ -406,6 +404,10 @@ def _draw(
     return canvas
 
 
+_OPERATING_POINTS = (0.8, 0.9, 0.95, 0.99)  # specificities
+_PREVALENCES = (0.01, 0.05, 0.2, 0.5)
+
+
 def calibration_curve(result: RunResult) -> Figure | None:
     """How often the student is right when it is so sure; None where its probabilities are not known."""
     found = result.outcome.accuracy.calibration
@@ -423,9 +425,10 @@ def calibration_curve(result: RunResult) -> Figure | None:
         tip = f"{share_text(mean)} sure: {accuracy_text(share, count)}"
         chart.dot(x, chart.y(share), "dot c1", tip=tip, radius=3.5 + 4 * (count / most) ** 0.5)
         rows.append((share_text(mean, count), f"{count:,}", accuracy_text(share, count)))
+    line = "" if (told := result.outcome.accuracy.line) is None else f"{told.text}. "
     caption = (
         f"{found.sure_of} ({found.count:,} test inputs). On the dashed line both are the same; above it the "
-        f"student is right more often than it is sure. Expected calibration error {found.error:.3f}. A "
+        f"student is right more often than it is sure. Expected calibration error {found.error:.3f}. {line}A "
         f"larger dot has more inputs; lines are 95 % intervals.{_foretold_worst(result)}"
     )
     return Figure(
@@ -435,6 +438,54 @@ def calibration_curve(result: RunResult) -> Figure | None:
         legend=(("mark", "as sure as right"),),
         header=("mean probability", "inputs", "right"),
         rows=tuple(rows),
+    )
+
+
+def roc_curve(result: RunResult) -> Figure | None:
+    """Of two classes the ROC curve on public inputs, and operating points; None where it is not known."""
+    if (found := result.outcome.accuracy.ranking) is None:
+        return None
+    first, second = map(result.study.class_name, (0, 1))
+    tenths = [place / 5 for place in range(6)]
+    x_label, y_label = f"{first} called {second}", f"{second} found"
+    chart = Chart(tenths, tenths, x_label=x_label, y_label=y_label, y_text=_percent)
+    points = [(place / (len(found.roc) - 1), share) for place, share in enumerate(found.roc)]
+    chart.path([(chart.x(x), chart.y(y)) for x, y in points], "line c1")
+    chart.line(chart.x(0), chart.y(0), chart.x(1), chart.y(1), "mark")
+    rows = []
+    for specificity in _OPERATING_POINTS:
+        sensitivity, _ = found.at(specificity)
+        values = [
+            " / ".join(share_text(each) for each, _ in found.predictive(prevalence, specificity))
+            for prevalence in _PREVALENCES
+        ]
+        rows.append((f"{specificity:.0%}", accuracy_text(sensitivity, found.positive), *values))
+    return Figure(
+        title="Telling two classes apart",
+        picture=chart.svg(f"ROC curve: {found.text}."),
+        caption=(
+            f"{found.text}. {second} is what is found. PPV and NPV: of those called {second}, and of those "
+            f"called {first}, how many are so, where that share of all are {second}."
+        ),
+        header=("specificity", "sensitivity", *(f"PPV / NPV at {each:.0%}" for each in _PREVALENCES)),
+        rows=tuple(rows),
+    )
+
+
+def subgroup_bars(result: RunResult) -> Figure | None:
+    """The student's accuracy by subgroups of the public rows; None where there are none."""
+    if not (groups := result.outcome.accuracy.groups):
+        return None
+    parts = [Recall(place, each.right, each.count) for place, each in enumerate(groups)]
+    bars = [_recall_bar(each, groups[each.number].name) for each in parts]
+    return Figure(
+        title="By subgroup",
+        picture=_draw(bars, step=30).svg(f"Accuracy in {len(groups)} subgroups of the test rows."),
+        caption="Of public rows that tested it, where 20 or more are in one. A line is the 95 % interval.",
+        header=("subgroup", "right", "AUC"),
+        rows=tuple(
+            (group.name, each.text, group.auc_text) for group, each in zip(groups, parts, strict=True)
+        ),
     )
 
 

@@ -277,11 +277,10 @@ def _groups(result: RunResult, *, publishable: bool) -> list[tuple[str, list[lis
     matrix, curve = plots.confusion_matrix(result), figures.test_accuracy_curve(result)
     sure = figures.calibration_curve(result)
     privacy = ("Privacy over the run", [plots.epsilon_curve(result), agreement])
-    own = figures.own_records(result)
-    good = (
-        "How good it is",
-        [accuracy, figures.of_no_class(result), figures.recall_bars(result), own, sure, matrix, curve],
-    )
+    own, recall = figures.own_records(result), figures.recall_bars(result)
+    apart, parts = figures.roc_curve(result), figures.subgroup_bars(result)
+    shown = [accuracy, figures.of_no_class(result), recall, own, apart, sure, parts, matrix, curve]
+    good = ("How good it is", shown)
     learnt = ("How the student learnt", [*figures.learning_curves(result), _samples(result)])
     groups: list[tuple[str, Sequence[plots.Figure | None]]] = (
         [good, privacy] if publishable else [privacy, good, learnt]

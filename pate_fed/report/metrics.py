@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.disk import write_result
-from pate_fed.format import VERSION, delta_text, epsilon_json, epsilon_text, printable
+from pate_fed.format import VERSION, delta_text, epsilon_json, epsilon_text, printable, wilson_interval
 from pate_fed.kinds.terms import Terms
 from pate_fed.privacy.protection import PATIENT_UNIT
 from pate_fed.report.accuracy import Accuracy
@@ -146,14 +146,34 @@ def _target(result: RunResult) -> dict[str, Any]:
 
 
 def _ranking(found: Accuracy) -> dict[str, Any]:
-    """Of two classes, by the published student's probabilities."""
+    """By the published student's probabilities: of two classes ROC and calibration; of a table subgroups."""
     own = found.ranking
-    return {
+    sensitivity, ends = (None, None) if own is None else own.at()
+    told: dict[str, Any] = {
         "auc": None if own is None else _finite(own.auc),
         "auc_interval": None if own is None else _ends(own.interval),
-        "sensitivity_at_90_specificity": None if own is None else _finite(own.sensitivity),
-        "sensitivity_interval": None if own is None else _ends(own.sensitivity_interval),
+        "sensitivity_at_90_specificity": _finite(sensitivity),
+        "sensitivity_interval": _ends(ends),
     }
+    if own is not None:
+        told["sensitivity_at_specificity"] = {f"{100 - at}": share for at, share in enumerate(own.roc)}
+    if found.line is not None:
+        values = asdict(found.line).items()
+        told["calibration"] = {
+            name: _ends(each) if isinstance(each, tuple) else _finite(each) for name, each in values
+        }
+    if found.groups:
+        told["subgroups"] = {
+            each.name: {
+                "accuracy": _finite(each.share),
+                "n": each.count,
+                "interval": _ends(wilson_interval(each.share, each.count)),
+                "auc": _finite(each.auc),
+                "auc_interval": _ends(each.auc_interval),
+            }
+            for each in found.groups
+        }
+    return told
 
 
 def _recall(result: RunResult) -> dict[str, dict[str, Any]] | None:

@@ -161,7 +161,21 @@ def figures_of(result: RunResult) -> tuple[Measured, ...]:
     """The student's figures that may be published, those of hospitals' own records last."""
     metrics = without_private(make_metrics(result))
     own = metrics.get("own_records", {})
-    return (*_on_public(result, metrics["accuracy"]), *_of_no_class(result), *_on_own(own))
+    groups = metrics["accuracy"].get("subgroups", {})
+    whole = (*_on_public(result, metrics["accuracy"]), *_of_no_class(result), *_on_own(own))
+    return (*whole, *_of_subgroups(groups, f"public {result.study.inputs}"))
+
+
+def _of_subgroups(found: Mapping[str, Any], on: str) -> Iterator[Measured]:
+    for group, each in found.items():
+        part = f"{on} of {group}"
+        yield Measured(
+            name="accuracy", value=each["accuracy"], on=part, ends=tuple(each["interval"]), count=each["n"]
+        )
+        if each["auc"] is not None:
+            yield Measured(
+                name="AUC", value=each["auc"], on=part, ends=tuple(each["auc_interval"]), count=each["n"]
+            )
 
 
 def _of_no_class(result: RunResult) -> Iterator[Measured]:
@@ -184,6 +198,9 @@ def _on_public(result: RunResult, found: Mapping[str, Any]) -> Iterator[Measured
         if found.get(key) is not None:
             interval = found.get(ends) if ends else None
             yield Measured(name=name, value=found[key], on=on, ends=interval and tuple(interval), count=of)
+    for name, at in (("calibration slope", "slope"), ("calibration intercept", "intercept")):
+        if line := found.get("calibration"):
+            yield Measured(name=name, value=line[at], on=on, ends=tuple(line[f"{at}_interval"]), count=count)
     for name, each in (found["recall"] or {}).items():
         if each["recall"] is not None:
             low, high = each["interval"]
@@ -258,11 +275,10 @@ def _card(result: RunResult) -> Iterator[Part]:
         text=(_NOT_TESTED,),
         rows=(_who(result)[1], ("Intended users", None), ("Not meant for", None)),
     )
-    yield Part(
-        title="Factors",
-        text=("Subgroups of patients, such as age or sex, were not measured.",),
-        rows=(("Subgroups to be measured", None),),
-    )
+    groups = "Subgroups of patients, such as age or sex, were not measured." if result.whole else _TO_FILL
+    if result.outcome.accuracy.groups:
+        groups = "Subgroups by columns of few values and by age, of public rows, are among the metrics."
+    yield Part(title="Factors", text=(groups,), rows=(("Subgroups to be measured", None),))
     figures = tuple((figure.name, figure.text) for figure in figures_of(result))
     yield Part(title="Metrics", text=(answers[_GOOD],), rows=figures)
     tested = result.outcome.accuracy.how_tested(study.inputs, made_of=study.words.made_of)

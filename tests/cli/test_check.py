@@ -161,6 +161,43 @@ def test_what_digits_mean_is_asked(dialect: Path, run: Any, monkeypatch: pytest.
     assert "male 14, female 13" in out
 
 
+def test_whatever_is_wrong_is_mended_by_answers_alone(
+    dialect: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = _rows(40, 2)
+    for row in rows:
+        row[1] = str(12 * int(row[1]))  # months: no factor that is known
+    rows[3][1], rows[4][1], rows[5][3], rows[6][5], rows[7][5], rows[8][0] = (
+        "Frau Z",
+        "<600",
+        "Z",
+        "Z",
+        "",
+        "",
+    )
+    rows[9] = rows[9][:4]
+    _write(dialect, [HEADER, *rows])
+    assert run(*CHECK, "--accept-proposals").code == 2 and not Path("north.csv.toml").exists()
+    before, asked = dialect.read_bytes(), list[str]()
+    answers = iter(["yes", "590", "missing", "0.0833", "male", "yes"])
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        return next(answers)
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", answer)
+    code, out, _ = run(*CHECK)
+    assert code == 0 and dialect.read_bytes() == before, out
+    assert "37 records of 37 patients" in out and "left out, as the settings say (rows 9, 10, 11)" in out
+    assert "Frau" not in out and "age: what is meant there? (row 5)" in out
+    spec = WantedRecords.by_study(Path("study.toml")).spec
+    taken = OwnColumns.beside(dialect, spec.schema or _never())
+    assert taken.leave_out and taken.columns["age"].map == {"Frau Z": "", "<600": "590"}
+    read = read_records(dialect, spec)
+    assert len(read.labels) == 37 and np.isnan(read.inputs[3, 0])
+
+
 def test_every_command_reads_the_file_as_the_check_did(dialect: Path, run: Any) -> None:
     settings = Path("north.csv.toml")
     settings.write_text('[columns.sex]\nname = "Geschlecht"\n', encoding="utf-8")

@@ -66,7 +66,7 @@ def test_the_page_shows_the_others_and_accept_pins_what_they_read_out(
     masked: dict[str, str], own: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = run("hospital", "terms", "own/north.admission")[1]
-    page = out[out.index("THE OTHER HOSPITALS") : out.index("WHO SEES IT")]
+    page = out[out.index("THE OTHER HOSPITALS") : out.index("WHAT IT CAN COST")]
     assert all(words in page for name, words in masked.items() if name != "north")
     assert page.count("not confirmed") == 3 and "2 of 3 must be confirmed" in page and "0 are." in page
     assert "one hospital made up, and these can spoil" in " ".join(page.split())

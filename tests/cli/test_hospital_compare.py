@@ -20,7 +20,7 @@ import clients.local
 from clients.local import POOL_FILE, local_site
 from clients.state_dir import LOCAL_SITE, TERMS_FILE, LocalSettings
 from pate_fed.cli import hospital_compare
-from pate_fed.cli.hospital_compare import _figures, _flatters, _slope, _Tested, _trainer
+from pate_fed.cli.hospital_compare import _figures, _flatters, _Tested, _trainer
 from pate_fed.cli.hospital_open import HospitalPages
 from pate_fed.cli.main import make_parser
 from pate_fed.data import Schema
@@ -213,17 +213,6 @@ def test_the_difference_is_that_of_the_areas_and_its_interval_holds() -> None:
     assert 182 <= held <= 198
     right = Difference.of(np.eye(3)[[0, 1, 2, 2]], np.eye(3)[[0, 1, 2, 0]], np.arange(4) % 3, ranked=False)
     assert right.what == "balanced accuracy" and abs(right.by - 0.0) > 0.1
-
-
-def test_a_slope_of_1_is_one_of_right_odds() -> None:
-    rng = np.random.default_rng(0)
-    odds = rng.normal(size=20_000)
-    truth = (rng.logistic(size=20_000) < odds).astype(np.int64)
-    for factor, slope in ((1.0, 1.0), (2.0, 0.5)):
-        second = 1 / (1 + np.exp(-factor * odds))
-        found = _slope(np.stack([1 - second, second], axis=1), truth)
-        assert found and abs(found[0] - slope) < 0.03 and found[1][0] < slope < found[1][1]
-    assert _slope(np.eye(2)[truth], truth) is None
 
 
 def test_where_the_terms_hold_records_out_these_alone_test(

@@ -174,6 +174,17 @@ def test_a_student_for_which_there_is_no_room_is_sent_again(
     assert (came["event"], ended["event"]) == ("student", "ended") and (house.state / BUNDLE_FILE).exists()
 
 
+def test_the_student_is_written_for_another_runtime(house: House, run: Any) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    house.end(house.bundle())
+    code, out, _ = run("hospital", "predict", "state", "--onnx", "s.onnx")
+    assert code == 0 and "wrote s.onnx: rows float64 (n, " in out and out.endswith("ε=1\n")
+    session = runtime.InferenceSession("s.onnx")
+    expected = _student().predict_proba(_pool())
+    assert np.allclose(session.run(None, {"rows": _pool()})[0], expected, atol=2e-3)
+    assert json.loads(session.get_modelmeta().custom_metadata_map["class_names"]) == list(TERMS.classes)
+
+
 def test_a_row_that_is_too_short_is_named(house: House, run: Any) -> None:
     house.end(house.bundle())
     header = Path("north.csv").read_text(encoding="utf-8").splitlines()[0]

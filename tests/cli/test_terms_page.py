@@ -103,6 +103,8 @@ def test_whose_word_the_cost_rests_on_stands_beside_it() -> None:
 def test_what_leaves_and_who_sees_it(changes: dict[str, Any], leaves: str, sees: str, cost: str) -> None:
     text = _text(vary(TABLE, **changes))
     assert leaves in text and sees in text and cost in text
+    first = text[: text.index("WHO ASKS")]  # before all else: what stays, what leaves, who sees it
+    assert "stays Records" in first and "never leave your house." in first and sees in first
     assert ("without masks" in text) is not bool(changes)
 
 

@@ -130,7 +130,10 @@ def test_what_must_be_mended_is_named_by_row_and_column_without_values(tmp_path:
     for row in rows[20:30]:
         row[4] = "Station Zwicky"
     found = examine(_write(tmp_path / "n.csv", rows), SCHEMA)
-    assert not found.fits and not found.proposals and "wicky" not in repr(found)
+    assert not found.fits and "wicky" not in repr(found)
+    *asked, last = found.proposals
+    assert all(each.code is not None and not each.change and "wicky" not in str(each) for each in asked)
+    assert last.change == {"leave_out": True} and "leave out 3 rows" in str(last)
     assert _told(found, mend=True) == [
         "whole rows: not the header's 6 values (row 14)",
         "outcome: none of the classes well, ill (row 11)",
@@ -169,7 +172,8 @@ def test_what_is_worth_a_look(tmp_path: Path, pool: np.ndarray) -> None:
 
 def test_codes_and_names_that_may_mean_two_things_are_not_guessed(tmp_path: Path) -> None:
     rows = [[*row[:3], "h" if row[3] == "male" else "m", *row[4:]] for row in _records(30)]
-    assert not examine(_write(tmp_path / "n.csv", rows), SCHEMA).proposals, "m is mujer beside h"
+    found = examine(_write(tmp_path / "n.csv", rows), SCHEMA).proposals
+    assert {each.code for each in found if not each.change} == {"h", "m"}, "m is mujer beside h"
     rows = [[*row[:3], "1" if row[3] == "h" else "2", *row[4:]] for row in rows]
     asked = examine(_write(tmp_path / "n.csv", rows), SCHEMA).proposals
     assert [(each.column, each.code, each.change) for each in asked] == [("sex", "1", {}), ("sex", "2", {})]
@@ -184,7 +188,8 @@ def test_a_unit_without_a_known_factor_is_mended_by_hand_or_stated(tmp_path: Pat
     rows = [[row[0], str(12 * int(row[1]) + 100), *row[2:]] for row in _records(30)]
     path = _write(tmp_path / "n.csv", rows)
     found = examine(path, SCHEMA, pool=pool)
-    assert not found.fits and not found.proposals and "a factor of 1" in _told(found, mend=True)[0]
+    assert not found.fits and [each.change for each in found.proposals] == [{"factor": None}]
+    assert "a factor of 1" in _told(found, mend=True)[0]
     assert examine(path, SCHEMA, pool=pool, own=OwnColumns().changed("age", {"factor": 1.0})).fits
     wrong = examine(path, SCHEMA, pool=pool, own=OwnColumns().changed("age", {"factor": 5.0}))
     assert "after × 5 of the settings" in _told(wrong, mend=True)[0]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import sqlite3
+import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pate_fed.cli.main import main
@@ -281,3 +285,65 @@ def test_a_password_is_in_no_error_and_a_file_of_others_is_refused(
         InputError, match=r"No such file or directory\); the database's URL, as SQLAlchemy has it"
     ):
         CsvFile(path)
+
+
+@pytest.mark.parametrize("kind", ["xlsx", "parquet"])
+def test_workbooks_and_parquet_files_are_read_as_their_rows(kind: str, tmp_path: Path) -> None:
+    library = pytest.importorskip("openpyxl" if kind == "xlsx" else "pyarrow.parquet", reason="needs [files]")
+    path, day = tmp_path / f"r.{kind}", datetime(2020, 3, 1)
+    rows = [("P1", 61, 1.25, day, True), ("P2", None, 0.5, day, False)]
+    if kind == "xlsx":
+        book = library.Workbook()
+        book.create_sheet("notes")
+        for cells in (("patient", "age", "dose", "seen", "ill"), *rows):
+            book.worksheets[0].append(cells)
+        book.save(path)
+    else:
+        columns = zip(("patient", "age", "dose", "seen", "ill"), zip(*rows, strict=True), strict=True)
+        library.write_table(pytest.importorskip("pyarrow").table({n: [*own] for n, own in columns}), path)
+    schema = Schema(
+        label="ill",
+        classes=("no", "yes"),
+        patient="patient",
+        columns=(("age", ()), ("dose", ()), ("seen", ())),
+    )
+    read = read_table(path, schema, labelled=True)
+    assert np.array_equal(read.inputs, [[61, 1.25, 18322], [np.nan, 0.5, 18322]], equal_nan=True)
+    assert read.labels.tolist() == [1, 0]
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match=rf"r\.{kind}: cannot be read as an? "):
+        CsvFile(path)
+    path.unlink()
+    with pytest.raises(InputError, match=rf"r\.{kind}"):
+        CsvFile(path)
+
+
+def test_a_workbook_with_two_tables_is_not_guessed_at(tmp_path: Path) -> None:
+    book = pytest.importorskip("openpyxl", reason="needs [files]").Workbook()
+    for sheet in (book.active, book.create_sheet("other")):
+        sheet.append(["age"])
+    book.save(tmp_path / "r.xlsx")
+    with pytest.raises(InputError, match="2 of its sheets hold something; one is meant"):
+        CsvFile(tmp_path / "r.xlsx")
+
+
+def test_without_their_libraries_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, kind in (("openpyxl", "xlsx"), ("pyarrow", "parquet")):
+        monkeypatch.setitem(sys.modules, name if kind == "xlsx" else "pyarrow.parquet", None)
+        (tmp_path / f"r.{kind}").write_bytes(b"x")
+        with pytest.raises(InputError, match=rf"needs {name}: pip install 'pate-fed\[files\]'"):
+            CsvFile(tmp_path / f"r.{kind}")
+
+
+def test_what_sqlalchemy_logs_of_a_driver_is_not_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A driver's words hold values: a bad cast's do, and SQLAlchemy logs how the cursor was closed."""
+    (tmp_path / "r.sql").write_text("SELECT nothing FROM nowhere ORDER BY 1")
+    url = tmp_path / "r.sql.url"
+    url.write_text("sqlite://")
+    url.chmod(0o600)
+    with pytest.raises(InputError, match="the database refuses it"):
+        CsvFile(tmp_path / "r.sql")
+    logging.getLogger("sqlalchemy.pool.impl.NullPool").error("Error closing cursor: %s", SECRET)
+    assert capsys.readouterr().err == ""

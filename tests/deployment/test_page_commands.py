@@ -22,7 +22,16 @@ from pate_fed.cli.demo import HOSPITALS
 PAGE = Path(__file__).resolve().parents[2] / "deploy" / "README.md"
 MODULES = {"pate-fed": "pate_fed.cli", "pate-fed-coordinator": "pate_fed.server"}
 HEAD = ["patient", "age", "sex", "cholesterol", "smoker", "outcome"]
-ABOUT = ("4", "Dr. Ada Example", "triage", "", "ada@example.org", "ten years", "")  # to study new's questions
+ABOUT = (
+    "4",
+    "400",
+    "Dr. Ada Example",
+    "triage",
+    "",
+    "ada@example.org",
+    "ten years",
+    "",
+)  # to study new's questions
 CHECKED = {  # what each hospital answers to `hospital check`
     "north": [],
     "east": [("age: the file has no such column", "Alter"), ("sex: read", "yes")],

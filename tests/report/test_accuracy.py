@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
-from pate_fed.report.accuracy import Accuracy, HowTested, Ranking
+from pate_fed.report.accuracy import Accuracy, HowTested
 
 TRUTH = np.array([0] * 60 + [1] * 40)
 
@@ -102,38 +99,3 @@ def test_of_class_sums_no_input_was_asked_about() -> None:
     assert "46 that are kept" in text and "94 whose labels were made of the sums" in text
     assert "7 whose labels were made of the sums, each by a student" in text
     assert " asked" not in text
-
-
-def test_the_area_under_the_roc_curve_is_the_share_of_pairs_in_the_right_order() -> None:
-    rng = np.random.default_rng(0)
-    truth = rng.integers(0, 2, 300)
-    scores = np.round(np.clip(rng.normal(0.4 + 0.2 * truth, 0.25), 0, 1), 2)  # with ties
-    found = Ranking.of(np.stack([1 - scores, scores], axis=1), truth)
-    assert found is not None
-    no, yes = scores[truth == 0], scores[truth == 1]
-    pairs = (yes[:, None] > no).mean() + (yes[:, None] == no).mean() / 2
-    assert found.auc == pytest.approx(pairs) == pytest.approx(roc_auc_score(truth, scores))
-    cut = np.sort(no)[math.ceil(0.9 * len(no)) - 1]
-    assert (no <= cut).mean() >= 0.9 and found.sensitivity == pytest.approx((yes > cut).mean())
-    assert (found.positive, found.negative) == (len(yes), len(no)) and "AUC 0." in found.text
-    unknown = np.concatenate([truth, [-1, -1]])
-    assert (
-        Ranking.of(np.stack([1 - np.append(scores, [0, 1]), np.append(scores, [0, 1])], 1), unknown) == found
-    )
-    assert Ranking.of(np.full((4, 3), 1 / 3), np.array([0, 1, 2, 0])) is None
-    assert Ranking.of(np.full((4, 2), 0.5), np.array([0, 1, 0, 0])) is None
-
-
-def test_its_interval_covers_and_is_not_too_wide() -> None:
-    true = 0.76025  # of N(0, 1) and N(1, 1): Φ(1/√2)
-    covered, misses = 0, []
-    for seed in range(1000):
-        rng = np.random.default_rng(seed)
-        truth = np.arange(120) % 3 // 2
-        scores = rng.normal(truth.astype(np.float64), 1)
-        found = Ranking.of(np.stack([-scores, scores], axis=1), truth)
-        assert found is not None
-        low, high = found.interval
-        covered += low <= true <= high
-        misses.append(true < low)
-    assert 0.93 < covered / 1000 < 0.97 and 0.01 < np.mean(misses) < 0.05

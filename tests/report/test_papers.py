@@ -45,7 +45,7 @@ def test_every_figure_stands_in_metrics(tmp_path: Path) -> None:
         auc=Estimate(share=0.91, low=0.88, high=0.93),
         slope=0.93,
     )
-    ranking = Ranking(auc=0.875, interval=(0.861, 0.887), sensitivity=0.625, positive=40, negative=60)
+    ranking = Ranking(auc=0.875, interval=(0.861, 0.887), roc=(0.625,) * 101, positive=40, negative=60)
     outcome = make_outcome()
     outcome = replace(outcome, accuracy=replace(outcome.accuracy, own_records=own, ranking=ranking))
     run = _run(tmp_path / "run", outcome=outcome)

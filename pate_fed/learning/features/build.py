@@ -235,8 +235,8 @@ def _nearest(shares: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(found / found.sum())
 
 
-_FARTHEST = 3.0  # deviations at which a number is cut
-_FINE = 2**16  # steps of a deviation: whole numbers, so that a row's length follows from that row alone
+FARTHEST = 3.0  # deviations at which a number is cut
+FINE = 2**16  # steps of a deviation: whole numbers, so that a row's length follows from that row alone
 _LARGEST = 1e100  # of a pool's numbers, so that their squares are floats
 _KERNEL_SHARE = 4  # of the squared length, a part: the kernel's
 
@@ -305,14 +305,14 @@ def linear_parts(inputs: NDArray[Any], columns: tuple[int, ...], spread: NDArray
     mean, deviation = spread[: len(columns)][numbers].T
     part, at = inputs[:, first[numbers]], place[numbers]
     missing = np.isnan(part)
-    far = np.clip((np.where(missing, mean, part) - mean) / deviation, -_FARTHEST, _FARTHEST)
-    steps = np.rint(_FINE * far)
+    far = np.clip((np.where(missing, mean, part) - mean) / deviation, -FARTHEST, FARTHEST)
+    steps = np.rint(FINE * far)
     found[:, at], found[:, at + 1] = np.maximum(steps, 0), np.maximum(-steps, 0)
-    found[:, at + 2] = _FINE * missing
+    found[:, at + 2] = FINE * missing
     for width, start, at in zip(widths[~numbers], first[~numbers], place[~numbers], strict=True):
         chosen = inputs[:, start : start + width] > 0
-        found[:, at : at + width] = _FINE * chosen
-        found[:, at + width] = _FINE * ~chosen.any(axis=1)
+        found[:, at : at + width] = FINE * chosen
+        found[:, at + width] = FINE * ~chosen.any(axis=1)
     return found
 
 

@@ -131,6 +131,11 @@ class AnchorFeatures(FeatureMap):
         return self.embedding.image_shape
 
     @property
+    def root(self) -> Exact:
+        """What the kernel at the anchors is turned by, float64 (anchors, anchors)."""
+        return self._root.entries * 2.0**-self._root.places
+
+    @property
     def digest(self) -> str:
         """SHA-256 hex over settings, embedding and points."""
         state = hashlib.sha256(json.dumps(to_plain(self.settings), sort_keys=True).encode())

@@ -10,18 +10,31 @@ from __future__ import annotations
 import copy
 import io
 import json
+import math
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError
+from pate_fed.learning.features.build import (
+    FARTHEST,
+    FINE,
+    SPREAD,
+    BinFeatures,
+    LinearAndKernel,
+    TableEmbedding,
+)
+from pate_fed.learning.features.kernel import CONSTANT
 from pate_fed.learning.networks.classifiers import Classifier, Shape
+from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.learning.students.losses import sharpened
 
 _SAME = 1e-4  # of probabilities
@@ -115,26 +128,134 @@ def write_onnx(
         InputError: the package onnx is not installed, the networks have no ONNX form or branch on their
             inputs, or the folder cannot be written to.
     """
+    model = _FromPixels(networks, sharpness).eval().requires_grad_(False)
+    known = {"image_shape": list(image_shape), "class_names": list(class_names), "sharpness": sharpness}
+    example = torch.zeros((2, *image_shape), dtype=torch.uint8)
+    _write_graph(model, example, path, name="images", about=_as_json(known) | {**(about or {})})
+
+
+def write_sums_onnx(
+    student: Any,
+    path: Path,
+    *,
+    columns: Sequence[tuple[str, Sequence[str]]],
+    class_names: Sequence[str] = (),
+    about: Mapping[str, str] | None = None,
+) -> None:
+    """Write a student of class sums of a table's rows: input `rows` float64 (n, inputs), as they are encoded.
+
+    A number of `columns` is one input, NaN where it is missing; a category one a value, 1 or 0.
+
+    Raises:
+        InputError: as `write_onnx`, or it tells no class, or its map is not a study's default for tables.
+    """
+    known = isinstance(student, SumsStudent) and student.target_range is None and not student.several
+    if not known or not isinstance(student.feature_map, LinearAndKernel | BinFeatures):
+        raise InputError(f"{path}: this student has no form as ONNX; class sums that tell classes have one")
+    told = _as_json({"columns": [[name, list(values)] for name, values in columns]})
+    told |= _as_json({"class_names": list(class_names)})
+    example = torch.zeros((2, sum(student.feature_map.settings.columns)), dtype=torch.float64)
+    _write_graph(_OfRows(student).eval(), example, path, name="rows", about=told | {**(about or {})})
+
+
+class _OfRows(nn.Module):
+    """Rows to probabilities of a student of class sums: what its map does, in doubles."""
+
+    def __init__(self, student: SumsStudent) -> None:
+        super().__init__()
+        self.map, self.weights = student.feature_map, torch.from_numpy(student.weights)
+        self.sharpness, self.offset = student.sharpness, torch.from_numpy(student.offset)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        found = self._bins(rows) if isinstance(self.map, BinFeatures) else self._linear(rows)
+        scores = found @ self.weights / math.sqrt(self.map.squared_norm)
+        return (self.sharpness * scores + self.offset).softmax(dim=1).to(torch.float32)
+
+    def _parts(self, rows: Tensor, knots: Sequence[Sequence[float]]) -> Iterator[tuple[Tensor, Tensor, int]]:
+        """Each column's inputs, or where its number stands among the knots, and whether it is missing."""
+        at = 0
+        for width, own in zip(self.map.settings.columns, knots, strict=True):
+            part, at = rows[:, at : at + width], at + width
+            if not own:
+                chosen = (part > 0).double()
+                yield chosen, 1 - chosen.amax(dim=1, keepdim=True), 0
+                continue
+            missing, ends = part.isnan(), torch.tensor(own, dtype=torch.float64)
+            part = torch.where(missing, ends[0], part)
+            rank = (part >= ends[0]).double()
+            if len(own) > 1:
+                rank = ((part - ends[:-1]) / ends.diff()).clamp(0, 1).sum(dim=1, keepdim=True)
+            yield rank, missing.double(), len(own)
+
+    def _bins(self, rows: Tensor) -> Tensor:
+        assert isinstance(self.map, BinFeatures)
+        lattice, found = self.map.settings.lattice, [torch.full_like(rows[:, :1], self.map.settings.lattice)]
+        for part, missing, count in self._parts(rows, self.map.knots):
+            if count:
+                rank = part if count > 1 else torch.zeros_like(part)
+                near = (1 - (rank - torch.arange(count, dtype=torch.float64)).abs()).clamp(0)
+                part = near.sqrt() * (1 - missing)
+            found += [(lattice * part).floor(), lattice * missing]
+        return torch.cat(found, dim=1)
+
+    def _linear(self, rows: Tensor) -> Tensor:
+        assert isinstance(self.map, LinearAndKernel)
+        kernel, lattice = self.map.kernel, self.map.settings.lattice
+        assert isinstance(kernel.embedding, TableEmbedding)
+        whole = math.isqrt(lattice**2 - kernel.squared_norm)
+        constant, linear, embedded, at = whole // CONSTANT, list[Tensor](), list[Tensor](), 0
+        for place, (part, missing, count) in enumerate(self._parts(rows, kernel.embedding.knots)):
+            embedded += [part, missing]
+            own = [part, missing]
+            if count:
+                embedded[-2] = SPREAD * (part / max(1, count - 1) - 0.5) * (1 - missing)
+                mean, deviation = map(float, self.map.spread[place])
+                far = ((rows[:, at : at + 1] - mean) / deviation).clamp(-FARTHEST, FARTHEST)
+                far = torch.where(missing > 0, 0.0, far)
+                steps = (FINE * far).round() / FINE
+                own = [steps.clamp(0), (-steps).clamp(0), missing]
+            linear += own
+            at += self.map.settings.columns[place]
+        x = FINE * torch.cat(linear, dim=1)
+        length = x.square().sum(dim=1, keepdim=True).sqrt().clamp(self.map.spread[-1, 0])
+        x = (x * (math.sqrt(whole**2 - constant**2) / length)).floor()
+        points, root = torch.from_numpy(kernel.points.astype(np.float64)), kernel.root
+        e = (torch.cat(embedded, dim=1) / kernel.embedding.scale).float().double()
+        far = e.square().sum(dim=1, keepdim=True) + points.square().sum(dim=1) - 2 * e @ points.T
+        near = ((-far).exp() @ torch.from_numpy(root)).clamp(0)
+        own_constant = kernel.settings.lattice // CONSTANT
+        rest = math.sqrt(kernel.settings.lattice**2 - own_constant**2)
+        near = (near * (rest / near.square().sum(dim=1, keepdim=True).sqrt().clamp(1e-300))).floor()
+        first = torch.full_like(rows[:, :1], constant)
+        return torch.cat([first, x, torch.full_like(first, own_constant), near], dim=1)
+
+
+def _as_json(known: Mapping[str, Any]) -> dict[str, str]:
+    return {key: json.dumps(value) for key, value in known.items()}
+
+
+def _write_graph(model: nn.Module, example: Tensor, path: Path, *, name: str, about: dict[str, str]) -> None:
+    """Write what a model makes of inputs like the example as ONNX, with metadata."""
     try:
         import onnx
     except ImportError as error:
         raise InputError("ONNX files need the package onnx: pip install 'pate-fed[onnx]'") from error
-    model = _FromPixels(networks, sharpness).eval().requires_grad_(False)
-    example = torch.zeros((2, *image_shape), dtype=torch.uint8)
     any_number = {0: "n"}
 
     def write() -> bytes:
         content = io.BytesIO()
-        _traced(model, image_shape)
+        if isinstance(model, _FromPixels):
+            height, width, channels = example.shape[1:]
+            _traced(model, (height, width, channels))
         try:
             torch.onnx.export(
                 model,
                 (example,),
                 content,  # type: ignore[arg-type]  # the older exporter writes to memory, too
                 dynamo=False,
-                input_names=["images"],
+                input_names=[name],
                 output_names=["probabilities"],
-                dynamic_axes={"images": any_number, "probabilities": any_number},
+                dynamic_axes={name: any_number, "probabilities": any_number},
                 opset_version=ONNX_OPSET,
             )
         except RuntimeError as error:
@@ -144,9 +265,7 @@ def write_onnx(
 
     # torch's newer exporter needs two more packages for the same graph.
     graph = onnx.load_from_string(_quietly(write))
-    known = {"image_shape": list(image_shape), "class_names": list(class_names), "sharpness": sharpness}
-    told = {key: json.dumps(value) for key, value in known.items()}
-    onnx.helper.set_model_props(graph, {**told, **(about or {})})
+    onnx.helper.set_model_props(graph, about)
     write_result(path, graph.SerializeToString())
 
 

@@ -16,7 +16,10 @@ from torch import Tensor, nn
 
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
-from pate_fed.learning.students.export import write_onnx, write_torchscript
+from pate_fed.learning.features.build import build_feature_map
+from pate_fed.learning.features.feature_map import FeatureSettings
+from pate_fed.learning.students.class_sums import SumsStudent
+from pate_fed.learning.students.export import write_onnx, write_sums_onnx, write_torchscript
 from pate_fed.learning.students.student import Student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
@@ -105,3 +108,29 @@ def test_without_the_package_the_error_says_what_to_install(
     with pytest.raises(InputError, match=r"pip install 'pate-fed\[onnx\]'"):
         student.export_onnx(tmp_path / "student.onnx")
     assert not (tmp_path / "student.onnx").exists()
+
+
+@pytest.mark.parametrize("name", ["linear-and-kernel", "bins"])
+def test_class_sums_of_a_table_are_the_same_there_whatever_is_missing(name: str, tmp_path: Path) -> None:
+    import onnxruntime
+
+    rng, columns = np.random.default_rng(0), (1, 3, 1)
+    codes = np.eye(3)[rng.integers(0, 3, 200)]
+    rows = np.column_stack([rng.normal(50, 20, 200), codes, rng.normal(0, 1, 200)])
+    rows[::7, 0], rows[::5, 1:4] = np.nan, 0
+    features = build_feature_map(FeatureSettings(name=name, columns=columns, dimension=30), rows[:100])
+    student = SumsStudent(features, rng.normal(size=(features.dimension, 2)), sharpness=3.0)
+    student.offset[:] = 0.2, -0.1
+    told = [("age", ()), ("ward", ("A", "B", "C")), ("dose", ())]
+    write_sums_onnx(student, tmp_path / "s.onnx", columns=told, class_names=("no", "yes"), about={"ε": "1"})
+    session = onnxruntime.InferenceSession(tmp_path / "s.onnx")
+    asked = np.vstack([rows, [[1e9, 0, 0, 0, np.nan], [-1e9, 1, 0, 0, 1e9]]])
+    found = session.run(None, {"rows": asked})[0]
+    assert found.dtype == np.float32 and np.abs(found - student.predict_proba(asked)).max() < 2e-3
+    assert np.ptp(found[:, 0]) > 0.2
+    known = session.get_modelmeta().custom_metadata_map
+    assert json.loads(known["columns"])[1] == ["ward", ["A", "B", "C"]] and known["ε"] == "1"
+    student.several = 1
+    with pytest.raises(InputError, match="no form as ONNX"):
+        write_sums_onnx(student, tmp_path / "other.onnx", columns=told)
+    assert not (tmp_path / "other.onnx").exists()
