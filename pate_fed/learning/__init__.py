@@ -10,6 +10,8 @@ rows into what a model takes, and writes and reads models without pickle.
 from __future__ import annotations
 
 from pate_fed.learning.settings import (
+    ADDITIONS,
+    PUBLISHED,
     RIDGE,
     STUDENTS,
     TABLE_STUDENTS,
@@ -22,6 +24,8 @@ from pate_fed.learning.settings import (
 from pate_fed.learning.students.query_selection import STRATEGIES, choose_order, expert_scores
 
 __all__ = [
+    "ADDITIONS",
+    "PUBLISHED",
     "RIDGE",
     "STRATEGIES",
     "STUDENTS",

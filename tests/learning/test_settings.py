@@ -89,7 +89,7 @@ def test_every_stage_has_ten_epochs(name: str, network: str | None, epochs: int)
 def test_averaged_weights_tell_what_unlabelled_images_are(
     name: str, network: str | None, ema_decay: float, told: bool
 ) -> None:
-    assert StudentSettings(name=name, network=network, ema_decay=ema_decay).by_opinions is told
+    assert StudentSettings(name=name, network=network, ema_decay=ema_decay).adds("peers") is told
 
 
 @pytest.mark.parametrize(("epochs", "ramp"), [(1, 1), (5, 3), (10, 5), (30, 15), (400, 15)])
