@@ -234,9 +234,10 @@ class StudentSettings:
         if self.code is not None and not self.own and self.name not in NETWORK_STUDENTS:
             raise refusal(self, "network", f"one of ours, or one of these students: {NETWORK_STUDENTS}")
         if self.as_published and self.name not in PUBLISHED:
-            raise refusal(self, "as_published", f"false, or one of these students: {', '.join(PUBLISHED)}")
+            others = ", ".join(PUBLISHED)
+            raise refusal(self, "as_published", f"false is meant beside {self.name}; of {others} it is known")
         if "head" in (self.additions or ()) and "peers" not in (self.additions or ()):
-            raise refusal(self, "additions", "peers beside head, which has a part in what they say,")
+            raise refusal(self, "additions", "peers are meant beside head, which has a part in what they say")
 
     def chosen(self, key: str) -> Any:
         """What holds for a key: its value, else its paper's where that is wanted, else None."""

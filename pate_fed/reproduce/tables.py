@@ -75,7 +75,7 @@ Key = tuple[float, str, float | None, float | None, str]  # ε, student, β, τ,
 
 
 def _both(rows: Sequence[tuple[float, str, float | None, float | None]]) -> list[Key]:
-    return [(*row, way) for way in (THEIRS, OURS) for row in rows]
+    return [(*row, way) for row in rows for way in (THEIRS, OURS)]
 
 
 def _of_table() -> dict[str, list[Key]]:
