@@ -85,7 +85,7 @@ def _of_table() -> dict[str, list[Key]]:
     steps = (THEIRS, *STEPS, OURS, ON_ENCODER, HEAD)
     return {
         "I": _both(one),
-        "steps": [(4.05, "pate++", BETA, TAU, step) for step in steps],
+        "steps": [(*row, step) for row in one if row[:2] == (4.05, "pate++") for step in steps],
         "II": _both(two),
         "III": _both(three),
         "encoder": [(*row, LIGHT) for row in one],
@@ -239,9 +239,13 @@ _BLOCKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 def _lines(rows: list[StudentRun]) -> Iterator[str]:
     of_table = _of_table()
     for title, tables, ways in _BLOCKS:
-        order = [key[:4] for table in tables for key in of_table[table]]
+        meant = {key[:4] for table in tables for key in of_table[table]}
         shown = set(ways) - {THEIRS, OURS} or set(ways)
-        cells = [cell for cell in cells_of(rows, order) if any(row.settings in shown for row in cell.rows)]
+        cells = [
+            cell
+            for cell in cells_of(rows, PAPER)
+            if cell.task in meant and any(row.settings in shown for row in cell.rows)
+        ]
         if not cells:
             continue
         columns = [Column("student", _title)]

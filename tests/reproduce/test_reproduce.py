@@ -99,7 +99,7 @@ def test_an_option_is_taken_or_refused(
     taken = reproduction._MAKERS[name][1]
     monkeypatch.setitem(reproduction._MAKERS, name, (lambda plan, log: ["made"], taken))
     np.save(tmp_path / "t.npy", np.ones((6, 3)))
-    value = {"--totals": [str(tmp_path / "t.npy")], "--tables": ["1", "2", "3"], "--seeds": ["2"]}
+    value = {"--totals": [str(tmp_path / "t.npy")], "--tables": ["I", "II", "III"], "--seeds": ["2"]}
     code = main(["reproduce", name, "--out", str(tmp_path / "out"), option, *value.get(option, [])])
     said = capsys.readouterr()
     if name in OPTIONS[option]:
