@@ -29,19 +29,10 @@ NETWORK_STUDENTS = ("supervised", "gan", "co-teaching", "pate+", "pate++", "vat"
 UNNAMED = "small-cnn"  # what networks on pixels are that nobody names
 # What we do beside the papers' algorithms; `StudentSettings` says what each is.
 ADDITIONS = ("deformed", "balanced", "peers", "head", "undisputed")
-_PATE_PLUS = {
-    "network": "deep-cnn",
-    "epochs": 400,
-    "batch_size": 100,
-    "learning_rate": 0.01,
-    "decay_start": 1.0,
-    "noise_rate": 0.2,
-    "ramp_epochs": 15,
-    "ema_decay": 0.0,
-    "dropout": 0.0,
-    "input_noise": 0.0,
-    "additions": (),
-}
+_PLAIN: dict[str, Any] = {"ema_decay": 0.0, "additions": (), "decay_start": 1.0}
+_PATE_PLUS = {**_PLAIN, "network": "deep-cnn", "epochs": 400, "batch_size": 100, "learning_rate": 0.01}
+_PATE_PLUS |= {"noise_rate": 0.2, "ramp_epochs": 15, "dropout": 0.0, "input_noise": 0.0}
+_GAN = {"network": "dense", "epochs": 300, "batch_size": 100, "learning_rate": 0.003, "ema_decay": 0.9999}
 # What `as_published` takes where nothing else is said. Of PATE++ (arXiv 2211.01628, section IV, on
 # Fashion-MNIST) the number of epochs is the one that its section III-C names; it names no dropout, noise or
 # averaged weights. "gan" is the student of PATE 2017 (arXiv 1610.05755) as published for MNIST
@@ -49,26 +40,11 @@ _PATE_PLUS = {
 # takerum/vat_tf on SVHN): 48,000 steps, which are 533 passes over 9,000 inputs. Not taken are its batches of
 # 32 and 128 inputs, Adam's β1 of 0.9, a rate that falls to 0, and the length and start of its step.
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
-    "gan": {
-        "network": "dense",
-        "epochs": 300,
-        "batch_size": 100,
-        "learning_rate": 0.003,
-        "decay_start": 1.0,
-        "ema_decay": 0.9999,
-        "additions": (),
-    },
+    "gan": _PLAIN | _GAN,
     "co-teaching": _PATE_PLUS,
     "pate+": _PATE_PLUS,
-    "pate++": {**_PATE_PLUS, "count_decay": 0.9, "removal": 0.318},
-    "vat": {
-        "network": "deep-cnn",
-        "epochs": 533,
-        "learning_rate": 0.001,
-        "decay_start": 2 / 3,
-        "ema_decay": 0.0,
-        "additions": (),
-    },
+    "pate++": _PATE_PLUS | {"count_decay": 0.9, "removal": 0.318},
+    "vat": _PLAIN | {"network": "deep-cnn", "epochs": 533, "learning_rate": 0.001, "decay_start": 2 / 3},
 }
 MOST = 100_000  # epochs, trees or records in a batch: more is a slip of the hand, or an attack on a hospital
 

@@ -31,7 +31,7 @@ from pate_fed.format import delta_text, epsilon_text
 from pate_fed.learning import ADDITIONS, PUBLISHED, StudentSettings
 from pate_fed.privacy import GNMax
 from pate_fed.privacy.bounds.conversion import confident_mu, gaussian_dp_epsilon
-from pate_fed.reproduce.columns import Cell, Column, cells_of, mean_and_sd, text_table
+from pate_fed.reproduce.columns import Cell, Column, cells_of, text_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import ReleasedLabels, StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
@@ -48,33 +48,26 @@ STEPS: dict[str, dict[str, Any]] = {
     **{name: {"additions": ADDITIONS[: place + 1]} for place, name in enumerate(ADDITIONS) if place},
 }
 
-# Published test accuracy in %, by ε, student, β and τ (tables I to III); None where a student has none.
-PAPER: dict[tuple[float, str, float | None, float | None], float] = {
-    (4.05, "gan", None, None): 74.8,
-    (4.05, "co-teaching", 0.2, None): 77.3,
-    (4.05, "pate+", 0.2, None): 76.5,
-    (4.05, "pate++", 0.2, 0.318): 79.6,
-    (5.04, "gan", None, None): 82.1,
-    (5.04, "co-teaching", 0.2, None): 82.5,
-    (5.04, "pate+", 0.2, None): 82.7,
-    (5.04, "pate++", 0.2, 0.318): 82.9,
-    (4.05, "co-teaching", 0.1, None): 76.2,
-    (4.05, "co-teaching", 0.3, None): 77.0,
-    (4.05, "co-teaching", 0.4, None): 76.2,
-    (4.05, "pate+", 0.1, None): 76.4,
-    (4.05, "pate+", 0.3, None): 77.3,
-    (4.05, "pate+", 0.4, None): 77.4,
-    (4.05, "pate++", 0.2, 0.091): 78.1,
-    (4.05, "pate++", 0.2, 0.182): 78.6,
-    (4.05, "pate++", 0.2, 0.227): 79.0,
-    (4.05, "pate++", 0.2, 0.273): 79.5,
-    (4.05, "pate++", 0.2, 0.364): 78.2,
+Row = tuple[float, str, float | None, float | None]  # ε, student, β and τ; None where a student has none
+_ONE: tuple[tuple[str, float | None, float | None], ...] = (
+    ("gan", None, None),
+    ("co-teaching", BETA, None),
+    ("pate+", BETA, None),
+    ("pate++", BETA, TAU),
+)
+# Published test accuracy in %: Tables I, II and III.
+PAPER: dict[Row, float] = {
+    **{(4.05, *row): share for row, share in zip(_ONE, (74.8, 77.3, 76.5, 79.6), strict=True)},
+    **{(5.04, *row): share for row, share in zip(_ONE, (82.1, 82.5, 82.7, 82.9), strict=True)},
+    **{(4.05, "co-teaching", beta, None): at for beta, at in ((0.1, 76.2), (0.3, 77.0), (0.4, 76.2))},
+    **{(4.05, "pate+", beta, None): at for beta, at in ((0.1, 76.4), (0.3, 77.3), (0.4, 77.4))},
+    **{(4.05, "pate++", BETA, tau): at for tau, at in ((0.091, 78.1), (0.182, 78.6), (0.227, 79.0))},
+    **{(4.05, "pate++", BETA, tau): at for tau, at in ((0.273, 79.5), (0.364, 78.2))},
 }
-
 Key = tuple[float, str, float | None, float | None, str]  # ε, student, β, τ, and which of its settings
 
 
-def _both(rows: Sequence[tuple[float, str, float | None, float | None]]) -> list[Key]:
+def _both(rows: Sequence[Row]) -> list[Key]:
     return [(*row, way) for row in rows for way in (THEIRS, OURS)]
 
 
@@ -207,17 +200,9 @@ def _title(cell: Cell[StudentRun]) -> str:
     return f"ε {epsilon:g}, {student}" + (f" ({', '.join(options)})" if options else "")
 
 
-def _percent(way: str, name: str = "accuracy", places: int = 1) -> Callable[[Cell[StudentRun]], str | None]:
-    """Of a cell, the mean in % of its rows of these settings, ± their deviation where there are several."""
-
-    def shown(cell: Cell[StudentRun]) -> str | None:
-        found = [getattr(row, name) for row in cell.rows if row.settings == way]
-        if not found or None in found:
-            return None
-        mean, spread = mean_and_sd([100 * value for value in found])
-        return f"{mean:.{places}f}" + (f" ± {spread:.{places}f}" if len(found) > 1 else "")
-
-    return shown
+def _percent(way: str, name: str = "accuracy", places: int = 1) -> Callable[[Cell[StudentRun]], str]:
+    """What tells it of a cell's rows of these settings."""
+    return lambda cell: Cell(cell.task, [row for row in cell.rows if row.settings == way]).text(name, places)
 
 
 def _seeds(ways: Sequence[str]) -> Column:

@@ -9,8 +9,8 @@ and learn of the unlabelled ones what classes the peer finds, by averaged weight
 are (Tarvainen and Valpola, "Mean teachers", NIPS 2017, with two students in place of one). A head in closed
 form has a part in that: alone, two peers convince each other, and gave up half of a class with few labels.
 Labels on which the two disagree become rare then, so PATE+ also learns from some of small loss, and PATE++
-takes the label off what both contradict after the first stage. With the last weights (`ema_decay` 0) all is
-as in the paper.
+takes the label off what both contradict after the first stage. Each is one of `additions`; without them all
+is as in the paper.
 """
 
 from __future__ import annotations
