@@ -34,7 +34,6 @@ from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.votes import inputs_of, kept_totals
 
 TEACHERS, LABELS, SCALE, DELTA, TREES = 250, 500, 20.0, 1e-5, 100
-_MECHANISM = LNMax(num_teachers=TEACHERS, num_classes=2, scale=SCALE)
 _FEATURES = (
     "gender age admission_type_id discharge_disposition_id admission_source_id time_in_hospital "
     "num_lab_procedures num_procedures num_medications number_outpatient number_emergency number_inpatient "
@@ -107,11 +106,15 @@ def _train(dataset: Dataset, totals: NDArray[np.int64], tested: int, task: tuple
         rows, labels, right = dataset.private_images, dataset.private_labels, 1.0
     else:
         rows = dataset.public_images[:LABELS]
-        labels = _MECHANISM.release(totals, SeededNoise(seed)).label
+        labels = _mechanism().release(totals, SeededNoise(seed)).label
         right = float(np.mean(labels == dataset.public_labels[:LABELS]))
     trained = train_forest(rows, labels, num_classes=2, trees=TREES, seed=seed)
     found = trained.predict(dataset.public_images[-tested:]) == dataset.public_labels[-tested:]
     return CensusRun(*task, labels_right=right, accuracy=float(found.mean()))
+
+
+def _mechanism() -> LNMax:
+    return LNMax(num_teachers=TEACHERS, num_classes=2, scale=SCALE)
 
 
 def _figures(
@@ -119,14 +122,16 @@ def _figures(
 ) -> list[tuple[str, float]]:
     """Our figures, with what they are; `truth` are the labels of the tested rows."""
     student, central = (Cell((), [row for row in rows if row.forest == name]) for name in (STUDENT, CENTRAL))
-    seen = data_dependent_epsilon_do_not_publish(_MECHANISM, totals, np.ones(LABELS, dtype=bool), delta=DELTA)
+    seen = data_dependent_epsilon_do_not_publish(
+        _mechanism(), totals, np.ones(LABELS, dtype=bool), delta=DELTA
+    )
     return [
         ("student, accuracy %", student.percent()[0]),
         (f"{CENTRAL}, accuracy %", central.percent()[0]),
         ("the majority's share of the test, %", 100 * float(np.bincount(truth).max()) / len(truth)),
         ("noisy labels that are right, %", student.percent("labels_right")[0]),
         ("ε at δ=1e-5, from the votes (do not publish)", seen.epsilon),
-        ("ε at δ=1e-5, whatever the votes", epsilon_of(_MECHANISM.cost_asked(RECORD) * LABELS, DELTA)),
+        ("ε at δ=1e-5, whatever the votes", epsilon_of(_mechanism().cost_asked(RECORD) * LABELS, DELTA)),
     ]
 
 
