@@ -27,7 +27,7 @@ from pate_fed.learning.networks.classifiers import (
 from pate_fed.learning.networks.encoder import HistogramFeatures
 from pate_fed.learning.networks.generators import DenseGenerator, FeatureGenerator, Generator
 from pate_fed.learning.networks.heads import empty_head_classifier
-from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
+from pate_fed.learning.settings import CLOSED_FORM, UNNAMED, EpochRecord, StudentSettings
 from pate_fed.learning.students.export import write_onnx, write_torchscript
 from pate_fed.learning.students.losses import sharpened, sharpness_for
 from pate_fed.structure import PART_NAME
@@ -281,7 +281,7 @@ def _empty_network(
         return empty_head_classifier(settings.name, shape, classes, weights)
     basis = weights.get("preprocess.basis")
     if basis is None:
-        return build_discriminator(settings.built_on, shape, classes)
+        return build_discriminator(settings.chosen("network") or UNNAMED, shape, classes)
     build = build_encoder_network if settings.name == "fixmatch" else build_encoder_discriminator
     return build(HistogramFeatures(shape, basis.shape[1]), basis.shape[1], classes)
 
