@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pate_fed.structure import PART_NAME, check, refusal, setting
@@ -46,6 +46,7 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "pate++": _PATE_PLUS | {"count_decay": 0.9, "removal": 0.318},
     "vat": _PLAIN | {"network": "deep-cnn", "epochs": 533, "learning_rate": 0.001, "decay_start": 2 / 3},
 }
+_UNSAID = ("name", "as_published", "test_every", "trees")  # what changes nothing of how it learns
 MOST = 100_000  # epochs, trees or records in a batch: more is a slip of the hand, or an attack on a hospital
 
 
@@ -111,8 +112,8 @@ class StudentSettings:
     `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the noise
     on its input; None takes the network's own.
     For "pate++" `removal` is τ, the share of labels taken off after the first stage, those most often
-    suspected with `count_decay` α; None takes off the labels that both discriminators contradict, or τ = β
-    where `ema_decay` is 0. It trains twice, `epochs` each time.
+    suspected with `count_decay` α; None takes off the labels that both discriminators contradict, or without
+    "peers" τ = β. It trains twice, `epochs` each time.
     `additions` are ours, for discriminators that co-teach or are on the encoder: images are "deformed" at
     random, classes come alike often ("balanced"), unlabelled images teach what "peers" by averaged weights
     and a "head" in closed form say of them, and PATE+ learns from "undisputed" labels, too. None is all of
@@ -225,8 +226,9 @@ class StudentSettings:
         """What it is, for people: its name, and whether it is as published, and what is not."""
         if not self.as_published:
             return self.name
-        given = ((key, getattr(self, key), value) for key, value in PUBLISHED[self.name].items())
-        other = [f"{key} {said}" for key, said, value in given if said not in (None, value)]
+        papers = {each.name: PUBLISHED[self.name].get(each.name, each.default) for each in fields(self)}
+        given = {key: getattr(self, key) for key in papers if key not in _UNSAID}
+        other = [f"{key} {value}" for key, value in given.items() if value not in (None, papers[key])]
         return f"{self.name} as published" + (f", but for {', '.join(other)}" if other else "")
 
     @property

@@ -121,7 +121,8 @@ def test_as_published_is_what_the_paper_says(name: str) -> None:
 def test_what_is_given_stands_beside_as_published_even_if_it_is_our_default() -> None:
     given = StudentSettings(name="pate++", as_published=True, epochs=10, ema_decay=0.998, network="small-cnn")
     assert (given.stage_epochs, given.averaging, given.built_on, given.rate) == (10, 0.998, "small-cnn", 0.01)
-    assert given.said == "pate++ as published, but for ema_decay 0.998, network small-cnn, epochs 10"
+    assert given.said == "pate++ as published, but for network small-cnn, epochs 10, ema_decay 0.998"
+    assert StudentSettings(name="gan", as_published=True, dropout=0.3).said.endswith("but for dropout 0.3")
     with pytest.raises(InputError, match="false is meant beside fixmatch"):
         StudentSettings(name="fixmatch", as_published=True)
     with pytest.raises(InputError, match="peers are meant beside head"):
