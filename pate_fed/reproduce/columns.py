@@ -116,9 +116,9 @@ class Cell(Generic[Row]):
         values = [100 * value for row in self.rows if (value := getattr(row, name)) is not None]
         return mean_and_sd(values) if values else (float("nan"), float("nan"))
 
-    def text(self, name: str = "accuracy", places: int = 1) -> str:
+    def text(self, name: str = "accuracy") -> str:
         """The same as a text; "-" where nothing is known."""
-        mean, spread = (f"{value:.{places}f}" for value in self.percent(name))
+        mean, spread = (f"{value:.1f}" for value in self.percent(name))
         return "-" if mean == "nan" else mean if spread == "nan" else f"{mean} ± {spread}"
 
 

@@ -200,9 +200,9 @@ def _title(cell: Cell[StudentRun]) -> str:
     return f"ε {epsilon:g}, {student}" + (f" ({', '.join(options)})" if options else "")
 
 
-def _percent(way: str, name: str = "accuracy", places: int = 1) -> Callable[[Cell[StudentRun]], str]:
+def _percent(way: str, name: str = "accuracy") -> Callable[[Cell[StudentRun]], str]:
     """What tells it of a cell's rows of these settings."""
-    return lambda cell: Cell(cell.task, [row for row in cell.rows if row.settings == way]).text(name, places)
+    return lambda cell: Cell(cell.task, [row for row in cell.rows if row.settings == way]).text(name)
 
 
 def _seeds(ways: Sequence[str]) -> Column:
@@ -233,12 +233,11 @@ def _lines(rows: list[StudentRun]) -> Iterator[str]:
         ]
         if not cells:
             continue
-        columns = [Column("student", _title)]
-        columns += [Column("paper", lambda cell: PAPER.get(cell.task), ".1f")]
+        columns = [Column("student", _title), Column("paper", lambda cell: PAPER.get(cell.task), ".1f")]
         columns += [*(Column(way, _percent(way)) for way in ways), _seeds(ways)]
         if "I" in tables:
-            columns += [Column("labels wrong", _percent(THEIRS, "labels_wrong"))]
-            columns += [Column("removed, wrong", _percent(THEIRS, "removed_wrong", 0))]
+            wrong = ("labels wrong", "labels_wrong"), ("removed, wrong", "removed_wrong")
+            columns += [Column(head, _percent(THEIRS, name)) for head, name in wrong]
         yield title
         yield from text_table(columns, cells)
     for epsilon in sorted({row.epsilon for row in rows}):
