@@ -54,6 +54,18 @@ def test_a_run_has_its_figures_labels_student_ledger_and_report(ran: tuple[Run, 
     assert f"{run.path}" in repr(run) and "not private: seeded noise" in repr(run)
 
 
+def test_a_student_as_published_is_told_with_what_differs(tmp_path: Path) -> None:
+    student = {"name": "pate++", "as_published": True, "network": "small-cnn", "epochs": 1}
+    run = simulate({**MORE, "student": student}, run_dir=tmp_path / "run", quiet=True)
+    said = "pate++ as published, but for network small-cnn, epochs 1"
+    assert f"{said}, β = 0.20, τ = 0.32" in run.report.path.read_text(encoding="utf-8")
+    loaded = Run.load(run.path)
+    assert loaded.result.study.student_as == said
+    assert loaded.student.settings.said == said and loaded.student.settings.rate == 0.01
+    kept = tomllib.loads((run.path / "study.toml").read_text(encoding="utf-8"))["student"]
+    assert kept["as_published"] and (kept["name"], kept["epochs"]) == ("pate++", 1)
+
+
 def test_it_is_what_the_command_leaves(ran: tuple[Run, list[Step]], tmp_path: Path) -> None:
     run, _ = ran
     from pate_fed.simulation import main

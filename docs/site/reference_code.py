@@ -23,7 +23,7 @@ _API = (
     ("pate_fed.privacy", "Accounting; NumPy and SciPy only"),
     ("pate_fed.data", "Data sets and partitions"),
     ("pate_fed.testing", "For tests of parts of your own"),
-    ("pate_fed.learning.students.student", "A student from its file"),
+    ("pate_fed.learning", "Teachers and students; names that need torch are imported when first asked for"),
 )
 
 

@@ -45,11 +45,11 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(again, "--seeds N", "students a figure; not scalable-glyph", default=5)
     add_option(
         again,
-        "--tables N",
-        "of pate++-fashion-mnist: Tables 1 to 3; 4, Table 1 with a public encoder; 5, PATE++ on pixels as a "
-        "study trains it (default 1 2 3)",
+        "--tables NAME",
+        "of pate++-fashion-mnist: the paper's I, II and III; not the paper's: steps from it to the default, "
+        "encoder (default all but encoder)",
         nargs="+",
-        choices=(1, 2, 3, 4, 5),
+        choices=("I", "II", "III", "steps", "encoder"),
     )
     add_option(again, "--data-dir DIR", "folder of the data files (default $PATE_FED_DATA)")
     add_option(again, "--run-dir DIR", "for results", default="reproduced", aliases=("--out",), dest="out")

@@ -108,6 +108,7 @@ def _refuse_idle(arguments: argparse.Namespace, study: Study, *, by_auto: bool, 
     here = "--backend inline is one process, which has the whole device"
     for flag, dest, idle, why in (
         ("--student", "student__name", own is not None, none),
+        ("--as-published", "student__as_published", own is not None, none),
         ("--threshold", "aggregation__threshold", sums, none),
         ("--sigma1", "aggregation__sigma1", sums, none),
         ("--labels", "queries__labels", sums, none),

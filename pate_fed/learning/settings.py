@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from pate_fed.structure import PART_NAME, check, refusal, setting
 
@@ -25,6 +27,26 @@ RIDGE = "ridge"  # the student of class sums, in closed form: it learns from no 
 NETWORKS: tuple[str, ...] = ("encoder", "small-cnn", "deep-cnn", "dense")
 NETWORK_STUDENTS = ("supervised", "gan", "co-teaching", "pate+", "pate++", "vat")  # of discriminators
 UNNAMED = "small-cnn"  # what networks on pixels are that nobody names
+# What we do beside the papers' algorithms; `StudentSettings` says what each is.
+ADDITIONS = ("deformed", "balanced", "peers", "head", "undisputed")
+_PLAIN: dict[str, Any] = {"ema_decay": 0.0, "additions": (), "decay_start": 1.0}
+_PATE_PLUS = {**_PLAIN, "network": "deep-cnn", "epochs": 400, "batch_size": 100, "learning_rate": 0.01}
+_PATE_PLUS |= {"noise_rate": 0.2, "ramp_epochs": 15, "dropout": 0.0, "input_noise": 0.0}
+_GAN = {"network": "dense", "epochs": 300, "batch_size": 100, "learning_rate": 0.003, "ema_decay": 0.9999}
+# What `as_published` takes where nothing else is said. Of PATE++ (arXiv 2211.01628, section IV, on
+# Fashion-MNIST) the number of epochs is the one that its section III-C names; it names no dropout, noise or
+# averaged weights. "gan" is the student of PATE 2017 (arXiv 1610.05755) as published for MNIST
+# (openai/improved-gan, train_mnist_fm_custom_labels.py), "vat" that of Miyato et al. (arXiv 1704.03976;
+# takerum/vat_tf on SVHN): 48,000 steps, which are 533 passes over 9,000 inputs. Not taken are its batches of
+# 32 and 128 inputs, Adam's β1 of 0.9, a rate that falls to 0, and the length and start of its step.
+PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "gan": _PLAIN | _GAN,
+    "co-teaching": _PATE_PLUS,
+    "pate+": _PATE_PLUS,
+    "pate++": _PATE_PLUS | {"count_decay": 0.9, "removal": 0.318},
+    "vat": _PLAIN | {"network": "deep-cnn", "epochs": 533, "learning_rate": 0.001, "decay_start": 2 / 3},
+}
+_UNSAID = ("name", "as_published", "test_every", "trees")  # what changes nothing of how it learns
 MOST = 100_000  # epochs, trees or records in a batch: more is a slip of the hand, or an attack on a hospital
 
 
@@ -81,8 +103,8 @@ class StudentSettings:
 
     `noise_rate` is β, the share of released labels that are assumed wrong; None estimates it from the labels.
     `ramp_epochs` is the 15 in R(e) = 1 - β·min(e/15, 1); None is half of a stage, but at most 15.
-    `learning_rate` holds for the first half of the run, then falls linearly to a tenth. Predictions use
-    weights averaged with `ema_decay` a step (0: the last ones).
+    `learning_rate` holds up to the share `decay_start` of a stage, then falls linearly to a tenth.
+    Predictions use weights averaged with `ema_decay` a step (0: the last ones).
     `network` is "encoder", a hidden layer on the study's public encoder; "small-cnn" or "deep-cnn" as
     teachers have them; or "dense", the improved GAN's for MNIST. None is "small-cnn" for "supervised" and
     "vat", and "encoder" for others: with deformed copies of the images, and a generator of features.
@@ -90,10 +112,13 @@ class StudentSettings:
     `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the noise
     on its input; None takes the network's own.
     For "pate++" `removal` is τ, the share of labels taken off after the first stage, those most often
-    suspected with `count_decay` α; None takes off the labels that both discriminators contradict, or τ = β
-    where `ema_decay` is 0. It trains twice, `epochs` each time.
-    With averaged weights co-teaching discriminators see deformed images, and learn what their peer and a head
-    in closed form say of unlabelled ones; on pixels None is then a dropout of 0.1 and noise of 0.05.
+    suspected with `count_decay` α; None takes off the labels that both discriminators contradict, or without
+    "peers" τ = β. It trains twice, `epochs` each time.
+    `additions` are ours, for discriminators that co-teach or are on the encoder: images are "deformed" at
+    random, classes come alike often ("balanced"), unlabelled images teach what "peers" by averaged weights
+    and a "head" in closed form say of them, and PATE+ learns from "undisputed" labels, too. None is all of
+    them, or none where `ema_decay` is 0. With deformed images on pixels no dropout and noise given is 0.1 and
+    0.05. `as_published` takes the values of its paper (`PUBLISHED`) for all that is not given.
     "vat" is one network that small steps in the pixels must not sway (virtual adversarial training).
     "fixmatch" is one network. All labels teach it, or those of small loss where `noise_rate` is given.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
@@ -127,8 +152,11 @@ class StudentSettings:
         high=MOST,
     )
     batch_size: int = setting(100, help="inputs in a step", low=2, high=MOST)
-    learning_rate: float = setting(
-        3e-3, help="for the first half, then falling to a tenth", above=0, below=10
+    learning_rate: float | None = setting(
+        None, help="until it falls, to a tenth at the end (default: 0.003)", above=0, below=10
+    )
+    decay_start: float | None = setting(
+        None, help="share of a stage until the rate falls; 1: never (default: half)", low=0, high=1
     )
     noise_rate: float | None = setting(
         None, help="β, share of labels taken for wrong (default: estimated from the labels)", low=0, below=1
@@ -139,8 +167,14 @@ class StudentSettings:
         low=1,
         high=MOST,
     )
-    ema_decay: float = setting(
-        0.998, help="of the averaged weights that answer; 0: the last ones answer", low=0, below=1
+    ema_decay: float | None = setting(
+        None,
+        help="of the averaged weights that answer; 0: the last ones answer (default: 0.998)",
+        low=0,
+        below=1,
+    )
+    additions: tuple[str, ...] | None = setting(
+        None, help="ours, not the papers' (default: all; without averaged weights none)", choices=ADDITIONS
     )
     dropout: float | None = setting(
         None, help="share of features that are dropped (default: the network's own)", low=0, below=1
@@ -157,12 +191,18 @@ class StudentSettings:
         low=0,
         below=1,
     )
+    as_published: bool = setting(
+        False,
+        flags="--as-published",
+        help="as the paper of gan, co-teaching, pate+, pate++ or vat has it, but for what is given",
+    )
     test_every: int = setting(1, help="epochs between two tests of its accuracy", low=1, high=MOST)
     trees: int = setting(100, help="of a forest, for tables", low=1, high=MOST)
 
     DEFAULT_NOISE_RATE = 0.2
     DEFAULT_EPOCHS = 10
     DEFAULT_RAMP = 15  # PATE++'s
+    DEFAULT_RATE, DEFAULT_START, DEFAULT_EMA = 3e-3, 0.5, 0.998
 
     def __post_init__(self) -> None:
         check(self)
@@ -170,6 +210,26 @@ class StudentSettings:
             raise refusal(self, "network", "none beside a student of your own")
         if self.code is not None and not self.own and self.name not in NETWORK_STUDENTS:
             raise refusal(self, "network", f"one of ours, or one of these students: {NETWORK_STUDENTS}")
+        if self.as_published and self.name not in PUBLISHED:
+            others = ", ".join(PUBLISHED)
+            raise refusal(self, "as_published", f"false is meant beside {self.name}; of {others} it is known")
+        if "head" in (self.additions or ()) and "peers" not in (self.additions or ()):
+            raise refusal(self, "additions", "peers are meant beside head, which has a part in what they say")
+
+    def chosen(self, key: str) -> Any:
+        """What holds for a key: its value, else its paper's where that is wanted, else None."""
+        given, published = getattr(self, key), PUBLISHED.get(self.name, {}) if self.as_published else {}
+        return published.get(key) if given is None else given
+
+    @property
+    def said(self) -> str:
+        """What it is, for people: its name, and whether it is as published, and what is not."""
+        if not self.as_published:
+            return self.name
+        papers = {each.name: PUBLISHED[self.name].get(each.name, each.default) for each in fields(self)}
+        given = {key: getattr(self, key) for key in papers if key not in _UNSAID}
+        other = [f"{key} {value}" for key, value in given.items() if value not in (None, papers[key])]
+        return f"{self.name} as published" + (f", but for {', '.join(other)}" if other else "")
 
     @property
     def own(self) -> bool:
@@ -187,17 +247,19 @@ class StudentSettings:
         if self.code is not None:
             return UNNAMED
         plain = self.name in ("supervised", "vat")
-        return self.network or ("small-cnn" if plain else "encoder")
+        return self.chosen("network") or ("small-cnn" if plain else "encoder")
 
     @property
     def beta(self) -> float:
         """β: the share of labels that are assumed wrong; a default where it is not given or estimated."""
-        return self.DEFAULT_NOISE_RATE if self.noise_rate is None else self.noise_rate
+        rate = self.chosen("noise_rate")
+        return self.DEFAULT_NOISE_RATE if rate is None else rate
 
     @property
     def tau(self) -> float:
         """τ: the share of labels that PATE++ removes."""
-        return self.beta if self.removal is None else self.removal
+        share = self.chosen("removal")
+        return self.beta if share is None else share
 
     @property
     def co_teaching(self) -> bool:
@@ -214,11 +276,13 @@ class StudentSettings:
         """Whether only samples on which the discriminators disagree have a supervised loss."""
         return self.name in ("pate+", "pate++")
 
-    @property
-    def by_opinions(self) -> bool:
-        """Whether discriminators also learn what averaged weights say of unlabelled images."""
+    def adds(self, addition: str) -> bool:
+        """Whether it has one of our `additions`."""
+        chosen = self.chosen("additions")
+        if chosen is None:
+            chosen = ADDITIONS if self.averaging else ()
         on_features = self.generates and self.built_on == "encoder"
-        return self.ema_decay > 0 and (self.co_teaching or on_features)
+        return addition in chosen and (self.co_teaching or on_features)
 
     @property
     def stages(self) -> int:
@@ -228,12 +292,29 @@ class StudentSettings:
     @property
     def stage_epochs(self) -> int:
         """Epochs of each stage."""
-        return self.epochs or self.DEFAULT_EPOCHS
+        return self.chosen("epochs") or self.DEFAULT_EPOCHS
+
+    @property
+    def averaging(self) -> float:
+        """Decay of the averaged weights a step."""
+        decay = self.chosen("ema_decay")
+        return self.DEFAULT_EMA if decay is None else decay
+
+    @property
+    def rate(self) -> float:
+        """The learning rate, before it falls."""
+        return self.chosen("learning_rate") or self.DEFAULT_RATE
+
+    def rate_in(self, epoch: int) -> float:
+        """The learning rate in an epoch of a stage, counted from 1."""
+        start, done = self.chosen("decay_start"), (epoch - 1) / self.stage_epochs
+        start = self.DEFAULT_START if start is None else start
+        return self.rate if done <= start else self.rate * (1 - 0.9 / (1 - start) * (done - start))
 
     @property
     def ramp(self) -> int:
         """Epochs until the share of labels that are assumed wrong is left out."""
-        return self.ramp_epochs or min(-(-self.stage_epochs // 2), self.DEFAULT_RAMP)
+        return self.chosen("ramp_epochs") or min(-(-self.stage_epochs // 2), self.DEFAULT_RAMP)
 
     @property
     def total_epochs(self) -> int:

@@ -37,7 +37,8 @@ class _Record:
     """What was run in either kind of study, known before the first release.
 
     `dataset` names the data; `inputs` is what records and pool hold, in the plural, and `test_size` how many
-    of the pool are never asked about and test the student. `guaranteed` is the ε that budget and caps fix
+    of the pool are never asked about and test the student. `student_as` says more of it than its name, where
+    there is more. `guaranteed` is the ε that budget and caps fix
     before the first query. `noise` is the source in words, `noise_private` whether it protects anyone.
     `coordinator` is "plain", "secure-sum" or "hospital-noise" where teachers vote, else what is seen of the
     labels or the class sums; `coordinator_sees` says it in words; so does `protects` for unit and adjacency.
@@ -45,6 +46,7 @@ class _Record:
 
     dataset: str
     student: str = ""
+    student_as: str = ""
     backend: str = ""
     inputs: str = "images"
     test_size: int | None = None

@@ -340,11 +340,12 @@ def engine_text(backend: str) -> str:
 
 
 def _student(result: RunResult) -> str:
-    """Its name, and what it takes to be wrong of its labels, where it estimates that."""
+    """Its name, whether it is as published, and what it takes to be wrong of its labels."""
     values = result.epochs[-1].values if result.epochs else {}
     shares = (("β", values.get("noise_rate")), ("τ", values.get("removal")))
     found = [f"{name} = {share:.2f}" for name, share in shares if share is not None]
-    return ", ".join([result.study.student, *found]) if result.study.student else ""
+    study = result.study
+    return ", ".join([study.student_as or study.student, *found]) if study.student else ""
 
 
 def _questions(study: StudyRecord | LabelStudyRecord) -> str:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, pool_digest
 from pate_fed.errors import InputError
-from pate_fed.learning.teachers.forests import train_forest
+from pate_fed.learning import train_forest
 from pate_fed.privacy import RECORD, LNMax, SeededNoise, data_dependent_epsilon_do_not_publish, epsilon_of
 from pate_fed.reproduce.columns import Cell
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables

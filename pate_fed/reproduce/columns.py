@@ -116,6 +116,11 @@ class Cell(Generic[Row]):
         values = [100 * value for row in self.rows if (value := getattr(row, name)) is not None]
         return mean_and_sd(values) if values else (float("nan"), float("nan"))
 
+    def text(self, name: str = "accuracy") -> str:
+        """The same as a text; "-" where nothing is known."""
+        mean, spread = (f"{value:.1f}" for value in self.percent(name))
+        return "-" if mean == "nan" else mean if spread == "nan" else f"{mean} ± {spread}"
+
 
 def cells_of(rows: Iterable[Row], order: Iterable[tuple[Any, ...]]) -> list[Cell[Row]]:
     """Cells that have rows, in the order of their tasks without the seed (a repeated one counts once)."""

@@ -120,13 +120,12 @@ SHOWN_EVERY_S = 60.0  # a long call's results so far
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """How it is done: `paper` takes the paper's networks and 400 epochs, else the small ones and 20.
+    """How it is done: `paper` takes the paper's networks and epochs, else small ones and few.
 
-    `tables` are those of PATE++ to fill, None the paper's 1, 2 and 3 (4 is Table I with a public encoder at
-    teachers and students, 5 PATE++ as studies train it on pixels); `totals` names a .npz or .npy with ready
-    totals (9000, 10); `data_dir` None stands for the environment's PATE_FED_DATA. `workers` are the processes
-    that train students side by side, where a reproduction has many alike. `name` is the reproduction's, for
-    the command that its result names.
+    `tables` are those of PATE++ to fill: I, II, III, steps, encoder; None is all but the last. `totals` names
+    a .npz or .npy with ready totals (9000, 10); `data_dir` None stands for the environment's PATE_FED_DATA.
+    `workers` are the processes that train students side by side, where a reproduction has many alike. `name`
+    is the reproduction's, for the command that its result names.
 
     Raises:
         InputError: no seeds or workers at all, or `totals` is no file.
@@ -136,7 +135,7 @@ class Reproduction:
     out_dir: Path
     paper: bool = False
     seeds: int = 5
-    tables: tuple[int, ...] | None = None
+    tables: tuple[str, ...] | None = None
     device: str = "cpu"
     totals: Path | None = None
     workers: int = 1
@@ -160,7 +159,7 @@ class Reproduction:
     @property
     def command(self) -> str:
         """The command that makes the same figures."""
-        tables = () if self.tables is None else ("--tables", *map(str, self.tables))
+        tables = () if self.tables is None else ("--tables", *self.tables)
         options = (
             *(("--paper",) if self.paper else ()),
             *(("--seeds", str(self.seeds)) if self.seeds != 5 else ()),

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import load_dataset
-from pate_fed.data.source import GlyphSettings
+from pate_fed.data import GlyphSettings, load_dataset
 from pate_fed.format import delta_text
 from pate_fed.privacy import ConfidentGNMax, GNMax, LNMax, SeededNoise, data_dependent_epsilon_do_not_publish
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp

@@ -30,7 +30,7 @@ from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, ensemble_totals, inputs_of
 
 if TYPE_CHECKING:
-    from pate_fed.learning.students.student import Student
+    from pate_fed.learning import Student
 
 NAME = "interactive-gnmax"
 DELTA, CONFIDENCE = 1e-5, 0.9

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.kinds.label_dp.randres import RandRes
+from pate_fed.kinds.label_dp import RandRes
 from pate_fed.reproduce.columns import Cell, cells_of
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.votes import inputs_of, read_totals
@@ -232,7 +232,7 @@ def _tables(rows: list[LabelRun], dataset: str) -> Iterator[str]:
         return cells.get((method, epsilon), Cell((dataset, method, epsilon), []))
 
     def shown(method: str, name: str) -> list[str]:
-        return [_shown(cell(method, epsilon), name) for epsilon in EPSILONS]
+        return [cell(method, epsilon).text(name) for epsilon in EPSILONS]
 
     heads = [f"ε {epsilon:g}" for epsilon in EPSILONS]
     seeds = len({row.seed for row in rows if row.dataset == dataset})
@@ -249,7 +249,7 @@ def _tables(rows: list[LabelRun], dataset: str) -> Iterator[str]:
         if method in PAPER:
             yield _line("    published", ["-", *map(str, PAPER[method])])
     yield "  best of ours: " + ", ".join(f"ε {e:g} {_best([cell(m, e) for m in OURS])}" for e in EPSILONS)
-    plain = _shown(cell(NON_PRIVATE, 0.0), "accuracy")
+    plain = cell(NON_PRIVATE, 0.0).text()
     yield f"  true labels, not private: {plain} (published {PAPER_NON_PRIVATE})"
     kept = "randres+denoise-ssl"
     counts = [cell(kept, epsilon).percent("kept")[0] / 100 for epsilon in EPSILONS]
@@ -257,11 +257,6 @@ def _tables(rows: list[LabelRun], dataset: str) -> Iterator[str]:
     yield _line("  labels", ["-" if np.isnan(count) else f"{count:.0f}" for count in counts])
     yield _line("  right, measured", shown(kept, "kept_right"))
     yield _line("  right, Equation 8", shown(kept, "equation8"))
-
-
-def _shown(cell: Cell[LabelRun], name: str) -> str:
-    mean, spread = cell.percent(name)
-    return "-" if np.isnan(mean) else f"{mean:.1f}" if np.isnan(spread) else f"{mean:.1f} ± {spread:.1f}"
 
 
 def _best(cells: list[Cell[LabelRun]]) -> str:

@@ -18,7 +18,7 @@ from pate_fed.privacy import RECORD, ConfidentGNMax, GNMax, LNMax, PrivacyEvent,
 from pate_fed.reproduce.driver import Reproduction
 
 if TYPE_CHECKING:
-    from pate_fed.learning.students.student import Student
+    from pate_fed.learning import Student
 
 
 COLOURS = ("#b5651d", "#1b6f8a", "#7a9a01", "#8a1b5c", "#333333")
@@ -121,8 +121,7 @@ def train_and_test(
     The second is what a `StudentRow` has, by name. `index` (m,) are the labelled images, `label` (m,) their
     labels.
     """
-    from pate_fed.learning.students.train import train_student
-    from pate_fed.learning.students.trainer import LabelledPool
+    from pate_fed.learning import LabelledPool, train_student
 
     tested = slice(dataset.num_queries, None)
     pool = LabelledPool(

@@ -157,7 +157,7 @@ def _votes(plan: Reproduction, dataset: Dataset, teacher: str, parts: list[Ints]
 
 
 def _network_votes(dataset: Dataset, teacher: str, device: str, numbered: tuple[int, Ints]) -> Ints:
-    from pate_fed.learning.teachers.network import train_teacher
+    from pate_fed.learning import train_teacher
 
     number, part = numbered
     trained = train_teacher(
@@ -173,7 +173,7 @@ def _network_votes(dataset: Dataset, teacher: str, device: str, numbered: tuple[
 
 def _batched_votes(dataset: Dataset, parts: list[Ints], device: str) -> Iterator[Ints]:
     """Votes of small networks, all trained in one program."""
-    from pate_fed.learning.teachers.batched import train_many
+    from pate_fed.learning import train_many
 
     least = min(len(part) for part in parts)
     teachers = train_many(
@@ -192,7 +192,7 @@ def _head_votes(dataset: Dataset, parts: list[Ints], *, device: str, moved: bool
     """Votes of heads on the public encoder, many fitted at once; `moved` with moved copies of the records."""
     import torch
 
-    from pate_fed.learning.networks.encoder import fit_encoder
+    from pate_fed.learning import fit_encoder
     from pate_fed.learning.networks.heads import TEACHER_RIDGE, head_scores
     from pate_fed.learning.teachers.network import shifted_copies
     from pate_fed.learning.tensors import to_tensor

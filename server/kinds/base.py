@@ -204,6 +204,7 @@ class StudySetup(Setup):
             dataset=study.data.dataset,
             queries=study.queries,
             student="" if study.aggregation.kind else study.student.name,
+            student_as="" if study.student.said == study.student.name else study.student.said,
             student_part=None if study.student.code is None else part_identity(study.student.code, "student"),
             partition=study.parties.partition if self.dataset.owners is None else None,
             backend=study.engine.played_on,

@@ -25,11 +25,11 @@ def test_reproduce_is_wired_and_names_what_there_is(
 
     monkeypatch.setattr(reproduction, "reproduce", record)
     monkeypatch.setattr("pate_fed.reproduce.cores", lambda: 4)
-    command = ["reproduce", "pate++-fashion-mnist", "--paper", "--seeds", "2", "--tables", "1", "3"]
+    command = ["reproduce", "pate++-fashion-mnist", "--paper", "--seeds", "2", "--tables", "I", "steps"]
     assert main([*command, "--out", str(tmp_path), "--data-dir", "here"]) == 0
     assert seen == [
         reproduction.Reproduction(
-            data_dir=Path("here"), out_dir=tmp_path, paper=True, seeds=2, tables=(1, 3), workers=4
+            data_dir=Path("here"), out_dir=tmp_path, paper=True, seeds=2, tables=("I", "steps"), workers=4
         )
     ]
     assert "a line" in capsys.readouterr().out

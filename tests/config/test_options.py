@@ -17,7 +17,7 @@ def test_the_options_are_those_of_the_design() -> None:
         --download --teacher --aggregator --threshold --sigma1 --sigma2 --labels --max-queries
         --query-strategy --records --rounds --epsilon --delta --sanitise --secure-sum --noise-at --student
         --student-epochs --backend --device --gpus-per-client --seed --allow-weak-privacy
-        --ray-address --shared-dir --insecure-cluster --kind""".split()
+        --ray-address --shared-dir --insecure-cluster --kind --as-published""".split()
     )
     assert all(entry.setting.help for entry in study_options().values())
 

@@ -9,7 +9,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.learning import STUDENTS, StudentSettings, TeacherSettings
+from pate_fed.learning import ADDITIONS, STUDENTS, StudentSettings, TeacherSettings
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,44 @@ def test_every_stage_has_ten_epochs(name: str, network: str | None, epochs: int)
 def test_averaged_weights_tell_what_unlabelled_images_are(
     name: str, network: str | None, ema_decay: float, told: bool
 ) -> None:
-    assert StudentSettings(name=name, network=network, ema_decay=ema_decay).by_opinions is told
+    assert StudentSettings(name=name, network=network, ema_decay=ema_decay).adds("peers") is told
+
+
+# arXiv 2211.01628: section IV-A for batch, η and α; R(e), its 15 and β of Tables I and III; τ of Table III;
+# epochs of section III-C. The authors' train_mnist_fm_custom_labels.py, and vat_tf's README and defaults.
+PAPERS = {
+    "co-teaching": {"batch_size": 100, "rate": 0.01, "beta": 0.2, "ramp": 15, "total_epochs": 400},
+    "pate+": {"batch_size": 100, "rate": 0.01, "beta": 0.2, "ramp": 15, "total_epochs": 400},
+    "pate++": {"rate": 0.01, "beta": 0.2, "ramp": 15, "tau": 0.318, "count_decay": 0.9, "total_epochs": 800},
+    "gan": {"batch_size": 100, "rate": 0.003, "averaging": 1 - 0.0001, "total_epochs": 300},
+    "vat": {"rate": 0.001, "averaging": 0.0, "total_epochs": 533},
+}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_as_published_is_what_the_paper_says(name: str) -> None:
+    preset = StudentSettings(name=name, as_published=True)
+    assert {key: getattr(preset, key) for key in PAPERS[name]} == pytest.approx(PAPERS[name])
+    assert preset.built_on == ("dense" if name == "gan" else "deep-cnn")
+    assert not any(preset.adds(each) for each in ADDITIONS) and preset.said == f"{name} as published"
+    rates = [preset.rate_in(epoch) / preset.rate for epoch in (1, preset.stage_epochs)]
+    assert rates == pytest.approx([1, 1 if name != "vat" else 0.105], abs=2e-3)
+    if name in ("co-teaching", "pate+", "pate++"):
+        assert preset.averaging == 0 and preset.chosen("dropout") == preset.chosen("input_noise") == 0
+    if name == "vat":  # 80 of 120 epochs, each of 400 steps
+        assert preset.chosen("decay_start") == pytest.approx(80 / 120)
+        assert preset.stage_epochs * 9000 / preset.batch_size == pytest.approx(120 * 400, rel=1e-3)
+
+
+def test_what_is_given_stands_beside_as_published_even_if_it_is_our_default() -> None:
+    given = StudentSettings(name="pate++", as_published=True, epochs=10, ema_decay=0.998, network="small-cnn")
+    assert (given.stage_epochs, given.averaging, given.built_on, given.rate) == (10, 0.998, "small-cnn", 0.01)
+    assert given.said == "pate++ as published, but for network small-cnn, epochs 10, ema_decay 0.998"
+    assert StudentSettings(name="gan", as_published=True, dropout=0.3).said.endswith("but for dropout 0.3")
+    with pytest.raises(InputError, match="false is meant beside fixmatch"):
+        StudentSettings(name="fixmatch", as_published=True)
+    with pytest.raises(InputError, match="peers are meant beside head"):
+        StudentSettings(additions=("head",))
 
 
 @pytest.mark.parametrize(("epochs", "ramp"), [(1, 1), (5, 3), (10, 5), (30, 15), (400, 15)])
@@ -99,5 +136,6 @@ def test_the_ramp_ends_within_a_stage(epochs: int, ramp: int) -> None:
 
 
 def test_the_room_imports_without_torch() -> None:
-    code = "import sys, pate_fed.learning; assert 'torch' not in sys.modules"
+    code = "import sys, pate_fed.learning as room; assert 'torch' not in sys.modules"
+    code += "; [getattr(room, name) for name in room.__all__]; assert 'torch' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

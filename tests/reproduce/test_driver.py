@@ -108,7 +108,7 @@ def test_every_table_is_bound_before_anything_is_made(tmp_path: Path) -> None:
 
 def test_only_what_is_chosen_is_an_option(tmp_path: Path) -> None:
     assert not list(Reproduction(data_dir=tmp_path, out_dir=tmp_path, device="auto").chosen())
-    chosen = Reproduction(data_dir=None, out_dir=tmp_path, paper=True, seeds=2, tables=(1,), workers=2)
+    chosen = Reproduction(data_dir=None, out_dir=tmp_path, paper=True, seeds=2, tables=("I",), workers=2)
     assert list(chosen.chosen()) == ["--paper", "--seeds", "--tables", "--workers"]
 
 

@@ -30,8 +30,9 @@ def test_the_gan_is_on_the_improved_gans_network() -> None:
         for name in ("gan", "vat")
         for paper in (False, True)
     }
-    assert [each.network for each in found.values()] == ["dense", "dense", "small-cnn", "deep-cnn"]
-    assert [each.epochs for each in found.values()] == [40, 300, 20, 300]
+    assert [each.built_on for each in found.values()] == ["dense", "dense", "small-cnn", "deep-cnn"]
+    assert [each.stage_epochs for each in found.values()] == [40, 300, 20, 300]
+    assert found["gan", True].as_published
 
 
 def test_mnist_2017_in_small(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:

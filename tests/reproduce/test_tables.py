@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import replace
-from operator import attrgetter
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pate_fed.data import Dataset
-from pate_fed.learning import StudentSettings
+from pate_fed.learning import ADDITIONS, PUBLISHED, StudentSettings
 from pate_fed.reproduce import (
     Reproduction,
     reproduce,
@@ -29,36 +29,45 @@ def test_proposition_2_at_its_best_order_costs_what_is_wanted(epsilon: float) ->
 
 
 def test_the_tables_are_the_papers() -> None:
-    plan = Reproduction(data_dir=Path(), out_dir=Path(), seeds=2)
-    tasks = list(tables._tasks(plan))
-    assert len(tasks) == len(set(tasks)) == 2 * len(tables.PAPER)
-    assert {task[:4] for task in tasks} == set(tables.PAPER)
-    sizes = [
-        sum(1 for _ in tables._tasks(Reproduction(data_dir=Path(), out_dir=Path(), seeds=1, tables=(t,))))
-        for t in (1, 2, 3, 4, 5)
-    ]
-    assert sizes == [8, 6, 5, 10, 4]  # β 0.2 and τ 0.318 are already in table I; the last two are not its
+    tasks = tables._tasks(Reproduction(data_dir=Path(), out_dir=Path(), seeds=2))
+    assert len(tasks) == len(set(tasks))
+    for way in (tables.THEIRS, tables.OURS):
+        assert {task[:4] for task in tasks if task[4] == way} == set(tables.PAPER)
+    sizes = {name: len(keys) for name, keys in tables._of_table().items()}
+    # β 0.2 and τ 0.318 are already in table I; the last two are not the paper's
+    assert sizes == {"I": 16, "steps": 11, "II": 12, "III": 10, "encoder": 8}
 
 
-def test_the_tables_students_are_the_papers_or_the_quick_ones() -> None:
-    def settings(*, paper: bool) -> StudentSettings:
-        plan = Reproduction(data_dir=None, out_dir=Path(), paper=paper)
-        return tables._settings(plan, "pate++", 0.2, 0.318)
+def _settings(name: str, beta: float | None, tau: float | None, way: str, **plan: Any) -> StudentSettings:
+    return tables._settings(Reproduction(data_dir=None, out_dir=Path(), **plan), name, beta, tau, way)
 
-    scale = attrgetter("network", "epochs", "learning_rate")
-    assert scale(settings(paper=True)) == ("deep-cnn", 400, 0.01)
-    assert scale(settings(paper=False)) == ("small-cnn", 20, 6e-3)
-    plan = Reproduction(data_dir=None, out_dir=Path())
-    ours = tables._settings(plan, "gan on the encoder", None, None)
-    assert (ours.name, *scale(ours), ours.dropout) == ("gan", "encoder", 20, 6e-3, None)
-    [studys, head] = [
-        tables._settings(plan, key[1], *key[2:]) for key in tables._of_table()[5] if key[0] == 4.05
-    ]
-    assert studys == StudentSettings(name="pate++", network="small-cnn")
-    assert head == StudentSettings(name="encoder-head")
-    for each in (settings(paper=True), settings(paper=False)):
-        assert (each.name, each.noise_rate, each.tau) == ("pate++", 0.2, 0.318)
-        assert (each.ema_decay, each.dropout) == (0.0, 0.0)
+
+@pytest.mark.parametrize(("name", "tau"), [("co-teaching", None), ("pate+", None), ("pate++", 0.318)])
+def test_a_column_is_the_preset(name: str, tau: float | None) -> None:
+    """On the paper's scale every value is `as_published`; small it differs in the network and the epochs."""
+    preset = StudentSettings(name=name, as_published=True)
+    for paper in (True, False):
+        given = _settings(name, 0.2, tau, tables.THEIRS, paper=paper)
+        other = {key for key in PUBLISHED[name] if given.chosen(key) != preset.chosen(key)}
+        assert other == (set() if paper else {"network", "epochs"})
+    assert _settings("gan", None, None, tables.THEIRS, paper=True).built_on == "deep-cnn"
+
+
+def test_each_step_changes_what_it_says_and_the_last_is_a_study_s_own() -> None:
+    keys = tables._of_table()["steps"]
+    steps = {key[4]: _settings(*key[1:]) for key in keys}
+    seen = [{f.name: getattr(each, f.name) for f in fields(each)} for each in steps.values()]
+    for name, before, after in zip([*steps][1:], seen, seen[1:], strict=False):
+        changed = {key for key in after if after[key] != before[key]}
+        if name in tables.STEPS:
+            assert changed == set(tables.STEPS[name])
+    assert steps[tables.OURS] == StudentSettings(name="pate++", network="small-cnn", epochs=10)
+    own, last = steps[tables.OURS], steps["undisputed"]
+    assert all(own.adds(each) and last.adds(each) for each in ADDITIONS)
+    assert (own.rate, own.averaging) == (last.rate, last.averaging)
+    assert [own.rate_in(epoch) for epoch in (5, 10)] == [last.rate_in(epoch) for epoch in (5, 10)]
+    assert steps[tables.ON_ENCODER] == StudentSettings(name="pate++", epochs=10)
+    assert steps[tables.HEAD] == StudentSettings(name="encoder-head")
 
 
 @pytest.fixture
@@ -70,7 +79,7 @@ def tiny(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
     )
     four = {key: value for key, value in PAPER.items() if key[0] == 4.05 and key[2] in (None, 0.2)}
     monkeypatch.setattr(tables, "PAPER", {key: four[key] for key in four if key[3] in (None, 0.318)})
-    return replace(small, tables=(1,))
+    return replace(small, tables=("I",))
 
 
 PAPER = dict(tables.PAPER)
@@ -84,39 +93,42 @@ def _rows(path: Path) -> list[dict[str, str]]:
 def test_table_1_in_small(tiny: Reproduction) -> None:
     lines = reproduce("pate++-fashion-mnist", tiny)
     rows = _rows(tiny.file("runs", "csv"))
-    assert [row["student"] for row in rows] == ["gan", "co-teaching", "pate+", "pate++"]
+    names = ["gan", "co-teaching", "pate+", "pate++"]
+    assert [row["student"] for row in rows] == [name for name in names for _ in range(2)]
+    assert [row["settings"] for row in rows] == 4 * [tables.THEIRS, tables.OURS]
     assert tiny.file("totals", "npz").exists()
-    assert [row["removed"] != "" for row in rows] == [False, False, False, True]
-    assert 0 <= int(rows[3]["removed"]) <= 12  # τ 0.318 of 40
+    assert [row["removed"] != "" for row in rows] == [False] * 6 + [True] * 2
+    assert 0 <= int(rows[6]["removed"]) <= 12  # τ 0.318 of 40
     assert rows[0]["accuracy"] == rows[0]["accuracy_single"]  # PATE is one network
-    assert all("single" in lines[place] for place in (0, 5))
-    assert lines[1].split()[:4] == ["ε", "4.05,", "gan", "74.8"]
+    assert lines[2].split()[:4] == ["ε", "4.05,", "gan", "74.8"]
+    shares = [f"{100 * float(row['accuracy']):.1f}" for row in rows[:2]]
+    assert lines[2].split()[4:7] == [*shares, "1"]
     assert tiny.file("tables", "txt").read_text(encoding="utf-8").splitlines() == lines
 
 
 def test_the_pate_plus_plus_of_the_tables_is_a_studys_own(
     tiny: Reproduction, loaded: dict[str, Dataset]
 ) -> None:
-    from pate_fed.learning.students.train import train_student
-    from pate_fed.learning.students.trainer import LabelledPool
+    from pate_fed.learning import LabelledPool, train_student
 
     data = loaded["fashion-mnist"]
     totals = np.load(tiny.data_dir / "a.npy")  # type: ignore[operator]
-    row = tables._train(tiny, data, {"small-cnn": totals}, (4.05, "pate++", 0.2, 0.318, 3))
+    row = tables._train(tiny, data, {"small-cnn": totals}, (4.05, "pate++", 0.2, 0.318, tables.THEIRS, 3))
     given = tables.released_labels(totals, epsilon=4.05, seed=3)
     images = data.public_images[:200]
     pool = LabelledPool(images=images, labelled_index=given.index, labels=given.label, num_classes=10)
-    student = train_student(pool, tables._settings(tiny, "pate++", 0.2, 0.318), seed=3)
+    student = train_student(pool, tables._settings(tiny, "pate++", 0.2, 0.318, tables.THEIRS), seed=3)
     assert row.accuracy == np.mean(student.predict(data.public_images[200:]) == data.public_labels[200:])
     assert student.removed is not None and row.removed == student.removed.sum()
 
 
 def test_the_students_on_an_encoder_learn_from_light_teachers(tiny: Reproduction) -> None:
-    lines = reproduce("pate++-fashion-mnist", replace(tiny, tables=(4,)))
+    lines = reproduce("pate++-fashion-mnist", replace(tiny, tables=("encoder",)))
     assert (tiny.out_dir / "totals-encoder-head.npz").exists()
     assert not tiny.file("totals", "npz").exists()  # nobody asked for the paper's teachers
-    shown = [line for line in lines if line.startswith("ε") and " on the encoder" in line]
-    assert len(shown) == len(_rows(tiny.file("runs", "csv"))) == 6 and all(" - " in line for line in shown)
+    shown = [line for line in lines if line.startswith("ε") and "pate++" in line]
+    assert len(shown) == 1 and len(_rows(tiny.file("runs", "csv"))) == 4
+    assert lines[0].startswith("Not in the paper")
 
 
 def test_each_student_is_told_how_many_of_its_labels_were_wrong(
@@ -128,14 +140,14 @@ def test_each_student_is_told_how_many_of_its_labels_were_wrong(
     for name, right in (("totals-quick.npz", True), ("totals-encoder-head.npz", False)):
         kept = 5000 * np.eye(10, dtype=np.int64)[truth if right else (truth + 1) % 10]
         np.savez(tiny.out_dir / name, totals=kept)
-    both = replace(tiny, tables=(1, 4))
+    both = replace(tiny, tables=("I", "encoder"))
     wrong = {}
     for plan in (both, replace(both, totals=tiny.out_dir / "totals-quick.npz", out_dir=tiny.out_dir / "o")):
         reproduce("pate++-fashion-mnist", plan)
-        wrong[plan] = {row["student"]: row["labels_wrong"] for row in _rows(plan.file("runs", "csv"))}
+        wrong[plan] = {row["settings"]: row["labels_wrong"] for row in _rows(plan.file("runs", "csv"))}
     first, given = wrong.values()
-    assert first["supervised"] == "0.0" and first["supervised on the encoder"] == "1.0"
-    assert given["supervised on the encoder"] == "0.0"
+    assert first[tables.THEIRS] == "0.0" and first[tables.LIGHT] == "1.0"
+    assert given[tables.LIGHT] == "0.0"
 
 
 def test_the_kept_totals_are_of_these_images(shared: Path) -> None:

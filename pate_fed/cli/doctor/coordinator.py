@@ -79,7 +79,7 @@ class CoordinatorSide:
         teachers = f"{parties.teachers_per_client} teachers each, "
         text = (
             f"{study.name!r}: {parties.num_clients} hospitals, {teachers if study.aggregation.votes else ''}"
-            f"{study.aggregation.kind or study.aggregation.aggregator}, student {study.student.name}"
+            f"{study.aggregation.kind or study.aggregation.aggregator}, student {study.student.said}"
         )
         seeded = "study.seed repeats the noise, so it protects nobody: take it out of study.toml"
         return CheckResult(text, () if study.seed is None else (seeded,))

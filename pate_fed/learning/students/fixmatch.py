@@ -100,7 +100,7 @@ class FixMatch(Trainer):
         self.network, self.average, self.views = network, self.averages[0], views
         self.unlabelled_weight, self.mixup = unlabelled_weight, mixup
         self.keep_probability = keep_probability
-        self._optimiser = make_optimiser(self.weights, learning_rate=settings.learning_rate, sgd=sgd)
+        self._optimiser = make_optimiser(self.weights, learning_rate=settings.rate, sgd=sgd)
         self.optimisers = [self._optimiser]
 
     @classmethod
@@ -126,7 +126,7 @@ class FixMatch(Trainer):
     def run_epoch(self, epoch: int, sets: TrainingSets) -> EpochRecord:
         """One pass over both sets, the smaller one duplicated."""
         progress = (epoch - 1) / self.settings.stage_epochs
-        self._optimiser.param_groups[0]["lr"] = self.settings.learning_rate * math.cos(1.37 * progress)
+        self._optimiser.param_groups[0]["lr"] = self.settings.rate * math.cos(1.37 * progress)
         self.network.train()
         rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp)
         size, device = self.settings.batch_size, self.device

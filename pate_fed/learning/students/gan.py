@@ -9,8 +9,8 @@ and learn of the unlabelled ones what classes the peer finds, by averaged weight
 are (Tarvainen and Valpola, "Mean teachers", NIPS 2017, with two students in place of one). A head in closed
 form has a part in that: alone, two peers convince each other, and gave up half of a class with few labels.
 Labels on which the two disagree become rare then, so PATE+ also learns from some of small loss, and PATE++
-takes the label off what both contradict after the first stage. With the last weights (`ema_decay` 0) all is
-as in the paper.
+takes the label off what both contradict after the first stage. Each is one of `additions`; without them all
+is as in the paper.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class GANTrainer(Trainer):
             network.initialise_from_data(self.inputs)
         self.copies: Tensor | None = None  # of the inputs, (copies, n, d), they themselves first
         self.head, self.head_share = head, HEAD_FROM_PIXELS if features is None else HEAD
-        if settings.by_opinions and features is not None:
+        if settings.adds("deformed") and features is not None:
             self.copies = torch.cat([self.inputs[None].half(), features.copies])
         generator: Generator | None = None
         if settings.generates and features is None:
@@ -93,11 +93,11 @@ class GANTrainer(Trainer):
             generator = drawn
         super().__init__(settings, networks, generator)
         # VAT's steps in the pixels are preprocessed again and again, and so are deformed images.
-        vat, deformed = settings.name == "vat", settings.by_opinions and features is None
+        vat, deformed = settings.name == "vat", settings.adds("deformed") and features is None
         self.pixels = pixels if vat or deformed else None
         self.changes = small_changes(pixels) if deformed else None
         # Adam works weight by weight, so one optimiser over both discriminators is two.
-        adam = partial(make_optimiser, learning_rate=settings.learning_rate, beta1=BETA1)
+        adam = partial(make_optimiser, learning_rate=settings.rate, beta1=BETA1)
         self.optimiser = adam(self.weights)
         self.generator_optimiser = adam(generator.parameters()) if generator else None
         self.optimisers = [self.optimiser, *([self.generator_optimiser] if self.generator_optimiser else [])]
@@ -108,12 +108,13 @@ class GANTrainer(Trainer):
             module.train()
         rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp)
         trust = min((epoch - 1) / (WARM_UP * self.settings.stage_epochs), 1.0)
-        self._set_learning_rate(epoch)
+        for optimiser in self.optimisers:
+            optimiser.param_groups[0]["lr"] = self.settings.rate_in(epoch)
         size = len(sets.labelled)
         if self._unlabelled:
             size = max(size, len(sets.unlabelled))
         labelled = batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
-        if self.settings.by_opinions:
+        if self.settings.adds("balanced"):
             labelled = balanced(sets.labels, labelled)
         unlabelled = batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
         unlearnt = torch.ones(self.num_classes, dtype=torch.bool, device=self.inputs.device)
@@ -125,7 +126,7 @@ class GANTrainer(Trainer):
             x, y = self._shown(sets.labelled[pick]), sets.targets[pick]
             vat = self.pixels if self.settings.name == "vat" else None
             u = self._shown(others) if vat is None else vat[others]
-            opinions = self._opinions(others, unlearnt, trust) if self.settings.by_opinions else None
+            opinions = self._opinions(others, unlearnt, trust) if self.settings.adds("peers") else None
             figures, disagree, suspected = self._learn_batch(x, y, u, rate, opinions)
             suspicions.index_add_(0, pick, suspected.to(suspicions.dtype))
             told = torch.stack([disagree.sum(), (disagree & sets.wrong[pick]).sum()]).double()
@@ -183,7 +184,7 @@ class GANTrainer(Trainer):
         disagree = first != second
         candidates = disagree if self.settings.by_disagreement else torch.ones_like(disagree)
         chosen = exchange(losses, candidates, rate=rate)
-        if opinions is not None and self.settings.by_disagreement:
+        if self.settings.adds("undisputed") and self.settings.by_disagreement:
             undisputed = exchange(losses, torch.ones_like(disagree), rate=UNDISPUTED * rate)
             chosen = [disputed | easy for disputed, easy in zip(chosen, undisputed, strict=True)]
         supervised = [masked_mean(loss, keep) for loss, keep in zip(losses, chosen, strict=True)]
@@ -222,12 +223,6 @@ class GANTrainer(Trainer):
         """Whether unlabelled inputs teach, too."""
         return self.generator is not None or self.settings.name == "vat"
 
-    def _set_learning_rate(self, epoch: int) -> None:
-        progress = (epoch - 1) / self.settings.stage_epochs
-        factor = 1.0 if progress < 0.5 else 1.0 - 1.8 * (progress - 0.5)
-        for optimiser in self.optimisers:
-            optimiser.param_groups[0]["lr"] = self.settings.learning_rate * factor
-
     def _record(self, epoch: int, sums: list[float], *, batches: int, truth_known: bool) -> EpochRecord:
         supervised, unsupervised, matching, kept_share = (each / batches for each in sums[:4])
         disagreements, wrong = sums[4:]
@@ -254,8 +249,8 @@ def _discriminator(
 ) -> classifiers.Classifier:
     if make is not None:
         return classifiers.own_network(make(), channels=shape[2])
-    noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
-    if settings.by_opinions and settings.built_on in OURS:
+    noise = {name: settings.chosen(name) for name in ("dropout", "input_noise")}
+    if settings.adds("deformed") and settings.built_on in OURS:
         light = {"dropout": DROPOUT, "input_noise": INPUT_NOISE}
         noise = {name: light[name] if share is None else share for name, share in noise.items()}
     if features is None:

@@ -281,7 +281,7 @@ def _empty_network(
         return empty_head_classifier(settings.name, shape, classes, weights)
     basis = weights.get("preprocess.basis")
     if basis is None:
-        return build_discriminator(settings.network or UNNAMED, shape, classes)
+        return build_discriminator(settings.chosen("network") or UNNAMED, shape, classes)
     build = build_encoder_network if settings.name == "fixmatch" else build_encoder_discriminator
     return build(HistogramFeatures(shape, basis.shape[1]), basis.shape[1], classes)
 

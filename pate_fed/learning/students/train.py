@@ -148,7 +148,7 @@ def train_student(
             on_epoch(student.history[0])
         return student
     settings = _with_noise_rate(settings, pool, device, known)
-    on_encoder = known() if settings.built_on == "encoder" or settings.by_opinions else None
+    on_encoder = known() if settings.built_on == "encoder" or settings.adds("head") else None
     saved = Checkpoint.at(checkpoint, pool, settings, seed, encoder=on_encoder)
     with seeded(seed, device):
         student = _train_stages(
@@ -163,7 +163,7 @@ def _with_noise_rate(
     settings: StudentSettings, pool: LabelledPool, device: str, encoder: Callable[[], Encoder]
 ) -> StudentSettings:
     """The same with an open β set: estimated, or 0 for "fixmatch" and for labels that tell of their doubt."""
-    if settings.noise_rate is not None or not (settings.co_teaching or settings.name == "fixmatch"):
+    if settings.chosen("noise_rate") is not None or not (settings.co_teaching or settings.name == "fixmatch"):
         return settings
     if settings.name == "fixmatch" or pool.probabilities is not None:
         return replace(settings, noise_rate=0.0)
@@ -229,9 +229,14 @@ def _train_stages(
     return student
 
 
+def _contradicts(settings: StudentSettings) -> bool:
+    """Whether PATE++ takes off the labels that both discriminators contradict, and not a share of them."""
+    return settings.chosen("removal") is None and settings.adds("peers")
+
+
 def _suspected(trainer: Trainer, settings: StudentSettings, sets: TrainingSets) -> Tensor:
     """The labels that PATE++ takes off, bool (m,)."""
-    if settings.by_opinions and settings.removal is None:
+    if _contradicts(settings):
         assert isinstance(trainer, GANTrainer)
         return contradicted(trainer, sets)
     assert trainer.counts is not None
@@ -242,7 +247,7 @@ def _removal(settings: StudentSettings, saved: Checkpoint) -> float | None:
     """τ as an epoch's record tells it: of the second stage what was taken off, where that was not set."""
     if settings.stages == 1:
         return None
-    if not settings.by_opinions or settings.removal is not None:
+    if not _contradicts(settings):
         return settings.tau
     return None if saved.removed is None else float(saved.removed.float().mean())
 
@@ -262,12 +267,13 @@ def _trainers(
         return partial(FixMatch.of_images, encoder=encoder if on_encoder else None)
     features = None if encoder is None else PoolFeatures(encoder, pool.images, device)
     head = None
-    if settings.by_opinions and settings.co_teaching and _all_told(pool):
+    told = settings.adds("head") and settings.co_teaching
+    if told and _all_told(pool):
         assert pool.probabilities is not None
         shares = np.empty((len(pool.images), pool.num_classes), dtype=np.float32)
         shares[pool.labelled_index] = pool.probabilities
         head = torch.from_numpy(shares).to(device).clamp(min=LEAST_SHARE).log()
-    elif features is not None and settings.by_opinions and settings.co_teaching:
+    elif features is not None and told:
         closed = StudentSettings(name="encoder-head")
         found = fit_head_student(
             pool, closed, features.encoder, seed=seed, device=device, features=features

@@ -194,7 +194,7 @@ class Trainer(ABC):
         What a norm has measured is taken over.
         """
         self.step += 1
-        decay = min(self.settings.ema_decay, self.step / (self.step + 9))
+        decay = min(self.settings.averaging, self.step / (self.step + 9))
         with torch.no_grad():
             torch._foreach_lerp_(self._means, self.weights, 1.0 - decay)
             for mean, network in zip(self.averages, self.networks, strict=True):

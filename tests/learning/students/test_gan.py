@@ -355,7 +355,7 @@ def test_the_generator_of_features_learns_and_the_encoder_stays_as_it_is(
 
 def test_pate_plus_learns_from_disagreement_only(stripes: MakeStripes) -> None:
     images, labels = stripes(60)
-    settings = replace(QUICK, name="pate+", network="small-cnn")
+    settings = replace(QUICK, name="pate+", network="small-cnn", additions=())
     trainer = GANTrainer(settings, (16, 16, 1), 4, to_tensor(images, "cpu"))
     for network in trainer.networks:
         network.eval()  # without noise, so that the two passes here are the same
