@@ -21,6 +21,7 @@ EXTRA_OF: dict[str, str] = {
     "fsspec": "cluster",
     "matplotlib": "images",
     "onnx": "onnx",
+    "opacus": "bench",
     "pydicom": "dicom",
     "ray": "simulation",
     "torch": "images",

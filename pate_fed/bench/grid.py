@@ -1,4 +1,4 @@
-"""The methods, and the grid of tasks, methods, ε and seeds: each cell in a process of its own, kept as one file."""
+"""The methods, and the grid of tasks, methods, ε and seeds: each cell is a process and a file of its own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EPSILONS, SEEDS, LIMIT_S = (0.3, 1.0, 3.0), 5, 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """A figure of a method's authors on digits, and how it is made here: from a task, the truth and a seed."""
+    """A figure of a method's authors on digits, and how it is made here: of a task, the truth and a seed."""
 
     text: str
     figure: float
@@ -59,7 +59,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A method that is built in; `seconds` of a cell on a quiet core: small tables, large ones, 60,000 images."""
+    """A method of ours; `seconds` of a cell on a quiet core: small tables, large ones, 60,000 images."""
 
     title: str
     run: Method
@@ -107,7 +107,9 @@ METHODS: dict[str, Built] = {
         seconds=(4, 15, 600),
         published=_OPACUS,
     ),
-    "dp-fedavg": Built(title="DP-FedAvg, a record", run=_gradients("run_fedavg_records"), seconds=(4, 20, 700)),
+    "dp-fedavg": Built(
+        title="DP-FedAvg, a record", run=_gradients("run_fedavg_records"), seconds=(4, 20, 700)
+    ),
     "dp-fedavg-hospital": Built(
         title="DP-FedAvg, a whole hospital", run=_gradients("run_fedavg_hospitals"), seconds=(3, 10, 120)
     ),
@@ -125,7 +127,11 @@ METHODS: dict[str, Built] = {
         title="all records, no privacy", run=labels.run_central, seconds=(1, 5, 30), private=False, ours=True
     ),
     "alone": Built(
-        title="one hospital alone, no privacy", run=labels.run_alone, seconds=(1, 3, 10), private=False, ours=True
+        title="one hospital alone, no privacy",
+        run=labels.run_alone,
+        seconds=(1, 3, 10),
+        private=False,
+        ours=True,
     ),
 }
 
@@ -166,7 +172,7 @@ class Grid:
 
     run_dir: Path
     data_dir: Path | None = None
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: tuple[str, ...] = (PUBLISHED, *TASKS)
     methods: tuple[str, ...] = tuple(METHODS)
     epsilons: tuple[float, ...] = EPSILONS
     seeds: int = SEEDS
@@ -186,7 +192,7 @@ class Grid:
         """All cells, each method's published figure first, then small tasks before large ones."""
         for name in self.methods:
             built = METHODS.get(name)
-            if built is not None and built.published is not None:
+            if PUBLISHED in self.tasks and built is not None and built.published is not None:
                 yield PUBLISHED, name, 0.0, 0
         for task in self.tasks:
             for name in self.methods if task != PUBLISHED else ():
@@ -234,7 +240,7 @@ def _source(key: tuple[str, str, float, int]) -> str:
 
 
 def run_grid(grid: Grid, log: Callable[[str], None], *, here: bool = False) -> list[Cell]:
-    """Run what is missing, each cell in a process that is ended after `limit_s`; `here` in this one, for tests."""
+    """Run what is missing, each cell in a process that is ended after `limit_s`, or `here` in this one."""
     with naming_refusal(f"--run-dir {grid.run_dir}: cannot be made"):
         (grid.run_dir / "cells").mkdir(parents=True, exist_ok=True)
     there = {(cell.task, cell.method, cell.epsilon, cell.seed) for cell in grid.done()}
@@ -244,7 +250,9 @@ def run_grid(grid: Grid, log: Callable[[str], None], *, here: bool = False) -> l
         (_make if here else _apart)(grid, key)
         cell = read_json(Cell, grid.path(key), what="a cell of the benchmark")
         told = cell.reason if cell.value is None else f"{cell.value:.3f}"
-        log(f"{number} of {len(left)}: {key[0]}, {key[1]}, ε {key[2]:g}, seed {key[3]}: {cell.status}, {told}")
+        log(
+            f"{number} of {len(left)}: {key[0]}, {key[1]}, ε {key[2]:g}, seed {key[3]}: {cell.status}, {told}"
+        )
     return grid.done()
 
 

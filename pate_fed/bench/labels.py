@@ -39,7 +39,8 @@ class Features:
     def __call__(self, inputs: NDArray[Any]) -> Floats:
         """Of these inputs."""
         rows = inputs if self._encode is None else self._encode(np.ascontiguousarray(inputs))
-        return np.nan_to_num((np.asarray(rows, dtype=np.float64) - self._middle) / self._spread)
+        scaled = (np.asarray(rows, dtype=np.float64) - self._middle) / self._spread
+        return np.asarray(np.nan_to_num(scaled), dtype=np.float64)
 
 
 def learn(task: Task, rows: Floats, labels: NDArray[Any], tested: Floats) -> Floats:
@@ -74,7 +75,7 @@ def run_alone(task: Task, epsilon: float, seed: int) -> tuple[NDArray[Any], Ledg
 
 
 def run_randomised(task: Task, epsilon: float, seed: int) -> tuple[NDArray[Any], Ledger]:
-    """Each hospital randomises each label (Warner 1965; RandRes of Tang et al. 2022): only labels are private."""
+    """Each hospital randomises each label (RandRes of Tang et al. 2022): only labels are private."""
     if task.target_range is not None:
         raise NotApplicableError("randomised response is of classes, and this task has a number")
     labels = randomised(task.labels, epsilon, task.num_classes, np.random.default_rng(seed))
@@ -94,7 +95,7 @@ def randomised(
 def run_neighbours(task: Task, epsilon: float, seed: int) -> tuple[NDArray[Any], Ledger]:
     """Private kNN (Zhu et al., CVPR 2020): noisy votes of a Poisson sample's nearest records, for each query.
 
-    All records are in one place. Another record changes a query's votes by at most √2 in ℓ2 (one neighbour
+    All records are in one place. Another record changes a query's votes by at most √2 in L2 (one neighbour
     goes, another comes); which of them are in a query's sample is drawn anew.
     """
     if task.target_range is not None:
@@ -117,7 +118,7 @@ def run_neighbours(task: Task, epsilon: float, seed: int) -> tuple[NDArray[Any],
 
 
 def run_fedkt(task: Task, epsilon: float, seed: int) -> tuple[NDArray[Any], Ledger]:
-    """FedKT (Li, He, Song, IJCAI 2021), noise at each hospital (its L2): its teachers' noisy vote, then all vote.
+    """FedKT-L2 (Li, He, Song, IJCAI 2021): a noisy vote of each hospital's teachers, then hospitals vote.
 
     A hospital's records are split among teachers, which label public inputs by a noisy vote of their own;
     another record changes one teacher. Hospitals' students then vote without noise: each record is in one.
@@ -137,4 +138,6 @@ def run_fedkt(task: Task, epsilon: float, seed: int) -> tuple[NDArray[Any], Ledg
         labels = (votes + rng.normal(0, sigma, votes.shape)).argmax(axis=1)
         student = learn(task, pool[asked], labels, pool).argmax(axis=1)
         totals[np.arange(len(pool)), student] += 1
-    return learn(task, pool, totals.argmax(axis=1), test), Ledger(epsilon=epsilon, delta=task.delta, rows=(row,))
+    return learn(task, pool, totals.argmax(axis=1), test), Ledger(
+        epsilon=epsilon, delta=task.delta, rows=(row,)
+    )

@@ -1,4 +1,4 @@
-"""This package's own method: a whole study as it is by default, `auto` at the task's hospitals, its noise seeded.
+"""This package's own method: a whole study by default, `auto` at the task's hospitals, its noise seeded.
 
 Records go by the hands that a user's would: arrays, or one CSV file a hospital where the task has a schema.
 """
@@ -19,7 +19,7 @@ from pate_fed.data import Schema
 
 
 def run_ours(task: Task, epsilon: float, seed: int) -> tuple[NDArray[Any], Ledger]:
-    """Scores of a study's published student; what few hospitals give is under masks, with noise of their own."""
+    """Scores of a study's published student, and the ledger of its run."""
     from pate_fed import simulate
 
     folder = Path(tempfile.mkdtemp(prefix="pate_fed-bench-"))  # its ledger is read by who checks
@@ -59,7 +59,9 @@ def _files(task: Task, schema: Schema, folder: Path) -> dict[str, Any]:
         _write(private[-1], schema, task.inputs[rows], [taught[row] for row in rows])
     _write(pool := str(folder / "pool.csv"), schema, task.pool, None)
     table: dict[str, Any] = {"label": schema.label}
-    table |= {"target_range": list(task.target_range)} if task.target_range else {"classes": list(schema.classes)}
+    table |= (
+        {"target_range": list(task.target_range)} if task.target_range else {"classes": list(schema.classes)}
+    )
     table["columns"] = {name: list(values) or "number" for name, values in schema.columns}
     return {"dataset": "table", "pool": pool, "private": private, "table": table}
 

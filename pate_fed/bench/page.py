@@ -1,4 +1,4 @@
-"""The benchmark's page, pictures and figures, from its cells: who is best at each ε is said, whoever it is."""
+"""The benchmark's page, pictures and figures, from its cells: who is best at each ε is said."""
 
 from __future__ import annotations
 
@@ -26,27 +26,24 @@ def write_page(grid: Grid) -> list[str]:
     """Write bench.html and bench.json of all cells that are there; the lines that sum them up."""
     cells = grid.done()
     lines = [line for task in grid.tasks for line in _said(task, cells)]
-    lines += [f"not in the pictures: {title(name)}: {why}" for name in grid.methods if (why := hidden(name, cells))]
+    why = {name: hidden(name, cells) for name in grid.methods}
+    aside = [f"not in the pictures: {title(name)}: {reason}" for name, reason in why.items() if reason]
     parts = ["<!doctype html><meta charset=utf-8><title>Benchmark</title>", f"<style>{_STYLE}</style>"]
     parts.append("<h1>Benchmark</h1><p>All noise is seeded: nothing here is private. Data are public.</p>")
     for task in grid.tasks:
         own = [cell for cell in cells if cell.task == task]
-        if own:
+        if own and task != PUBLISHED:
             parts += [*_section(grid, task, own, cells)]
-    parts += ["<h2>Not in the pictures</h2>", *(f"<p>{html.escape(line)}</p>" for line in lines if _is_hidden(line))]
+    parts += [f"<p>{html.escape(line)}</p>" for line in aside]
     write_result(grid.run_dir / "bench.html", "\n".join(parts).encode())
     store_result(
         grid.run_dir / "bench.json",
         command=f"pate-fed bench{' --quick' if grid.seeds == 1 and grid.epsilons == (1.0,) else ''}",
         device="cpu",
         rows=[[cell for cell in cells if cell.status == DONE]],
-        lines=lines,
+        lines=[*lines, *aside],
     )
-    return [*lines, f"wrote {grid.run_dir / 'bench.html'}"]
-
-
-def _is_hidden(line: str) -> bool:
-    return line.startswith("not in the pictures")
+    return [*lines, *aside, f"wrote {grid.run_dir / 'bench.html'}"]
 
 
 def title(method: str) -> str:
@@ -111,8 +108,6 @@ def _figure(value: float | None) -> str:
 
 def _section(grid: Grid, task: str, own: Sequence[Cell], cells: Sequence[Cell]) -> Iterator[str]:
     """A task's rules, picture and table."""
-    if task == PUBLISHED:
-        return
     made, _ = load_task(task, grid.data_dir)
     yield f"<h2>{html.escape(made.title)}</h2>"
     yield (
@@ -120,6 +115,7 @@ def _section(grid: Grid, task: str, own: Sequence[Cell], cells: Sequence[Cell]) 
         f"{len(made.test):,} test. One {made.unit} is replaced, δ {made.delta:g}. May be looked at: "
         f"{html.escape(made.look)}. Measured: {html.escape(made.measure)}.</p>"
     )
+    yield from (f"<p><b>{html.escape(line)}</b></p>" for line in _said(task, cells))
     picture = _picture(task, made.measure, own, cells)
     yield f'<img alt="{html.escape(made.measure)} by ε" src="data:image/png;base64,{picture}">'
     yield "<table><tr><th>method<th>ε<th>mean<th>± sd<th>seeds<th>remark"

@@ -24,6 +24,7 @@ RECORD, LABEL, HOSPITAL = "record", "label", "hospital"
 UNITS = (LABEL, RECORD, HOSPITAL)
 """Protected units, the weakest first: a method that protects a weaker one than the task's never wins."""
 _SLACK = 1e-3  # two accountants' grids
+_GRID = 1e-3  # of privacy losses; what it adds stays an upper bound
 _CONFIDENCE = 0.99
 
 
@@ -66,7 +67,7 @@ class Task:
 class Spent:
     """What a unit was charged for, `count` times: Gaussian noise, or a mechanism of a pure ε.
 
-    `noise` is the deviation by half of what replacing a unit can move, in ℓ2: for clipped gradients the noise
+    `noise` is the deviation by half of what replacing a unit can move, in L2: for clipped gradients the noise
     multiplier. Before that, each unit is taken with chance `sampling` (Poisson).
     """
 
@@ -85,7 +86,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What a method says of its privacy: ε, None for none, at δ for `unit`, and the rows that it follows from.
+    """What a method says of its privacy: ε, None for none, at δ for `unit`, and the rows that it rests on.
 
     A study of ours has its own ledger in `run_dir`, and no rows.
     """
@@ -110,7 +111,7 @@ def epsilon_of_rows(rows: Iterable[Spent], delta: float, *, replaced: bool = Tru
     from dp_accounting.pld import PLDAccountant
 
     relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
-    accountant, pure, noisy = PLDAccountant(relation), 0.0, False
+    accountant, pure, noisy = PLDAccountant(relation, _GRID), 0.0, False
     for row in rows:
         pure += row.pure * row.count
         if math.isfinite(row.noise):
@@ -167,7 +168,8 @@ def check_predictions(task: Task, given: Any, *, what: str) -> NDArray[np.float6
     if task.target_range is not None:
         return values
     if (values != np.rint(values)).any() or values.min() < 0 or values.max() >= classes:
-        raise InputError(f"{what}: classes from {values.min():g} to {values.max():g}; 0 to {classes - 1} is meant")
+        got = f"classes from {values.min():g} to {values.max():g}"
+        raise InputError(f"{what}: {got}; whole numbers from 0 to {classes - 1} are meant")
     return np.eye(classes)[values.astype(np.int64)]
 
 

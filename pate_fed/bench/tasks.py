@@ -1,11 +1,11 @@
 """The benchmark's tasks, each with fixed parts, pool and test: seeds are of methods, never of data.
 
 Digits are MNIST, garments Fashion-MNIST: all 60,000 training images are dealt out evenly at random, the first
-9,000 test images are the pool, the last 1,000 test. Adult: adult.data at four hospitals, half of adult.test is
-the pool and half tests. Diabetes130: each patient's first stay, 4,000 the pool, 8,000 test. Breast cancer: 420
-records at four hospitals, the 149 others are the pool and test. A rare class: 4,400 garments 0 and 6, 12 % of
-them 6. Shifted hospitals: 910 drawn patients of four unlike clinics. Canaries: random labels that a private
-method must not know; the measure is a lower bound on its ε.
+9,000 test images are the pool, the last 1,000 test. Adult: adult.data at four hospitals, half of adult.test
+is the pool, half tests. Diabetes130: each patient's first stay, 4,000 the pool, 8,000 test. Breast cancer:
+420 records at four hospitals, the 149 others are the pool and test. A rare class: 4,400 garments 0 and 6,
+12 % of them 6. Shifted hospitals: 910 drawn patients of four unlike clinics. Canaries: random labels that a
+private method must not know; the measure is a lower bound on its ε.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.reproduce.census import read_adult
 
 HOSPITALS = 4
-SIZES, CODES = (300, 290, 200, 120), (2, 4, 3, 3, 4)
-"""Patients of each drawn clinic, and how many values each of their codes has."""
+CODES, _SIZES = (2, 4, 3, 3, 4), (300, 290, 200, 120)
+"""How many values each code of the drawn clinics has."""
 _SICK = (0.46, 0.36, 0.75, 0.8)  # share of the sick by hospital
 _AGE = (0.0, -0.7, 0.7, 0.4)  # how much older its patients are, in deviations
 _MISSING = (0.0, 0.15, 0.3, 0.3)  # share of the cells but the first that it lacks
 _SHIFT = np.array([0.45, 0.3, 0.2, -0.9, 0.9, 0.5, 0.3, 0.8])  # of the sick, in deviations, by number
 _SHIFTS = (0.6, 1.0, 0.3, 0.7, 1.1)  # the same as `_SHIFT`, of the codes
 _WRONG = 0.1  # of the labels
-_ADULT = (
+ADULT = (
     "age,workclass,fnlwgt,education,education-num,marital-status,occupation,relationship,race,sex,"
     "capital-gain,capital-loss,hours,country,income"
 ).split(",")
@@ -65,7 +65,7 @@ def four_hospitals(seed: int) -> Patients:
     """Eight numbers and five codes, each of which tells a little of who is sick: unlike at each clinic."""
     rng = np.random.default_rng(seed)
     rows, labels = [], []
-    for size, share, age, missing in zip(SIZES, _SICK, _AGE, _MISSING, strict=True):
+    for size, share, age, missing in zip(_SIZES, _SICK, _AGE, _MISSING, strict=True):
         sick = rng.random(size) < share
         numbers = rng.normal(0, 1, (size, 8)) + _SHIFT * (sick[:, None] - 0.5)
         numbers[:, 0] += age
@@ -77,7 +77,7 @@ def four_hospitals(seed: int) -> Patients:
         gone[:, 0] = False
         rows.append(np.where(gone, np.nan, found))
         labels.append(sick ^ (rng.random(size) < _WRONG))
-    owners = np.repeat(np.arange(4), SIZES)
+    owners = np.repeat(np.arange(4), _SIZES)
     return Patients(np.concatenate(rows), np.concatenate(labels).astype(np.int64), owners)
 
 
@@ -158,7 +158,7 @@ def _adult(data: Path | None, download: bool, **rules: Any) -> _Made:
     cells, train = read_adult(data)
     cells = [[*row[:-1], row[-1].rstrip(".")] for row in cells]
     without = frozenset({"education"})  # its number says the same
-    inputs, labels, schema = read_cells(_ADULT, cells, label="income", without=without)
+    inputs, labels, schema = read_cells(ADULT, cells, label="income", without=without)
     half = (train + len(labels)) // 2
     return _cut(inputs, labels, (slice(train), slice(train, half), slice(half, None)), schema=schema, **rules)
 
@@ -170,11 +170,12 @@ def _diabetes(data: Path | None, download: bool, *, days: bool, **rules: Any) ->
     back = names.index("readmitted")
     cells = [[*row[:back], "no" if row[back] == "NO" else "yes", *row[back + 1 :]] for row in cells]
     if days:
-        taught = {"label": "time_in_hospital", "target_range": (1.0, 14.0), "without": frozenset({"readmitted"})}
-        rules |= {"measure": R2, "num_classes": 0, "target_range": (1.0, 14.0)}
+        ends, without = (1.0, 14.0), frozenset({"readmitted"})
+        taught: dict[str, Any] = {"label": "time_in_hospital", "target_range": ends, "without": without}
+        rules |= {"measure": R2, "num_classes": 0, "target_range": ends}
     else:
         taught, rules["measure"] = {"label": "readmitted"}, AUC
-    inputs, labels, schema = read_cells(names, cells, **taught)  # type: ignore[arg-type]
+    inputs, labels, schema = read_cells(names, cells, **taught)
     order = np.random.default_rng(0).permutation(len(labels))
     return _cut(inputs, labels, (order[12_000:], order[:4_000], order[4_000:12_000]), schema=schema, **rules)
 
@@ -198,7 +199,10 @@ def _shifted(data: Path | None, download: bool, **rules: Any) -> _Made:
         classes=("no", "yes"),
         columns=(
             *((f"number {place}", ()) for place in range(8)),
-            *((f"code {place}", tuple(f"v{value}" for value in range(count))) for place, count in enumerate(CODES)),
+            *(
+                (f"code {place}", tuple(f"v{value}" for value in range(count)))
+                for place, count in enumerate(CODES)
+            ),
         ),
     )
     rules |= {"owners": drawn.owners[own], "schema": schema}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from pate_fed.cli.parser import Parser, add_command, add_option
@@ -24,7 +25,9 @@ def add_bench_command(commands: argparse._SubParsersAction[Parser]) -> None:
         commands, "bench", "methods on fixed tasks, compared", description=_DESCRIPTION, epilog=_EPILOG
     )
     bench.add_argument("--quick", action="store_true", help="ε 1 and one seed; else ε 0.3, 1, 3 and 5 seeds")
-    add_option(bench, "--task NAME", "one of the tasks, or published; repeat it (default: all)", action="append")
+    add_option(
+        bench, "--task NAME", "one of the tasks, or published; repeat it (default: all)", action="append"
+    )
     own = "a method, or your own as module:attribute; repeat it (default: all that are built in)"
     add_option(bench, "--method NAME", own, action="append")
     add_option(bench, "--epsilon E", "in place of the grid's; repeat it", action="append")
@@ -37,10 +40,11 @@ def add_bench_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    from pate_fed.bench.grid import EPSILONS, METHODS, SEEDS, TASKS, Grid, run_grid
+    from pate_fed.bench.grid import EPSILONS, METHODS, PUBLISHED, SEEDS, Grid, run_grid
     from pate_fed.bench.page import write_page
+    from pate_fed.bench.tasks import TASKS
 
-    quick = arguments.quick
+    quick, data = arguments.quick, arguments.data_dir or os.environ.get("PATE_FED_DATA")
     try:
         epsilons = tuple(float(each) for each in arguments.epsilon or ((1.0,) if quick else EPSILONS))
         seeds, limit = int(arguments.seeds or (1 if quick else SEEDS)), float(arguments.limit)
@@ -48,8 +52,8 @@ def _bench(arguments: argparse.Namespace) -> int:
         raise InputError(f"--epsilon, --seeds and --limit: numbers are meant ({error})") from error
     grid = Grid(
         run_dir=Path(arguments.run_dir),
-        data_dir=None if arguments.data_dir is None else Path(arguments.data_dir),
-        tasks=tuple(arguments.task or TASKS),
+        data_dir=Path(data) if data else None,
+        tasks=tuple(arguments.task or (PUBLISHED, *TASKS)),
         methods=tuple(arguments.method or METHODS),
         epsilons=epsilons,
         seeds=seeds,

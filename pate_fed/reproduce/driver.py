@@ -86,6 +86,7 @@ def _rounded(value: Any) -> float:
 
 
 def machine_text(device: str) -> str:
+    """The machine in words: its GPU's name where one is used, else its cores."""
     if device != "cpu":
         import torch
 
