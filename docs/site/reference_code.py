@@ -23,6 +23,7 @@ _API = (
     ("pate_fed.privacy", "Accounting; NumPy and SciPy only"),
     ("pate_fed.data", "Data sets and partitions"),
     ("pate_fed.testing", "For tests of parts of your own"),
+    ("pate_fed.bench", "Methods that are compared"),
     ("pate_fed.learning.students.student", "A student from its file"),
 )
 

@@ -11,9 +11,7 @@ private method must not know; the measure is a lower bound on its ε.
 from __future__ import annotations
 
 import csv
-import io
 import tempfile
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -29,7 +27,7 @@ from pate_fed.data.infer import infer_schema
 from pate_fed.data.schema import TARGET_STEPS
 from pate_fed.data.table import read_table
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.reproduce.census import read_adult
+from pate_fed.reproduce.census import read_adult, read_diabetes
 
 HOSPITALS = 4
 CODES, _SIZES = (2, 4, 3, 3, 4), (300, 290, 200, 120)
@@ -83,11 +81,7 @@ def four_hospitals(seed: int) -> Patients:
 
 def first_stays(path: Path) -> tuple[list[str], list[list[str]]]:
     """Diabetes130's columns but the patient's number, and each patient's first stay, of the original zip."""
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open("dataset_diabetes/diabetic_data.csv") as raw:
-            names, *rows = list(csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline="")))
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not the original archive of UCI Diabetes ({error})") from error
+    names, *rows = read_diabetes(path)
     number, stay = names.index("patient_nbr"), names.index("encounter_id")
     first: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda row: int(row[stay])):
