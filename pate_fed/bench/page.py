@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,12 +39,25 @@ def write_page(grid: Grid) -> list[str]:
     write_result(grid.run_dir / "bench.html", "\n".join(parts).encode())
     store_result(
         grid.run_dir / "bench.json",
-        command=f"pate-fed bench{' --quick' if grid.seeds == 1 and grid.epsilons == (1.0,) else ''}",
+        command=_command(grid),
         device="cpu",
         rows=[[cell for cell in cells if cell.status == DONE]],
         lines=[*lines, *aside],
     )
     return [*lines, *aside, f"wrote {grid.run_dir / 'bench.html'}"]
+
+
+def _command(grid: Grid) -> str:
+    quick = ["--quick"] if (grid.seeds, grid.epsilons) == (1, (1.0,)) else ["--seeds", str(grid.seeds)]
+    words = ["pate-fed", "bench", *quick]
+    for flag, chosen, every in (
+        ("--task", grid.tasks, (PUBLISHED, *TASKS)),
+        ("--method", grid.methods, tuple(METHODS)),
+        ("--epsilon", tuple(f"{each:g}" for each in grid.epsilons), () if quick == ["--quick"] else None),
+    ):
+        if chosen != every and every != ():
+            words += [word for each in chosen for word in (flag, each)]
+    return shlex.join([*words, *(["--data-dir", "DIR"] if grid.data_dir else [])])
 
 
 def title(method: str) -> str:

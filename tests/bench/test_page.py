@@ -56,4 +56,7 @@ def test_the_page_says_who_is_best(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ):
         assert text in page, text
     stored = json.loads((tmp_path / "bench.json").read_text())
-    assert stored["command"] == "pate-fed bench --quick" and len(stored["figures"]) == 8
+    assert (
+        stored["command"] == "pate-fed bench --quick --task canaries --task shifted"
+        and len(stored["figures"]) == 8
+    )

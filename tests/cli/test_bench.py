@@ -27,6 +27,8 @@ def test_a_small_grid_ends_in_its_page(
     monkeypatch.setattr(grids, "_apart", grids._make)  # in this process
     words = [
         "--quick",
+        "--data-dir",
+        str(tmp_path),
         "--task",
         "breast-cancer",
         "--method",
