@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.bench.protocol import LABEL, Ledger, NotApplicableError, Spent, Task, least_noise
+from pate_fed.bench.protocol import BALANCED, LABEL, Ledger, NotApplicableError, Spent, Task, least_noise
 
 Floats = NDArray[np.float64]
 _NEIGHBOURS, _SHARE, _QUERIES = 300, 0.15, 735  # private kNN on MNIST: neighbours, Poisson share, queries
@@ -55,7 +55,9 @@ def learn(task: Task, rows: Floats, labels: NDArray[Any], tested: Floats) -> Flo
     if len(there) < 2:
         scores[:, there] = 1
         return scores
-    scores[:, there] = LogisticRegression(max_iter=300).fit(rows, labels).predict_proba(tested)
+    weight = "balanced" if task.measure == BALANCED else None  # as they are measured
+    model = LogisticRegression(max_iter=300, class_weight=weight).fit(rows, labels)
+    scores[:, there] = model.predict_proba(tested)
     return scores
 
 
