@@ -240,10 +240,11 @@ def _source(key: tuple[str, str, float, int]) -> str:
 
 
 def run_grid(grid: Grid, log: Callable[[str], None], *, here: bool = False) -> list[Cell]:
-    """Run what is missing, each cell in a process that is ended after `limit_s`, or `here` in this one."""
+    """Run what is missing or failed, each cell in a process that is ended after `limit_s`, or `here`."""
     with naming_refusal(f"--run-dir {grid.run_dir}: cannot be made"):
         (grid.run_dir / "cells").mkdir(parents=True, exist_ok=True)
-    there = {(cell.task, cell.method, cell.epsilon, cell.seed) for cell in grid.done()}
+    kept = [cell for cell in grid.done() if cell.status != FAILED]
+    there = {(cell.task, cell.method, cell.epsilon, cell.seed) for cell in kept}
     left = [key for key in grid.cells() if key not in there]
     log(f"{len(there)} cells are there, {len(left)} are left: about {grid.seconds(left) / 3600:.1f} hours")
     for number, key in enumerate(left, start=1):
