@@ -21,6 +21,7 @@ EXTRA_OF: dict[str, str] = {
     "fsspec": "cluster",
     "matplotlib": "images",
     "onnx": "onnx",
+    "opacus": "bench",
     "openpyxl": "files",
     "pyarrow": "files",
     "pydicom": "dicom",

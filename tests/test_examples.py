@@ -34,6 +34,7 @@ LIBRARIES = {"own_lightning": ["lightning"], "own_hugging_face_data": ["datasets
 SAYS = {
     "audit": "LNMax, close vote: sampled ε >= ",
     "calibration": "Offer(",
+    "own_benchmark_method": "right: 0.8",
     "ledger_elsewhere": "LedgerReport(",
     "own_classifier": "[",
     "resume": "ended at ε = ",

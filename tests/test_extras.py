@@ -165,7 +165,7 @@ def test_every_extra_brings_what_errors_say_of_it() -> None:
 
 def test_every_library_that_is_imported_is_declared() -> None:
     """By the plain installation where it is at a module's top and that module is read by plain commands."""
-    declared = _named(PROJECT["dependencies"]) | _closure("all") | _closure("files")
+    declared = _named(PROJECT["dependencies"]) | _closure("all") | _closure("files") | _closure("bench")
     packages = {
         "PIL": "pillow",
         "sklearn": "scikit-learn",

@@ -24,6 +24,7 @@ _API = (
     ("pate_fed.data", "Data sets and partitions"),
     ("pate_fed.testing", "For tests of parts of your own"),
     ("pate_fed.learning", "Teachers and students; names that need torch are imported when first asked for"),
+    ("pate_fed.bench", "Methods that are compared"),
 )
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pate_fed.cli.bench import add_bench_command
 from pate_fed.cli.demo import add_demo_command
 from pate_fed.cli.doctor.command import add_doctor_command
 from pate_fed.cli.hospital import add_hospital_command
@@ -70,6 +71,7 @@ _COMMANDS: dict[str, Callable[[argparse._SubParsersAction[Any]], None]] = {
     "label-dp": add_label_dp_command,
     "audit": add_audit_command,
     "reproduce": add_reproduce_command,
+    "bench": add_bench_command,
 }
 
 

@@ -162,13 +162,19 @@ def _adult(folder: Path | None) -> Dataset:
     return table_of("adult", features, is_rich(rows), train=train, num_queries=LABELS)
 
 
-def _diabetes(path: Path) -> Dataset:
-    """34,104 encounters teach and 12,702 test; class 0 is a readmission within 30 days."""
+def read_diabetes(path: Path) -> list[list[str]]:
+    """The cells of UCI Diabetes, of its original zip; the first row has the columns' names."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open("dataset_diabetes/diabetic_data.csv") as raw:
-            records = list(csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline="")))
+            return list(csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline="")))
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: not the original archive of UCI Diabetes ({error})") from error
+
+
+def _diabetes(path: Path) -> Dataset:
+    """34,104 encounters teach and 12,702 test; class 0 is a readmission within 30 days."""
+    names, *rows = read_diabetes(path)
+    records = [dict(zip(names, row, strict=True)) for row in rows]
     patients = np.unique([record["patient_nbr"] for record in records], return_inverse=True)[1]
     order = np.argsort(np.random.Philox(key=2017).random_raw(patients.max() + 1), kind="stable")
     rank = np.argsort(order)[patients]  # a patient's encounters stay together

@@ -35,9 +35,9 @@ def store_result(
     seeds = sorted({row.seed for each in found for row in each if _SEED in row.__match_args__})
     result = {
         "command": command,
-        "commit": _commit(),
+        "commit": commit_of_source(),
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": _machine(device),
+        "machine": machine_text(device),
         "version": VERSION,
         "seeds": seeds,
         "figures": [figure for each in found for figure in figures_of(each)],
@@ -85,7 +85,8 @@ def _rounded(value: Any) -> float:
     return float(f"{float(value):.{_DIGITS}g}")
 
 
-def _machine(device: str) -> str:
+def machine_text(device: str) -> str:
+    """The machine in words: its GPU's name where one is used, else its cores."""
     if device != "cpu":
         import torch
 
@@ -94,7 +95,7 @@ def _machine(device: str) -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, no GPU"
 
 
-def _commit() -> str | None:
+def commit_of_source() -> str | None:
     """The commit of the source that runs, where it is a checkout of its own; "+" where files are changed."""
     here = Path(__file__).resolve()
 

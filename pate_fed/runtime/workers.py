@@ -75,10 +75,10 @@ def _submitted(pool: ProcessPoolExecutor, tasks: Sequence[Any]) -> list[Future[A
 def _start(work: Callable[[Any], Any]) -> None:
     global _work
     _work = work
-    Thread(target=_end_with_the_call, daemon=True).start()
+    Thread(target=end_with_the_call, daemon=True).start()
 
 
-def _end_with_the_call() -> None:
+def end_with_the_call() -> None:
     """A call that was killed ends nobody, and its workers would wait for tasks for ever."""
     call = parent_process()
     assert call is not None

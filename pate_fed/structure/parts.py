@@ -40,6 +40,7 @@ GROUPS: Mapping[str, str] = {
     "feature map": "pate_fed.feature_maps",
     "query strategy": "pate_fed.query_strategies",
     "kind": "pate_fed.kinds",
+    "benchmark method": "pate_fed.bench_methods",
 }
 
 IN_MEMORY = "in_memory:"

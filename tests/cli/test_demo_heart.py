@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from four_hospitals import four_hospitals
 
+from pate_fed.bench.tasks import four_hospitals
 from pate_fed.cli import demo
 from pate_fed.cli.demo_heart import CLINICS, compared_lines
 from pate_fed.config.study import read_study

@@ -32,4 +32,4 @@ def test_a_file_has_the_figures_of_each_task_and_what_made_them(tmp_path: Path) 
 
 def test_of_what_is_no_checkout_no_commit_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "__file__", str(tmp_path / "stored.py"))
-    assert driver._commit() is None
+    assert driver.commit_of_source() is None

@@ -12,12 +12,8 @@ sets of features (columns alone, or ours), and the best of nine ridges, both by 
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, partial
@@ -29,9 +25,8 @@ import numpy as np
 from class_sums_tables import EPSILONS, Bench
 from numpy.typing import NDArray
 
-from pate_fed.data.infer import infer_schema
+from pate_fed.bench.tasks import ADULT, first_stays, read_cells
 from pate_fed.data.schema import TARGET_STEPS, Schema
-from pate_fed.data.table import read_table
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import LINEAR, FeatureSettings
 from pate_fed.learning.students.targets import fit_target_student
@@ -51,20 +46,6 @@ OURS, ADASSP, PLAIN = (
 )
 HOURS, DAYS = "adult, hours a week", "diabetes130, days in hospital"
 _RANGES = {HOURS: (1.0, 99.0), DAYS: (1.0, 14.0)}
-_ADULT = (
-    "age,workclass,fnlwgt,education,education-num,marital-status,occupation,relationship,race,sex,"
-    "capital-gain,capital-loss,hours,country,income"
-).split(",")
-_LEFT_OUT = {
-    "fnlwgt",
-    "encounter_id",
-    "weight",
-    "payer_code",
-    "diag_1",
-    "diag_2",
-    "diag_3",
-    "medical_specialty",
-}
 _RIDGES = tuple(2.0**power for power in range(-6, 3))
 
 
@@ -219,8 +200,7 @@ def _mu(epsilon: float) -> float:
 @cache
 def _parts(plan: Reproduction, data: str, seed: int) -> Numbers:
     assert plan.data_dir is not None
-    rows, schema, private = _read(plan.data_dir, data)
-    places, inputs = rows.labels / TARGET_STEPS, rows.inputs
+    inputs, places, schema, private = _read(plan.data_dir, data)
     if data == HOURS:
         half = (len(places) + private) // 2
         cuts = (slice(0, private), slice(private, half), slice(half, None))
@@ -233,34 +213,17 @@ def _parts(plan: Reproduction, data: str, seed: int) -> Numbers:
 
 
 @cache
-def _read(folder: Path, data: str) -> tuple[Any, Schema, int]:
-    """A table by the product's own reader, and how many of its rows are private by their file."""
+def _read(folder: Path, data: str) -> tuple[NDArray[Any], Floats, Schema, int]:
+    """Inputs, places in the range, schema, and how many rows are private by their file."""
     if data == HOURS:
         cells, private = read_adult(folder)
-        names = _ADULT
-        cells = [[*row[:-1], row[-1].rstrip(".")] for row in cells]
+        names, cells = ADULT, [[*row[:-1], row[-1].rstrip(".")] for row in cells]
     else:
-        names, cells = _stays(folder / "diabetes130" / "dataset_diabetes.zip")
+        names, cells = first_stays(folder / "diabetes130" / "dataset_diabetes.zip")
         private = 0
-    kept = [place for place, name in enumerate(names) if name not in _LEFT_OUT]
-    with tempfile.TemporaryDirectory() as made:
-        path = Path(made) / "rows.csv"
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([[row[place] for place in kept] for row in [names, *cells]])
-        label = "hours" if data == HOURS else "time_in_hospital"
-        schema = infer_schema([path], label=label, target_range=_RANGES[data]).schema
-        return read_table(path, schema, labelled=True), schema, private
-
-
-def _stays(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Diabetes130's columns but the patient's number, and each patient's first stay."""
-    with zipfile.ZipFile(path) as archive, archive.open("dataset_diabetes/diabetic_data.csv") as raw:
-        names, *rows = list(csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline="")))
-    number, stay = names.index("patient_nbr"), names.index("encounter_id")
-    first: dict[str, list[str]] = {}
-    for row in sorted(rows, key=lambda row: int(row[stay])):
-        first.setdefault(row[number], row)
-    return names[:number] + names[number + 1 :], [row[:number] + row[number + 1 :] for row in first.values()]
+    label, (low, high) = "hours" if data == HOURS else "time_in_hospital", _RANGES[data]
+    inputs, labels, schema = read_cells(names, cells, label=label, target_range=(low, high))
+    return inputs, (labels - low) / (high - low), schema, private
 
 
 def _lines(rows: list[NumbersRun]) -> Iterator[str]:

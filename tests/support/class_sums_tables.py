@@ -26,9 +26,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from four_hospitals import CODES, four_hospitals
 from numpy.typing import NDArray
 
+from pate_fed.bench.tasks import CODES, four_hospitals
 from pate_fed.config.defaults import LATTICE_WITHOUT_POOL
 from pate_fed.data import Dataset
 from pate_fed.format import delta_text

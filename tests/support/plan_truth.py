@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from class_sums_labels import _diabetes
 from class_sums_tables import Bench, _adult
-from four_hospitals import CODES, four_hospitals
 from numpy.typing import NDArray
 
+from pate_fed.bench.tasks import CODES, four_hospitals
 from pate_fed.config.backend import AUTO
 from pate_fed.config.defaults import Ensemble, with_defaults
 from pate_fed.config.registry import find_part
