@@ -101,6 +101,7 @@ def moves(votes: tuple[int, ...]) -> list[tuple[int, ...]]:
     [
         QUERY,
         CheckedQuery(threshold=4, sigma1=1.5, sigma2=1.0, teachers=5),
+        CheckedQuery(threshold=7, sigma1=2.0, sigma2=1.5, teachers=5, two=True),
         CheckedQuery(threshold=40, sigma1=0.6, sigma2=1.5, teachers=4),  # hardly ever answered
         CheckedQuery(threshold=-40, sigma1=0.6, sigma2=1.5, teachers=4),  # always
     ],
@@ -110,7 +111,7 @@ def test_no_votes_make_more_of_a_value_by_a_whole_query(query: CheckedQuery, cla
     whole = _whole(query)
     every = [
         votes
-        for votes in itertools.product(range(query.teachers + 1), repeat=classes)
+        for votes in itertools.product(range(query.teachers + 1), repeat=2 if query.two else classes)
         if sum(votes) <= query.teachers
     ]
     for value in some_values():
@@ -130,6 +131,7 @@ def _whole(query: CheckedQuery) -> Outcome:
         sigma2=query.sigma2,
         teachers=query.teachers,
         moved=query.votes,
+        two=query.two,
     )
 
 
