@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -212,11 +212,8 @@ class CheckedQuery:
 def checked_epsilon(query: CheckedQuery, times: int, delta: float) -> float:
     """ε at δ of at most so many queries, each chosen from all earlier outcomes, stopped at any time."""
     values = _few_queries(query, delta)
-    if values is None:
-        return _by_profile(query, times, delta)
-    if times > FEW:
-        return _by_profile(query, times, delta, values)
-    return min(_by_profile(query, times, delta), values.epsilon((times,)))
+    found = _by_profile(query, times, delta, values if times > FEW else None)
+    return found if values is None or times > FEW else min(found, values.epsilon((times,)))
 
 
 def _by_profile(query: CheckedQuery, times: int, delta: float, begun: Values | None = None) -> float:
@@ -232,15 +229,7 @@ def _few_queries(query: CheckedQuery, delta: float) -> Values | None:
     if narrower(NoiseLaw(GAUSSIAN, query.sigma2), query.votes) is None:
         return None
     near = _by_profile(query, FEW, delta)
-    make = partial(
-        Query,
-        threshold=query.threshold,
-        sigma1=query.sigma1,
-        sigma2=query.sigma2,
-        teachers=query.teachers,
-        moved=query.votes,
-        two=query.two and query.votes == 1,
-    )
+    make = partial(Query, **asdict(query))
     of_winner = 2 * query.votes**2 / query.sigma2**2
     size = places(of_winner, near) if near < _FARTHEST else _MOST_PLACES + 1
     if size > _MOST_PLACES or size * query.teachers > _MOST_CELLS:
@@ -486,11 +475,9 @@ def capped_cost_epsilon(cost: Cost, delta: float) -> float:
     values = None
     if few or (len(times) == 1 and times[0] <= MANY):
         values = _few_outcomes(tuple(outcome for outcome, _ in cost.outcomes), delta)
-    if values is None:
-        return min(found, capped_epsilon(parts, delta))
-    if max(times) <= FEW:
-        return min(found, capped_epsilon(parts, delta), values.epsilon(times))
-    return min(found, capped_epsilon(parts, delta, begun=values if len(times) == 1 else None))
+    begun = values if len(times) == 1 and times[0] > FEW else None
+    found = min(found, capped_epsilon(parts, delta, begun=begun))
+    return found if values is None or max(times) > FEW else min(found, values.epsilon(times))
 
 
 @lru_cache(maxsize=16)

@@ -264,7 +264,7 @@ def winner_of(
 
 
 class Query(Outcome):
-    """Bit and winner on the same votes, by the cases of docs/proofs/same-votes.md; `moved` votes move."""
+    """Bit and winner on the same votes, by the cases of docs/proofs/same-votes.md; so many `votes` move."""
 
     def __init__(
         self,
@@ -275,11 +275,12 @@ class Query(Outcome):
         sigma1: float,
         sigma2: float,
         teachers: int,
-        moved: int = 1,
+        votes: int = 1,
         two: bool = False,
     ) -> None:
-        check, k = NoiseLaw(GAUSSIAN, sigma1), moved
-        winner = self._winner = cast(Winner, winner_of(grid, NoiseLaw(GAUSSIAN, sigma2), cut, k, two=two))
+        check, k = NoiseLaw(GAUSSIAN, sigma1), votes
+        made = winner_of(grid, NoiseLaw(GAUSSIAN, sigma2), cut, k, two=two and k == 1)
+        winner = self._winner = cast(Winner, made)
         super().__init__(grid, check, 1, k, cut)
         self.mixed, self._moved, parts = winner.mixed, k, winner.parts
         some = [np.logical_or.reduce(part, axis=1) for part in parts]  # others have no votes, and add 0

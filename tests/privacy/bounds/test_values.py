@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import asdict
 from functools import lru_cache, partial
 from itertools import pairwise
 
@@ -123,16 +124,7 @@ def test_no_votes_make_more_of_a_value_by_a_whole_query(query: CheckedQuery, cla
 
 
 def _whole(query: CheckedQuery) -> Outcome:
-    return Query(
-        GRID,
-        CUT,
-        threshold=query.threshold,
-        sigma1=query.sigma1,
-        sigma2=query.sigma2,
-        teachers=query.teachers,
-        moved=query.votes,
-        two=query.two,
-    )
+    return Query(GRID, CUT, **asdict(query))
 
 
 def of_several(votes: NDArray[np.int64], moved: int, rng: np.random.Generator) -> NDArray[np.int64]:
