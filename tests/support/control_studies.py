@@ -36,7 +36,7 @@ def capped_delta(outcomes: Sequence[CappedOutcome], epsilon: float) -> float:
     for first in _STARTS:
         for share in _SHARES:
             slack = max(share * about, 1e-300)
-            variance = _variance(parts, first=first, slack=slack)
+            variance, _ = _variance(parts, first=first, slack=slack)
             if math.isfinite(variance):
                 found.append(gaussian_delta(math.sqrt(variance), epsilon) + slack)
     return min(found)

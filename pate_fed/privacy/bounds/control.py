@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -48,7 +48,10 @@ _STARTS = (2.0, 3.5)  # first variances that are tried, in units of the coarsest
 _SHARES = (0.003, 0.01)  # of δ that may go to the far tails
 _FOR_MAIN = 0.8  # of that, for the coarsest outcomes
 _FOR_REST = 0.9  # of that, for outcomes beyond the few whose value is known
-_ATTEMPTS = 40  # to find an increment
+_NEAR = 1e-5  # relative, of an increment that is found by halves
+_TILTED = (0.06, 0.12)  # shares of δ that may go to slack that falls with r, as r^-β
+_POWER = 0.7  # β, of ε over the variance
+_HALVES = 6  # steps to the ε at which slack that falls with it is counted
 _LARGEST = 300.0  # exponent that is taken at most
 FEW, MANY = 20, 300
 """Queries of which the value is known state by state, and up to which such a begin is looked for."""
@@ -96,14 +99,36 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Tilt:
+    """Slack that falls with r, as r^-`power`: at e^`near` it is `slack` in all.
+
+    Where it is added k outcomes before the last it grows by e^(k `growth`) until then.
+    """
+
+    power: float
+    near: float
+    slack: float
+    growth: float = 0.0
+
+    def log_slack(self, share: float, later: int) -> float:
+        """Ln of what is added at r = 1 for a `share` of it, `later` outcomes before the last."""
+        return math.log(self.slack * share) + self.power * self.near - self.growth * later
+
+    def at(self, epsilon: float, spent: float) -> Fraction:
+        """What is added at e^`epsilon` where `spent` is at e^`near`; raised."""
+        return Fraction(spent * math.exp(self.power * (self.near - epsilon)) * (1 + _ROUNDING))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedQuery:
     """One query of Confident-GNMax, bit and winner on the same totals of votes that are each one.
 
     It is answered where the largest total and discrete N(0, `sigma1`²) are at least the whole `threshold`, by
     the argmax of totals and discrete N(0, `sigma2`²). Totals are at least 0 and `teachers` in all at most:
     where one comes near the threshold the others are small, so no totals are the worst for both releases. A
-    unit moves up to `votes` of them. Whoever cannot know that the totals are such has no use for it: under
-    masks a hospital may send (+100, +100, -199). `docs/proofs/same-votes.md` has the proof.
+    unit moves up to `votes` of them; where it is one, and there are but `two` classes, no third contests.
+    Whoever cannot know that the totals are such has no use for it: under masks a hospital may send (+100,
+    +100, -199). `docs/proofs/same-votes.md` has the proof.
     """
 
     threshold: int
@@ -111,6 +136,7 @@ class CheckedQuery:
     sigma2: float
     teachers: int
     votes: int = 1
+    two: bool = False
 
     @property
     def variance(self) -> float:
@@ -121,7 +147,10 @@ class CheckedQuery:
     def rdp(self, order: float) -> float:
         """Rényi divergence of bit and winner together at `order`, rounded up; at most the noisy totals'."""
         own, k = order * self.variance / 2 * (1 + 2**-50), self.votes
-        check, winner = NoiseLaw(GAUSSIAN, self.sigma1), winner_bounds(self.sigma2, order, shift=k)
+        check, winner = (
+            NoiseLaw(GAUSSIAN, self.sigma1),
+            winner_bounds(self.sigma2, order, shift=k, two=self.two and k == 1),
+        )
         if winner is None:
             return own
         for reach in check.reaches(order, k):
@@ -183,11 +212,8 @@ class CheckedQuery:
 def checked_epsilon(query: CheckedQuery, times: int, delta: float) -> float:
     """ε at δ of at most so many queries, each chosen from all earlier outcomes, stopped at any time."""
     values = _few_queries(query, delta)
-    if values is None:
-        return _by_profile(query, times, delta)
-    if times > FEW:
-        return _by_profile(query, times, delta, values)
-    return min(_by_profile(query, times, delta), values.epsilon((times,)))
+    found = _by_profile(query, times, delta, values if times > FEW else None)
+    return found if values is None or times > FEW else min(found, values.epsilon((times,)))
 
 
 def _by_profile(query: CheckedQuery, times: int, delta: float, begun: Values | None = None) -> float:
@@ -203,14 +229,7 @@ def _few_queries(query: CheckedQuery, delta: float) -> Values | None:
     if narrower(NoiseLaw(GAUSSIAN, query.sigma2), query.votes) is None:
         return None
     near = _by_profile(query, FEW, delta)
-    make = partial(
-        Query,
-        threshold=query.threshold,
-        sigma1=query.sigma1,
-        sigma2=query.sigma2,
-        teachers=query.teachers,
-        moved=query.votes,
-    )
+    make = partial(Query, **asdict(query))
     of_winner = 2 * query.votes**2 / query.sigma2**2
     size = places(of_winner, near) if near < _FARTHEST else _MOST_PLACES + 1
     if size > _MOST_PLACES or size * query.teachers > _MOST_CELLS:
@@ -257,42 +276,41 @@ def _rise(nu: Floats, start: float, rise: float) -> Floats:
     return gained
 
 
-def _increment(step: _Step, start: float, slack: float) -> float:
-    """A variance that one `step` adds at most where `start` or more has been reached, but for `slack` (C).
+def _increment(
+    step: _Step, start: float, slack: float, tilted: float = -math.inf, power: float = 0.0
+) -> float:
+    """A variance that one `step` adds at most where `start` or more has been reached, but for slack (C).
 
-    ∞ where none is found, or where `start` is not above the step's own variance: (S) wants it.
+    Slack is `slack` and e^`tilted` r^-`power`. ∞ where none is found, or where `start` is not above the
+    step's own variance: (S) wants it.
     """
     if start <= step.variance:
         return math.inf
-    log_slack = math.log(slack) + math.log(2 * math.pi * start) / 2
+    unit = math.log(2 * math.pi * start) / 2
+    log_slack = math.log(slack) + unit
     # Beyond the larger root the slack alone is above the noise's own moments (S).
     a, b, c = (start - step.variance) / 2, -start / 2, start / 8 + log_slack
     last = max(2.0, (-b + math.sqrt(max(b * b - 4 * a * c, 0.0))) / (2 * a)) * (1 + _ROUNDING)
     # Most cells where most of the weight is.
     nu = last * np.linspace(0.0, 1.0, _CELLS + 1) ** 2
     least = start * (np.clip(0.5, nu[:-1], nu[1:]) - 0.5) ** 2 / 2 + log_slack
+    lowest = np.clip(0.5 + power, nu[:-1], nu[1:])
+    least = np.logaddexp(least, start * ((lowest - 0.5) ** 2 / 2 - power * lowest) + tilted + unit)
     moment = step.log_moment(nu[1:])
     open_cells = moment > least
     if moment[open_cells].max(initial=0.0) > _LARGEST:
         return math.inf
     corner = nu[:-1][open_cells]
     needed = np.exp(moment[open_cells]) - np.exp(least[open_cells])
-
-    if not corner.size:
-        return 0.0
-    # The left side is about proportional to the increment, so a few corrections find it.
-    best, rise, tried = math.inf, step.variance, list[float]()
-    while len(tried) < _ATTEMPTS and all(abs(rise - each) > _ROUNDING * rise for each in tried[-2:]):
-        tried.append(rise)  # so that a circle of two, to and fro, ends it
-        share = float((_rise(corner, start, rise) / needed).min())
-        if share >= 1:
-            best = min(best, rise)
-            if share < 1 + 1e-4:
-                break
-        rise *= min(max((1 + 3e-5) / max(share, 1e-300), 0.5), 2.0)  # it may underflow to 0
-        if rise > 64 * start:
-            break
-    return best
+    low, high = 0.0, step.variance
+    while (_rise(corner, start, high) < needed).any():
+        low, high = high, 2 * high
+        if high > 64 * start:
+            return math.inf
+    while corner.size and high - low > _NEAR * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if (_rise(corner, start, middle) < needed).any() else (low, middle)
+    return high if corner.size else 0.0
 
 
 def _blocks(count: int, start: float) -> Iterator[int]:
@@ -304,10 +322,13 @@ def _blocks(count: int, start: float) -> Iterator[int]:
         done += size
 
 
-def _variance(outcomes: Sequence[CappedOutcome], *, first: float, slack: float) -> float:
-    """Variance of the Gaussian whose profile, plus `slack`, is above the adversary's value.
+def _variance(
+    outcomes: Sequence[CappedOutcome], *, first: float, slack: float, tilt: _Tilt | None = None
+) -> tuple[float, float]:
+    """Variance of the Gaussian whose profile, plus slack, is above the adversary's value.
 
     The coarsest outcome stands first. `first` is what the Gaussian starts from, in units of its variance.
+    Slack is `slack` and, of one kind alone, `tilt`; of that, besides, what comes of it at e^`near`.
     """
     main, others = outcomes[0], outcomes[1:]
     variance = start = first * main.variance
@@ -316,13 +337,19 @@ def _variance(outcomes: Sequence[CappedOutcome], *, first: float, slack: float) 
         own = (slack - for_main) / len(others) / other.times
         variance += other.times * _increment(_step(other.rdp, other.variance), start, own)
     step, blocks = _step(main.rdp, main.variance), list(_blocks(main.times, first))
+    later, spent = main.times, 0.0
     for size in blocks:
+        share = 1 / len(blocks) / size
+        tilted = (tilt.log_slack(share, later - 1), tilt.power) if tilt else ()
         # The increment falls as the variance rises, so that of a block's start holds throughout it.
-        rise = size * _increment(step, start, for_main / len(blocks) / size)
+        rise = _increment(step, start, for_main * share, *tilted)
         if math.isinf(rise):
-            return rise
-        start, variance = start + rise, variance + rise
-    return variance * (1 + _ROUNDING)
+            return rise, spent
+        if tilt:
+            more = (size - 1) * max(0.0, tilt.power * (tilt.power + 1) * rise / 2 - tilt.growth)
+            spent += tilt.slack / len(blocks) * math.exp(min(more, _LARGEST))
+        start, variance, later = start + size * rise, variance + size * rise, later - size
+    return variance * (1 + _ROUNDING), spent
 
 
 def _coarsest_first(outcomes: Sequence[CappedOutcome]) -> list[CappedOutcome]:
@@ -351,33 +378,77 @@ def capped_epsilon(
         found.append(max(fraction_up(rdp + overhead_up(order, delta)), 0.0))
     for first in _STARTS:
         for share in shares:
-            found.append(_of_profile(_variance(parts, first=first, slack=share * delta), share, delta))
+            variance, _ = _variance(parts, first=first, slack=share * delta)
+            found.append(_of_profile(variance, share, delta))
     if begun is not None:
-        [main] = parts
-        rest, far = [replace(main, times=main.times - FEW)], begun.far((FEW,))
-        for share in shares:
-            # A Gaussian of more variance is above it too, and `_increment` wants one well above a step's.
-            first = max(_STARTS[0], begun.variance((FEW,), share * delta * (1 - _FOR_REST)) / main.variance)
-            variance = math.inf
-            if math.isfinite(first):
-                variance = _variance(rest, first=first, slack=share * delta * _FOR_REST)
-            if math.isfinite(variance):
-                found.append(_of_profile(variance, share, delta, far=far))
+        found.extend(_from_few(parts[0], delta, share, begun) for share in shares)
+    if len(parts) == 1 and 0 < min(found) < _FARTHEST:
+        found.extend(_tilted(parts[0], delta, min(found), shares[0], begun))
     return min(found)
 
 
-def _of_profile(variance: float, share: float, delta: float, *, far: float = 0.0) -> float:
+def _from_few(
+    main: CappedOutcome, delta: float, share: float, begun: Values | None, tilt: _Tilt | None = None
+) -> float:
+    """ε at δ where the value of `FEW` is known, or without; a `share` of δ and `tilt` go to the tails."""
+    slack, rest, first, far, spent = share * delta, main, _STARTS[0], 0.0, 0.0
+    if begun is not None:
+        rest, far = replace(main, times=main.times - FEW), begun.far((FEW,))
+        few, slack = slack * (1 - _FOR_REST), slack * _FOR_REST
+        tilted = (tilt.log_slack(1 - _FOR_REST, rest.times), tilt.power) if tilt else ()
+        # A Gaussian of more variance is above it too, and `_increment` wants one well above a step's.
+        first = max(first, begun.variance((FEW,), few, *tilted) / main.variance)
+        if math.isinf(first):
+            return first
+        tilt = replace(tilt, slack=tilt.slack * _FOR_REST) if tilt else None
+    variance, spent = _variance([rest], first=first, slack=slack, tilt=tilt)
+    if tilt and begun is not None:
+        spent += tilt.slack * (1 / _FOR_REST - 1)
+    return _of_profile(variance, share, delta, far=far, tilt=tilt, spent=spent)
+
+
+def _tilted(
+    main: CappedOutcome, delta: float, near: float, share: float, begun: Values | None
+) -> Iterator[float]:
+    """ε at δ, about `near`, with slack that falls with r, where the worst adversary hardly comes."""
+    step = _step(main.rdp, main.variance)
+    # Most of the weight is where x/τ is about ε over the variance.
+    power = max(1.0, float(round(_POWER * near / (main.rdp(2.0) * main.times))))
+    log_z = float(step.log_moment(np.array([power + 0.5]))[0])
+    growth = math.log1p(power * (power + 1) * math.exp(min(log_z, _LARGEST))) * (1 + _ROUNDING)
+    if growth * main.times < _LARGEST:
+        for tilted in _TILTED:
+            tilt = _Tilt(power=power, near=near, slack=tilted * delta, growth=growth)
+            yield _from_few(main, delta, share, begun, tilt)
+
+
+def _of_profile(
+    variance: float,
+    share: float,
+    delta: float,
+    *,
+    far: float = 0.0,
+    tilt: _Tilt | None = None,
+    spent: float = 0.0,
+) -> float:
     """ε at δ of a Gaussian with this variance of its loss, where a `share` of δ went to the tails.
 
-    The laws are within e^(±far) of those that it bounds.
+    The laws are within e^(±far) of those that it bounds. Of `tilt` so much is `spent`.
     """
     if math.isinf(variance):
         return variance
     kept = Interval.of(Fraction(delta)) * Interval.of(-Fraction(far)).exp()
     # Parts of the share, floats, add up to it and no more than 1e-9 of it.
-    left = kept - Interval.of(Fraction(delta) * Fraction(share) * (1 + Fraction(1, 10**9)))
+    gone = Fraction(delta) * Fraction(share) * (1 + Fraction(1, 10**9))
     mu = Interval.of(Fraction(variance)).root().up()
-    return plus_up(gaussian_dp_epsilon(mu, left.down()), 2 * Fraction(far))
+    if tilt is None:
+        return plus_up(gaussian_dp_epsilon(mu, (kept - Interval.of(gone)).down()), 2 * Fraction(far))
+    best, least = math.inf, 0.9 * tilt.near
+    for _ in range(_HALVES):  # what is gone at the least ε holds for all above
+        left = (kept - Interval.of(gone + tilt.at(least, spent))).down()
+        found = max(least, gaussian_dp_epsilon(mu, left)) if left > 0 else math.inf
+        best, least = min(best, found), (least + min(best, tilt.near)) / 2
+    return plus_up(best, 2 * Fraction(far))
 
 
 @lru_cache(maxsize=256)
@@ -404,11 +475,9 @@ def capped_cost_epsilon(cost: Cost, delta: float) -> float:
     values = None
     if few or (len(times) == 1 and times[0] <= MANY):
         values = _few_outcomes(tuple(outcome for outcome, _ in cost.outcomes), delta)
-    if values is None:
-        return min(found, capped_epsilon(parts, delta))
-    if max(times) <= FEW:
-        return min(found, capped_epsilon(parts, delta), values.epsilon(times))
-    return min(found, capped_epsilon(parts, delta, begun=values if len(times) == 1 else None))
+    begun = values if len(times) == 1 and times[0] > FEW else None
+    found = min(found, capped_epsilon(parts, delta, begun=begun))
+    return found if values is None or max(times) > FEW else min(found, values.epsilon(times))
 
 
 @lru_cache(maxsize=16)

@@ -298,15 +298,19 @@ class WinnerBounds(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def winner_bounds(scale: float, order: float, *, shift: int = 1) -> WinnerBounds | None:
+def winner_bounds(scale: float, order: float, *, shift: int = 1, two: bool = False) -> WinnerBounds | None:
     """What `argmax_rdp` bounds of Gaussian noise, by where a and b stand; None where no table reaches.
 
-    It goes as far as every point of the lattice is looked at: to 256 votes of noise, 80 where several move.
+    Where there are but `two` classes nobody else contests. It goes as far as every point of the lattice is
+    looked at: to 256 votes of noise, 80 where several move.
     """
     law, k = NoiseLaw(GAUSSIAN, check_sigma("sigma", scale)), shift
     reaches = law.reaches(order, k)
     if not reaches or scale > (_EVERY if k == 1 else _EVERY_MOVED):
         return None
+    if two:
+        above, below = _moment_up(_pair_by_gap(law, order, k, reaches[0].pair), order)
+        return WinnerBounds(above, below, 0, np.ones(1))
     outside = _outside_outcomes(law, order, k, reaches[0], _GOALS[GAUSSIAN][0], near_bit=True)
     region = outside.region
     if region.cells > _MOST_CELLS:

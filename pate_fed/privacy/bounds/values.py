@@ -201,11 +201,15 @@ class Winner(Rows):
 
     By how far a stands above b, in cells, and by the higher of both above the others' best: `inner`. Those of
     which one is out, by the other's height: `bits`; both far above all others, by how far apart: `pairs`.
-    What is exchanged is not among them: a one lower, b one higher, and then to and fro.
+    What is exchanged is not among them: a one lower, b one higher, and then to and fro. Of `two` classes
+    there are pairs alone.
     """
 
-    def __init__(self, grid: Grid, law: NoiseLaw, cut: float, moved: int = 1, step: int = 1) -> None:
+    def __init__(
+        self, grid: Grid, law: NoiseLaw, cut: float, moved: int = 1, step: int = 1, *, two: bool = False
+    ) -> None:
         super().__init__(grid, law, 2, k := moved, cut)
+        self.two = two
         near = self.near = _first_below(law.upper_tails, cut, law) + k
         wide = _first_below(law.difference_tails, cut, law)
         region = Region(low=near + 2, both=near + 2, ahead=near + 2, gap=wide + 4 + 2 * k)
@@ -214,14 +218,15 @@ class Winner(Rows):
         self.levels = _edges(-region.low - 1, region.both + region.widest, 3 * law.scale, fine, coarse)
         size = len(self.gaps), len(self.levels), 2 * self.span + 1
         inner = np.zeros((size[0] * size[1], size[2]))
-        lattice: Lattice | CoarseLattice = Lattice(law, region, shift=k)
-        if step > 1:
-            lattice = CoarseLattice(law, region, shift=k, step=step)
-        for (u, v), here, there in lattice.placed(lambda chances: chances):
-            self._raise(inner, u, v, here, there, both=step > 1)
-        w = np.arange(self.levels[0], near + 2 + k)
         bits, pairs = np.zeros(size[1:]), np.zeros((size[0], size[2]))
-        self.raise_to(bits, _cell(self.levels, w), *_bits(law, -w, k))
+        if not two:
+            lattice: Lattice | CoarseLattice = Lattice(law, region, shift=k)
+            if step > 1:
+                lattice = CoarseLattice(law, region, shift=k, step=step)
+            for (u, v), here, there in lattice.placed(lambda chances: chances):
+                self._raise(inner, u, v, here, there, both=step > 1)
+            w = np.arange(self.levels[0], near + 2 + k)
+            self.raise_to(bits, _cell(self.levels, w), *_bits(law, -w, k))
         d = np.arange(k, region.gap + 1)
         self.raise_to(pairs, _cell(self.gaps, d), *_pairs(law, d, k))
         self.parts = inner, bits, pairs
@@ -246,18 +251,20 @@ class Winner(Rows):
 
 
 @lru_cache(maxsize=4)
-def winner_of(grid: Grid, law: NoiseLaw, cut: float, moved: int = 1, *, vanish: bool = False) -> Rows:
+def winner_of(
+    grid: Grid, law: NoiseLaw, cut: float, moved: int = 1, *, vanish: bool = False, two: bool = False
+) -> Rows:
     """The class that wins where so many votes move, or `vanish`; its tables, which take a second, once."""
     stands, step = narrower(law, moved, lattice=not vanish) or (law, 0)
     if not step:
         raise InputError(f"{law.scale:g} votes of noise: too little for tables of {moved} moved votes")
-    found = Bit(grid, stands, cut, moved) if vanish else Winner(grid, stands, cut, moved, step)
+    found = Bit(grid, stands, cut, moved) if vanish else Winner(grid, stands, cut, moved, step, two=two)
     found.mixed = _MIXED * moved if stands != law else 0.0
     return found
 
 
 class Query(Outcome):
-    """Bit and winner on the same votes, by the cases of docs/proofs/same-votes.md; `moved` votes move."""
+    """Bit and winner on the same votes, by the cases of docs/proofs/same-votes.md; so many `votes` move."""
 
     def __init__(
         self,
@@ -268,10 +275,12 @@ class Query(Outcome):
         sigma1: float,
         sigma2: float,
         teachers: int,
-        moved: int = 1,
+        votes: int = 1,
+        two: bool = False,
     ) -> None:
-        check, k = NoiseLaw(GAUSSIAN, sigma1), moved
-        winner = self._winner = cast(Winner, winner_of(grid, NoiseLaw(GAUSSIAN, sigma2), cut, k))
+        check, k = NoiseLaw(GAUSSIAN, sigma1), votes
+        made = winner_of(grid, NoiseLaw(GAUSSIAN, sigma2), cut, k, two=two and k == 1)
+        winner = self._winner = cast(Winner, made)
         super().__init__(grid, check, 1, k, cut)
         self.mixed, self._moved, parts = winner.mixed, k, winner.parts
         some = [np.logical_or.reduce(part, axis=1) for part in parts]  # others have no votes, and add 0
@@ -350,9 +359,10 @@ class Query(Outcome):
         for parts in self._sides:
             added = []
             for kept, rows in parts:
-                gain, more = winner.gains(rows, value, before)
-                added.append(np.zeros((len(kept), gain.shape[1])))
-                added[-1][kept], off = gain, max(off, more)
+                added.append(np.zeros((len(kept), len(value) + before)))
+                if len(rows):
+                    added[-1][kept], more = winner.gains(rows, value, before)
+                    off = max(off, more)
             sides.append((added[0].reshape(len(winner.gaps), len(winner.levels), -1), *added[1:]))
         out = np.maximum(sides[0][1], sides[1][1])
         plain, turned = (np.maximum(inner.max(axis=1), pairs) for inner, _, pairs in sides)
@@ -362,7 +372,8 @@ class Query(Outcome):
         below = np.maximum(_apart_by(winner.gaps, apart + 2 * k, turned, plain, k), some)
         under = np.maximum(out, np.maximum(sides[0][0].max(axis=0), sides[1][0].max(axis=0)))
         top = int(_cell(winner.levels, np.array(winner.near)))
-        under[top] = np.maximum(under[top], np.maximum(plain, turned).max(axis=0))
+        if not winner.two:
+            under[top] = np.maximum(under[top], np.maximum(plain, turned).max(axis=0))
         under = np.maximum.accumulate(under)
         # Pr[-apart - Z, or k more where laws are exchanged, is a height's cell or above]
         tails = self._third.upper_tails(most := self._third.depth() + winner.near)
@@ -424,13 +435,17 @@ class Values:
         whole = sum(count * part.mixed for count, part in zip(times, self._parts, strict=True))
         return whole * (1 + 2**-50)
 
-    def variance(self, times: tuple[int, ...], slack: float) -> float:
-        """About the least variance of a Gaussian whose profile, and `slack`, is above the value; ∞ if none.
+    def variance(
+        self, times: tuple[int, ...], slack: float, tilted: float = -math.inf, power: float = 0.0
+    ) -> float:
+        """About the least variance of a Gaussian whose profile, and slack, is above the value; ∞ if none.
 
-        For values whose ε is beyond the grid it is ∞. Certified at every place.
+        Slack is `slack` and e^`tilted` r^-`power`. For values whose ε is beyond the grid it is ∞. Certified
+        at every place.
         """
         value, step = self._value(times), self._grid.step
         x: Floats = step * np.arange(len(value), dtype=np.float64)
+        more = slack + np.exp(np.minimum(tilted - power * (x + step), 0.0)) * (1 - 1e-12)
 
         def stands(variance: float, profile: Callable[..., Floats] = _near_profile) -> bool:
             mode = np.clip(variance / 2, x[:-1], x[1:])
@@ -438,12 +453,12 @@ class Values:
             # the profile is below its chord by no more
             bend = np.maximum(np.append(bend, 0.0), np.append(0.0, bend)) * (1 + 1e-9)
             gap = bend * math.expm1(step) ** 2 / 8
-            return bool((value + gap <= profile(x, variance) + slack).all())
+            return bool((value + gap <= profile(x, variance) + more).all())
 
         low, high = 0.0, 1e-3 * step
         while not stands(high):
             low, high = high, 2 * high
-            if value[-1] > slack or high > 4 * x[-1] + 100:
+            if value[-1] > more[-1] or high > 4 * x[-1] + 100:
                 return math.inf
         while high - low > 1e-5 * high:
             middle = (low + high) / 2

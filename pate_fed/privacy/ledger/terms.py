@@ -370,6 +370,7 @@ def checked_query(terms: LedgerTerms) -> CheckedQuery | None:
         sigma2=float(mechanism.sigma2),
         teachers=mechanism.num_teachers,
         votes=protection.votes_moved,
+        two=mechanism.num_classes == 2,
     )
 
 

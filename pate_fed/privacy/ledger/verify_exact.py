@@ -149,8 +149,11 @@ class Winner(Kind):
     b above a at most, and the higher of both at least.
     """
 
-    def __init__(self, grid: Grid, kind: str, scale: float, moved: int, parts: int = PARTS) -> None:
+    def __init__(
+        self, grid: Grid, kind: str, scale: float, moved: int, parts: int = PARTS, *, two: bool = False
+    ) -> None:
         super().__init__(grid, kind, scale, moved, 2)
+        self.two = two  # there is no other class, so a and b are both far above all others
         rows, places = zip(*self._cells(scale, max(1, int(scale // parts))), strict=True)
         self._rows, self.places = np.concatenate(rows), np.concatenate(places, axis=1)
 
@@ -187,7 +190,7 @@ class Winner(Kind):
             yield np.stack((a - tie_a, b - tie_b, below_a * below_b + tie_a + tie_b))
 
         every = np.arange(k, len(at) - k)
-        for first, end in zip(starts, [*starts[1:], len(every)], strict=True):
+        for first, end in [] if self.two else zip(starts, [*starts[1:], len(every)], strict=True):
             found = np.zeros((len(every), 2 * self.span + 1))
             for u in every[first:end, None]:
                 for here, there in zip(laws(u, every), laws(u - k, every + k), strict=True):
@@ -215,9 +218,11 @@ class Winner(Kind):
 class Query(Kind):
     """Bit and winner on the same votes, of `teachers`, of which one moves (same-votes.md)."""
 
-    def __init__(self, grid: Grid, sigma1: float, sigma2: float, threshold: int, teachers: int) -> None:
+    def __init__(
+        self, grid: Grid, sigma1: float, sigma2: float, threshold: int, teachers: int, *, two: bool = False
+    ) -> None:
         parts = FEWER if grid.far == NEAR else PARTS
-        self.winner = Winner(grid, "gaussian", sigma2, 1, parts)
+        self.winner = Winner(grid, "gaussian", sigma2, 1, parts, two=two)
         self.bit = Bit(grid, "gaussian", sigma1, 1)
         self.grid, self.variance = grid, self.winner.variance + self.bit.variance
         self._threshold, self._teachers = threshold, teachers
@@ -367,7 +372,8 @@ def _votes_epsilon(
 
 def _query(given: Given, grid: Grid) -> Kind:
     threshold = math.ceil(given["threshold"])
-    return Query(grid, given["sigma1"], given["sigma2"], threshold, given["num_teachers"])
+    two = given.get("num_classes") == 2
+    return Query(grid, given["sigma1"], given["sigma2"], threshold, given["num_teachers"], two=two)
 
 
 def _grid(variance: float, last: float, far: float, chords: float = CHORDS) -> Grid:

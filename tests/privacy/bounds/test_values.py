@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import asdict
 from functools import lru_cache, partial
 from itertools import pairwise
 
@@ -101,6 +102,7 @@ def moves(votes: tuple[int, ...]) -> list[tuple[int, ...]]:
     [
         QUERY,
         CheckedQuery(threshold=4, sigma1=1.5, sigma2=1.0, teachers=5),
+        CheckedQuery(threshold=7, sigma1=2.0, sigma2=1.5, teachers=5, two=True),
         CheckedQuery(threshold=40, sigma1=0.6, sigma2=1.5, teachers=4),  # hardly ever answered
         CheckedQuery(threshold=-40, sigma1=0.6, sigma2=1.5, teachers=4),  # always
     ],
@@ -110,7 +112,7 @@ def test_no_votes_make_more_of_a_value_by_a_whole_query(query: CheckedQuery, cla
     whole = _whole(query)
     every = [
         votes
-        for votes in itertools.product(range(query.teachers + 1), repeat=classes)
+        for votes in itertools.product(range(query.teachers + 1), repeat=2 if query.two else classes)
         if sum(votes) <= query.teachers
     ]
     for value in some_values():
@@ -122,15 +124,7 @@ def test_no_votes_make_more_of_a_value_by_a_whole_query(query: CheckedQuery, cla
 
 
 def _whole(query: CheckedQuery) -> Outcome:
-    return Query(
-        GRID,
-        CUT,
-        threshold=query.threshold,
-        sigma1=query.sigma1,
-        sigma2=query.sigma2,
-        teachers=query.teachers,
-        moved=query.votes,
-    )
+    return Query(GRID, CUT, **asdict(query))
 
 
 def of_several(votes: NDArray[np.int64], moved: int, rng: np.random.Generator) -> NDArray[np.int64]:
