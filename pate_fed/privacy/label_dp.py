@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar
 
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
-from pate_fed.privacy.bounds.conversion import gaussian_delta, moved_count_delta
+from pate_fed.privacy.bounds.conversion import gaussian_delta, moved_count_delta, near_delta
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN
 from pate_fed.privacy.checks import (
@@ -31,6 +32,7 @@ MOST_SIGMA = 1e6
 _MOVED = 2  # counts that differ where one label is replaced
 
 
+@lru_cache(maxsize=256)
 def equation5_sigma(epsilon: float, delta: float) -> float:
     """The least σ with Φ(√2/(2σ) - εσ/√2) - e^ε Φ(-√2/(2σ) - εσ/√2) ≤ δ (LDP, Theorem 1), in labels.
 
@@ -40,6 +42,9 @@ def equation5_sigma(epsilon: float, delta: float) -> float:
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
 
     def holds(sigma: float) -> bool:
+        near = near_delta(math.sqrt(2) / sigma, epsilon)
+        if abs(near - delta) > 1e-6 * delta:
+            return near <= delta
         return gaussian_delta(math.sqrt(2) / sigma, epsilon) <= delta
 
     low, high = 1e-3, MOST_SIGMA
