@@ -19,7 +19,7 @@ from pate_fed.learning.settings import (
     StudentSettings,
     TeacherSettings,
 )
-from pate_fed.learning.students.query_selection import STRATEGIES, choose_order, expert_scores
+from pate_fed.learning.students.query_selection import STRATEGIES, choose_order
 
 __all__ = [
     "RIDGE",
@@ -32,5 +32,4 @@ __all__ = [
     "StudentSettings",
     "TeacherSettings",
     "choose_order",
-    "expert_scores",
 ]
