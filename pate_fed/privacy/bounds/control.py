@@ -355,18 +355,14 @@ def capped_epsilon(
     if begun is not None:
         [main] = parts
         rest, far = [replace(main, times=main.times - FEW)], begun.far((FEW,))
-
-        def going_on(share: float, *, near: bool = False) -> float:
-            after = begun.variance((FEW,), share * delta * (1 - _FOR_REST), near=near)
+        for share in shares:
             # A Gaussian of more variance is above it too, and `_increment` wants one well above a step's.
-            first = max(_STARTS[0], after / main.variance)
-            if math.isinf(first):
-                return first
-            variance = _variance(rest, first=first, slack=share * delta * _FOR_REST)
-            return _of_profile(variance, share, delta, far=far)
-
-        # Every share's is a bound: the one that seems best is certified.
-        found.append(going_on(min(shares, key=partial(going_on, near=True))))
+            first = max(_STARTS[0], begun.variance((FEW,), share * delta * (1 - _FOR_REST)) / main.variance)
+            variance = math.inf
+            if math.isfinite(first):
+                variance = _variance(rest, first=first, slack=share * delta * _FOR_REST)
+            if math.isfinite(variance):
+                found.append(_of_profile(variance, share, delta, far=far))
     return min(found)
 
 

@@ -424,10 +424,10 @@ class Values:
         whole = sum(count * part.mixed for count, part in zip(times, self._parts, strict=True))
         return whole * (1 + 2**-50)
 
-    def variance(self, times: tuple[int, ...], slack: float, *, near: bool = False) -> float:
+    def variance(self, times: tuple[int, ...], slack: float) -> float:
         """About the least variance of a Gaussian whose profile, and `slack`, is above the value; ∞ if none.
 
-        For values whose ε is beyond the grid it is ∞. Certified at every place, unless `near` will do.
+        For values whose ε is beyond the grid it is ∞. Certified at every place.
         """
         value, step = self._value(times), self._grid.step
         x: Floats = step * np.arange(len(value), dtype=np.float64)
@@ -438,9 +438,7 @@ class Values:
             # the profile is below its chord by no more
             bend = np.maximum(np.append(bend, 0.0), np.append(0.0, bend)) * (1 + 1e-9)
             gap = bend * math.expm1(step) ** 2 / 8
-            most = value + gap
-            far = most > slack  # elsewhere no profile, which is not below 0, is needed
-            return bool((most[far] <= profile(x[far], variance) + slack).all())
+            return bool((value + gap <= profile(x, variance) + slack).all())
 
         low, high = 0.0, 1e-3 * step
         while not stands(high):
@@ -450,7 +448,7 @@ class Values:
         while high - low > 1e-5 * high:
             middle = (low + high) / 2
             low, high = (low, middle) if stands(middle) else (middle, high)
-        return high if near else raised(high, partial(stands, profile=_profile_down))
+        return raised(high, partial(stands, profile=_profile_down))
 
     def _value(self, times: tuple[int, ...]) -> Floats:
         if times not in self._found:
