@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
-from pate_fed.privacy.bounds.conversion import gaussian_delta, moved_count_delta, near_delta
+from pate_fed.privacy.bounds.conversion import gaussian_delta, moved_count_delta
 from pate_fed.privacy.bounds.cost import Cost, OutcomeCost
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN
 from pate_fed.privacy.checks import (
@@ -42,9 +42,6 @@ def equation5_sigma(epsilon: float, delta: float) -> float:
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
 
     def holds(sigma: float) -> bool:
-        near = near_delta(math.sqrt(2) / sigma, epsilon)
-        if abs(near - delta) > 1e-6 * delta:
-            return near <= delta
         return gaussian_delta(math.sqrt(2) / sigma, epsilon) <= delta
 
     low, high = 1e-3, MOST_SIGMA
