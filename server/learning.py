@@ -227,26 +227,15 @@ class Learner:
         return student
 
     def of_pool(self, number: int, index: Ints, label: Ints) -> StudentPredictions:
-        """Predictions of the public pool by a student for round `number`, and by what the round chooses.
+        """Predictions of the public pool by a student for round `number`.
 
         Raises:
             Stopped: the user asked to stop.
         """
-        from pate_fed.learning import expert_scores
-
-        study, pool = self._study, self._dataset.public_images[: self._dataset.num_queries]
         lesson = _Lesson(index, label, number=number)
         student = self._plain(lesson) or self._network(lesson)
-        scores = probabilities = student.predict_proba(pool)
-        if study.queries.strategy == "binary-experts":
-            scores = expert_scores(
-                pool,
-                index=index,
-                labels=label,
-                num_classes=self._dataset.num_classes,
-                seed=study.seed_for("experts", number),
-            )
-        return StudentPredictions(probabilities=probabilities, scores=scores)
+        pool = self._dataset.public_images[: self._dataset.num_queries]
+        return StudentPredictions(student.predict_proba(pool))
 
     def predict_left_out(
         self,

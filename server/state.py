@@ -95,19 +95,17 @@ class SanitisedDraw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StudentPredictions:
-    """A student's probabilities of the public pool, float32 (pool, classes), and `scores` alike.
+    """A student's probabilities of the public pool, float32 (pool, classes).
 
-    The next questions are chosen by the scores: the same probabilities, or binary experts'. Both follow from
-    released labels, so they are public.
+    They follow from released labels, so they are public.
     """
 
     probabilities: NDArray[np.float32]
-    scores: NDArray[np.float32]
 
     @property
     def digest(self) -> str:
-        """SHA-256 hex of both."""
-        return digest_of(self.probabilities, self.scores)
+        """SHA-256 hex."""
+        return digest_of(self.probabilities)
 
 
 class CoordinatorState:
@@ -289,14 +287,13 @@ class CoordinatorState:
 
     def keep_predictions(self, number: int, predictions: StudentPredictions) -> None:
         """Keep what round `number` rests on, before its first question."""
-        arrays = {"probabilities": predictions.probabilities, "scores": predictions.scores}
-        write_arrays(self.predictions_path(number), **arrays)
+        write_arrays(self.predictions_path(number), probabilities=predictions.probabilities)
 
     def predictions(self, number: int) -> StudentPredictions:
         """What round `number` rests on; IntegrityError where the file is gone or damaged."""
         gone = "the predictions that a round rests on are gone or damaged, so it cannot go on"
-        held = _read_arrays(self.predictions_path(number), gone, ("probabilities", "scores"))
-        return StudentPredictions(held["probabilities"], held["scores"])
+        held = _read_arrays(self.predictions_path(number), gone, ("probabilities",))
+        return StudentPredictions(held["probabilities"])
 
     def keep_weights(self, number: int, weights: bytes) -> None:
         """Keep what hospitals are given in round `number`, which is public, before they are asked."""

@@ -201,15 +201,15 @@ BUDGET = {
     "pate_fed/flower": (3_750, 17),
     "pate_fed/identity": (1_260, 6),
     "pate_fed/kinds": (6_570, 24),
-    "pate_fed/learning": (8_100, 34),
+    "pate_fed/learning": (8_050, 34),
     "pate_fed/privacy": (13_220, 43),
     "pate_fed/protocol": (570, 3),
     "pate_fed/report": (5_900, 19),
-    "pate_fed/reproduce": (2_530, 13),
+    "pate_fed/reproduce": (2_520, 13),
     "pate_fed/runtime": (1_020, 8),
     "pate_fed/secure_sum": (3_670, 14),
     "pate_fed/structure": (1_170, 5),
-    "server": (5_670, 21),
+    "server": (5_660, 21),
 }
 
 

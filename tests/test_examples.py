@@ -62,6 +62,11 @@ def test_an_example_runs(
         if given.get("aggregation") or given.get("data"):  # another way: sums
             usual = {key: table for key, table in SMALL.items() if key in ("study", "privacy", "engine")}
             usual["parties"] = {"num_clients": 5, "records": 100}
+            usual |= (
+                {}
+                if "dataset" in parts or "data" in given
+                else {"data": {"glyph": {"private": 600, "public": 600}}}
+            )
             given["parties"] = (study or {}).get("parties", {})
         for part, section in (("student", "student"), ("aggregator", "aggregation"), ("kind", "aggregation")):
             if part in parts:

@@ -24,7 +24,7 @@ from pate_fed.learning.settings import (
     StudentSettings,
     TeacherSettings,
 )
-from pate_fed.learning.students.query_selection import STRATEGIES, choose_order, expert_scores
+from pate_fed.learning.students.query_selection import STRATEGIES, choose_order
 
 if TYPE_CHECKING:
     from pate_fed.learning.networks.encoder import Encoder, fit_encoder
@@ -51,7 +51,6 @@ __all__ = [
     "StudentSettings",
     "TeacherSettings",
     "choose_order",
-    "expert_scores",
     "fit_encoder",
     "train_forest",
     "train_many",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar
 
 from pate_fed.errors import InputError
@@ -31,6 +32,7 @@ MOST_SIGMA = 1e6
 _MOVED = 2  # counts that differ where one label is replaced
 
 
+@lru_cache(maxsize=256)
 def equation5_sigma(epsilon: float, delta: float) -> float:
     """The least σ with Φ(√2/(2σ) - εσ/√2) - e^ε Φ(-√2/(2σ) - εσ/√2) ≤ δ (LDP, Theorem 1), in labels.
 

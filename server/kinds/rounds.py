@@ -99,9 +99,9 @@ class QueryRounds:
         if self._own is not None:
             return self._own(order, size, *self._known_at_begin(), self.current())
         if predictions is not None:
-            scores = predictions.scores[order]
-            released = np.bincount(label[answered], minlength=scores.shape[1])
-            order = order[find_part(strategy, "query strategy")(scores, released=released)]
+            said = predictions.probabilities[order]
+            released = np.bincount(label[answered], minlength=said.shape[1])
+            order = order[find_part(strategy, "query strategy")(said, released=released)]
         chosen: Ints = order[:size]
         return chosen
 

@@ -11,7 +11,7 @@ from builders import THEIRS, make_label_terms, make_terms, own_map_terms, vary
 
 from clients.account import Account
 
-TERMS = make_terms(study="lungs")
+TERMS = make_terms(study="lungs", labels=4, max_queries=4)
 
 
 @pytest.fixture

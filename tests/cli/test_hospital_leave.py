@@ -63,7 +63,7 @@ def test_before_it_agreed_to_a_study_nothing_was_given(state: Path, run: Any) ->
 
 
 def test_claims_tell_what_was_answered_where_the_log_is_lost(state: Path, run: Any) -> None:
-    terms = make_terms(sigma1=40.0, sigma2=40.0, max_queries=30, labels=20)
+    terms = make_terms(sigma1=12.0, sigma2=8.0, max_queries=7, labels=4)
     (state / "terms.json").write_text(terms.to_json(), encoding="utf-8")
     question = Question(terms_digest=terms.digest, batch=0, index=np.arange(7))
     Journal(state).claim(question)

@@ -31,6 +31,8 @@ TABLE = make_terms(
     epsilon=3.0,
     sigma2=10.0,
     sigma1=15.0,
+    labels=4,
+    max_queries=4,
 )
 
 
@@ -62,8 +64,8 @@ def test_what_a_hospital_must_know_stands_there() -> None:
         "4 at your hospital, 40 in the study",
         "random-forest, of 7 trees each",
         f"At most ε = {epsilon_text(public)} at δ = 1e-5",
-        "At most 1500 of the pool's 2000",
-        "At most 200 are released",
+        "At most 4 of the pool's 2000",
+        "At most 4 are released",
         "At least 8 of 10 must answer",
         "before ε = 3 against the public",
     ):

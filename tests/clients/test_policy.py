@@ -328,7 +328,7 @@ def test_noise_at_the_hospitals_bounds_the_coordinator() -> None:
 
 def test_a_limit_on_ε_is_not_met_by_other_neighbours() -> None:
     """With one noise ε is smaller for a hospital that comes or goes than for one that is replaced."""
-    replaced = make_terms(sigma1=60.0, sigma2=40.0, labels=8, max_queries=60, unit="hospital")
+    replaced = make_terms(sigma1=12.0, sigma2=8.0, labels=4, max_queries=4, unit="hospital")
     renamed = vary(replaced, adjacency="add-or-remove-one")
     most, less = worst_epsilon(replaced)[0], worst_epsilon(renamed)[0]
     assert most is not None and less is not None and less < most

@@ -16,6 +16,7 @@ from pate_fed.privacy.ledger.terms import guaranteed_cost
 
 RECORD, LABEL = "record, replace-one", "label, replace-one"
 WIDE = ("patient", "hospital")
+FEW = {"labels": 4, "max_queries": 4}  # few are computed fast, and by all that many are
 SHARED = {
     "secure_sum": True,
     "noise_at": "hospitals",
@@ -47,7 +48,7 @@ def test_one_study_costs_what_its_terms_guarantee() -> None:
 
 def test_a_record_is_a_patients_and_a_patient_a_hospitals() -> None:
     """What no study states is bounded by what it is a part of; unnamed patients' sums by nothing."""
-    moved = {"teachers_per_client": 4, "sigma1": 20.0, "sigma2": 20.0, "labels": 50, "max_queries": 100}
+    moved = {"teachers_per_client": 4, "sigma1": 8.0, "sigma2": 8.0, **FEW}
     patient, record = make_terms(**moved, unit="patient"), make_terms(**moved)
     one, four = (_public(make_terms(**moved, unit=unit), target=f"{unit}, replace-one") for unit in WIDE)
     comes = {"unit": "patient", "adjacency": "add-or-remove-one"}
@@ -86,7 +87,7 @@ def test_an_account_of_an_earlier_version_meant_patients_by_record_in_class_sums
 
 
 def test_curves_are_added_and_not_their_epsilons() -> None:
-    first, second = make_terms(sigma2=16.0, sigma1=20.0), make_terms(study="t", sigma2=12.0, sigma1=20.0)
+    first, second = (make_terms(study=f"{each}", sigma2=each, sigma1=20.0, **FEW) for each in (8.0, 6.0))
     both, apart = _public(first, second), [_public(each) for each in (first, second)]
     costs = [guaranteed_cost(each.ledger_terms(noise="", private=True)) for each in (first, second)]
     assert costs[0] is not None and costs[1] is not None
@@ -152,7 +153,7 @@ def test_the_limit_is_held_at_one_order_and_never_above_what_the_sum_says(epsilo
 
 
 def test_the_first_study_alone_is_bounded_by_its_caps_and_none_fits_after_it() -> None:
-    caps = {"sigma1": 60.0, "sigma2": 20.0, "max_queries": 400, "labels": 150}
+    caps = {"sigma1": 12.0, "sigma2": 8.0, **FEW}
     stated = worst_epsilon(make_terms(**caps))[0]
     assert stated is not None
     terms = make_terms(**caps, epsilon=stated)

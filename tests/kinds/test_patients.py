@@ -66,7 +66,7 @@ def make_study(**sections: Any) -> Study:
         "teacher": {"name": "random-forest", "trees": 2},
         "student": {"name": "forest", "trees": 2},
         "aggregation": {"aggregator": "gnmax", "sigma2": 8.0},
-        "queries": {"labels": 30, "max_queries": 45},
+        "queries": {"labels": 4, "max_queries": 6},
         "privacy": {"allow_weak": True},
     }
     for name, settings in sections.items():
@@ -204,7 +204,7 @@ def test_ε_is_for_the_declared_number_whatever_the_data_hold() -> None:
         found.append(stated.pop())
         mechanism = GNMax(num_teachers=PARTIES, num_classes=3, sigma=8.0)
         moved = Protection(unit="patient", votes_moved=most, hospitals=most)
-        assert found[-1] == capped_cost_epsilon(mechanism.cost(30, 30, moved), 1e-5)
+        assert found[-1] == capped_cost_epsilon(mechanism.cost(4, 4, moved), 1e-5)
     one, two, five = found
     assert one is not None and two is not None and five is not None
     # Votes moved at once, by their own supremum: above what one costs, and no more than their totals.
@@ -214,7 +214,7 @@ def test_ε_is_for_the_declared_number_whatever_the_data_hold() -> None:
         < five
         < capped_cost_epsilon(
             GNMax(num_teachers=PARTIES, num_classes=3, sigma=8.0)
-            .cost(30, 30, Protection(unit="patient", votes_moved=5))
+            .cost(4, 4, Protection(unit="patient", votes_moved=5))
             .as_totals,
             1e-5,
         )

@@ -14,7 +14,7 @@ from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM
 
 MASKED = make_terms(secure_sum=True)
 NOISY = vary(MASKED, noise_at="hospitals", sigma_party=party_sigma(5.0, parties=8, colluders=1), colluders=1)
-PLAIN_VOTES = make_terms(aggregator="gnmax", teachers_per_client=5, sigma2=20.0, labels=50, max_queries=60)
+PLAIN_VOTES = make_terms(aggregator="gnmax", teachers_per_client=5, sigma2=20.0, labels=4, max_queries=6)
 
 
 def test_each_way_of_the_votes_has_its_view() -> None:
@@ -43,7 +43,7 @@ def test_a_budget_in_the_terms_bounds_the_worst_case() -> None:
     assert worst is not None
     budget = 0.9 * worst
     assert worst_epsilon(vary(PLAIN_VOTES, epsilon=budget))[0] == budget
-    more = worst_epsilon(vary(PLAIN_VOTES, max_queries=90, labels=90))[0]
+    more = worst_epsilon(vary(PLAIN_VOTES, max_queries=9, labels=9))[0]
     assert more is not None and more > worst
     with pytest.raises(InputError, match="not even one query"):
         worst_epsilon(vary(PLAIN_VOTES, epsilon=0.01))

@@ -16,7 +16,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_questions_in_small(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
-    strategies = ("random", "least-confident", "binary-experts")
+    strategies = ("random", "least-confident")
     for name, value in {"LABELS": (40,), "STRATEGIES": strategies}.items():
         monkeypatch.setattr(questions, name, value)
     lines = reproduce("pate-2017-questions", small)

@@ -142,7 +142,7 @@ def test_a_simulation_leaves_nothing_private(tmp_path: Path) -> None:
 
 
 def _predictions() -> StudentPredictions:
-    return StudentPredictions(VOTES.astype(np.float32), VOTES.astype(np.float32))
+    return StudentPredictions(VOTES.astype(np.float32))
 
 
 WRITES: dict[str, Callable[[CoordinatorState], object]] = {
@@ -200,7 +200,7 @@ def test_nothing_private_stays_at_the_end(state: CoordinatorState, folder: Path)
     state.remove_private()
     state.remove_private()
     assert [path.name for path in folder.parent.iterdir()] == ["round-2.npz"]
-    np.testing.assert_array_equal(state.predictions(2).scores, _predictions().scores)
+    np.testing.assert_array_equal(state.predictions(2).probabilities, _predictions().probabilities)
 
 
 def test_a_sanitised_epsilon_is_kept_and_private(state: CoordinatorState, folder: Path) -> None:

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.structure.faults import telling
 
-STRATEGIES: tuple[str, ...] = ("random", "least-confident", "binary-experts", "class-balanced")
-SURE, DOUBT, DOUBTERS = 0.9, 0.1, 4  # an expert's score; P17, appendix B.2
-TREES = 100  # an expert on tables
+STRATEGIES: tuple[str, ...] = ("random", "least-confident", "class-balanced")
 
 
 def choose_order(
@@ -26,26 +24,18 @@ def choose_order(
     """All inputs, those first that are worth most; equal ones in their own order.
 
     "random" keeps their order. "least-confident" takes the least of the largest probabilities first.
-    "binary-experts" takes first where the best expert is below 0.9 sure and at least four others (or all
-    others, with fewer classes) are above 0.1; then the rest; within both the least sure first.
     "class-balanced" takes next an input of the class with fewest labels, by what is most probable of it;
     each that is taken counts as a label of that class. The labels so far are `released`.
 
-    Shapes: float (pool, classes), probabilities or experts' scores, and int64 (classes,) to int64 (pool,).
+    Shapes: float (pool, classes), a student's probabilities, and int64 (classes,) to int64 (pool,).
     """
-    ranked = np.sort(scores, axis=1)
-    top = ranked[:, -1]
     if strategy == "random":
         return np.arange(len(scores), dtype=np.int64)
     if strategy == "least-confident":
-        return np.argsort(top, kind="stable").astype(np.int64)
-    if strategy == "class-balanced":
-        own = scores.argmax(axis=1)
-        counts = np.zeros(scores.shape[1], dtype=np.int64) if released is None else released
-        return np.argsort(counts[own] + _places(own), kind="stable").astype(np.int64)
-    others = min(DOUBTERS, scores.shape[1] - 1)
-    doubtful = (top < SURE) & (ranked[:, -1 - others] > DOUBT)
-    return np.lexsort((top, ~doubtful)).astype(np.int64)
+        return np.argsort(scores.max(axis=1), kind="stable").astype(np.int64)
+    own = scores.argmax(axis=1)
+    counts = np.zeros(scores.shape[1], dtype=np.int64) if released is None else released
+    return np.argsort(counts[own] + _places(own), kind="stable").astype(np.int64)
 
 
 def _places(classes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -55,49 +45,6 @@ def _places(classes: NDArray[np.int64]) -> NDArray[np.int64]:
     places = np.empty(len(classes), dtype=np.int64)
     places[by_class] = np.arange(len(classes))
     return places - starts
-
-
-def expert_scores(
-    inputs: NDArray[Any], *, index: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int, seed: int
-) -> NDArray[np.float32]:
-    """How sure one binary expert a class, trained on "this class or not", is that an input is its own.
-
-    For images a kernel regression on the public encoder, for tables a random forest. Shapes: uint8
-    (n, H, W, C) or float64 (n, features), index int64 (m,) into them, labels (m,), to float32 (n, classes)
-    from 0 to 1; rows need not sum to 1.
-
-    Raises:
-        InputError: inputs or labels that are none.
-    """
-    if inputs.ndim == 4:
-        return _image_experts(inputs, index, labels, num_classes)
-    from pate_fed.learning.teachers.forests import train_forest
-
-    scores = np.empty((len(inputs), num_classes), dtype=np.float32)
-    for each in range(num_classes):
-        own = (labels == each).astype(np.int64)
-        forest = train_forest(inputs[index], own, num_classes=2, trees=TREES, seed=seed)
-        scores[:, each] = forest.scores(inputs)[:, 1]
-    return scores
-
-
-def _image_experts(
-    images: NDArray[np.uint8], index: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int
-) -> NDArray[np.float32]:
-    import torch
-
-    from pate_fed.learning.networks.encoder import BATCH, fit_encoder
-    from pate_fed.learning.networks.heads import MOST_CENTRES, fit_kernel_classifier, one_hot, subsample
-    from pate_fed.learning.tensors import to_tensor
-
-    preprocess = fit_encoder(images).preprocessing()
-    features = preprocess.in_parts(to_tensor(images, "cpu"))
-    own = features[torch.from_numpy(np.array(index))]
-    # Regressions on single classes share nothing but their kernel, so one solution holds them all.
-    centres = subsample(own, MOST_CENTRES, torch.Generator().manual_seed(0))
-    model, _ = fit_kernel_classifier(preprocess, own, one_hot(labels, num_classes, "cpu"), centres=centres)
-    scores = torch.cat([model.output(part) for part in torch.split(features, BATCH)])
-    return np.asarray(scores.clamp(0, 1).cpu().numpy(), dtype=np.float32)
 
 
 # Query strategies of the user's own: which public inputs are asked about next.

@@ -141,7 +141,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return min(gaussian_delta_within(Fraction(mu), Fraction(epsilon)).up(), 1.0)
 
 
-def _near_delta(mu: float, epsilon: float) -> float:
+def near_delta(mu: float, epsilon: float) -> float:
     """About that, and mostly above it, for much less time: from logarithms of both terms."""
     first = float(log_ndtr(mu / 2 - epsilon / mu))
     tail = float(log_ndtr(-mu / 2 - epsilon / mu))
@@ -163,7 +163,7 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     # ρ = μ²/2 converts to at most this (Bun and Steinke 2016, Proposition 1.3).
     low, high = 0.0, round_up(mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)))
     while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _near_delta(mu, middle) > delta else (low, middle)
+        low, high = (middle, high) if near_delta(mu, middle) > delta else (low, middle)
     return raised(round_up(high), lambda epsilon: gaussian_delta(mu, epsilon) <= delta)
 
 

@@ -96,8 +96,8 @@ def test_labels_come_out_as_predicted_under_the_hospitals_noise(usual: Plan) -> 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_teachers": 30, "num_hospitals": 3}, "from 4 hospitals on, here are 3"),
-        ({"num_teachers": 30, "aggregator": "lnmax"}, "lnmax takes Laplace noise"),
+        ({"num_teachers": 20, "num_hospitals": 3}, "from 4 hospitals on, here are 3"),
+        ({"num_teachers": 20, "aggregator": "lnmax"}, "lnmax takes Laplace noise"),
         (
             {
                 "num_hospitals": 50,
@@ -115,5 +115,5 @@ def test_what_cannot_be_planned_is_said(changes: dict[str, object], words: str) 
 
 
 def test_shares_are_never_too_small_to_have_a_bound() -> None:
-    made = plan(**{**TERMS, "num_teachers": 30, "epsilon": 400.0}, pool=Pool(max_queries=300)).hospital_noise
+    made = plan(**{**TERMS, "num_teachers": 30, "epsilon": 400.0}, pool=Pool(max_queries=50)).hospital_noise
     assert made and made.sigma_party**2 >= 2 and made.epsilon_coordinator_most <= 400.0

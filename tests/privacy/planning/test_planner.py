@@ -23,8 +23,9 @@ TERMS = {"num_teachers": 250, "num_classes": 10, "epsilon": 2.0, "delta": 1e-5}
 def test_ten_hospitals_afford_next_to_nothing_and_are_told_what_helps() -> None:
     small = plan(**{**TERMS, "num_teachers": 10}, num_hospitals=10)
     assert small.best and small.best.answered <= 2
-    text = " ".join(small.advice)
-    assert "10 hospitals" in text and "250 teachers (25 a hospital)" in text and "record level" in text
+    assert len(small.advice) == 2
+    assert "10 hospitals, 10 teachers: ε=2 buys" in small.advice[0]
+    assert "250 teachers (25 a hospital)" in small.advice[1] and "record level" in " ".join(small.advice)
     large = plan(**TERMS, num_hospitals=10)
     assert large.best and large.best.answered > 300 and large.advice == ()
 
@@ -46,9 +47,9 @@ def test_where_nothing_fits_it_says_so() -> None:
 
 
 def test_the_pool_is_a_limit() -> None:
-    made = plan(**{**TERMS, "num_teachers": 400}, pool=Pool(max_queries=50))
+    made = plan(**TERMS, pool=Pool(max_queries=50))
     assert made.best and made.best.asked <= 50 and made.best.right_share > 0.9
-    small = plan(**{**TERMS, "epsilon": 50.0}, pool=Pool(max_queries=20))
+    small = plan(**{**TERMS, "num_teachers": 100, "epsilon": 50.0}, pool=Pool(max_queries=20))
     assert len(small.advice) == 1 and "the pool is the limit, not the budget" in small.advice[0]
 
 
@@ -96,14 +97,6 @@ def test_bad_terms_are_refused(change: dict[str, object], what: str) -> None:
         plan(**{**TERMS, **change})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="max_queries"):
         Pool(max_queries=0)
-
-
-def test_ten_hospitals_afford_one_label_and_more_teachers_a_hospital_help() -> None:
-    made = plan(num_teachers=10, num_classes=10, epsilon=2.0, delta=1e-5, num_hospitals=10)
-    assert made.best is not None and made.best.answered <= 2
-    assert "10 hospitals, 10 teachers: ε=2 buys" in made.advice[0]
-    assert "250 teachers (25 a hospital)" in made.advice[1]
-    assert len(made.advice) == 2
 
 
 def test_no_threshold_is_above_what_the_teachers_can_reach(offers: Callable[..., list[Offer]]) -> None:

@@ -81,11 +81,11 @@ def guarantee(offer: Offer, protection: Protection, delta: float, num_teachers: 
 def test_an_offer_spends_the_budget_and_its_ledger_guarantees_that(
     protection: Protection, epsilon: float, offers: Callable[..., list[Offer]]
 ) -> None:
-    made = offers(40, 10, epsilon, protection=protection)
+    made = offers(30, 10, epsilon, protection=protection)
     assert made or (protection.votes_moved > 1 and epsilon <= 2)
     for offer in made:
         # Bit and winner on the same votes may cost less than the two apart, by which is searched.
-        assert guarantee(offer, protection, 1e-5, 40) <= offer.epsilon <= epsilon
+        assert guarantee(offer, protection, 1e-5, 30) <= offer.epsilon <= epsilon
         assert 1 <= offer.answered <= offer.asked <= 10_000
         assert offer.asked == 10_000 or offer.epsilon > 0.99 * epsilon
         assert 0.1 < offer.right_share < 1 and 0 < offer.coverage <= 1 + 1e-12

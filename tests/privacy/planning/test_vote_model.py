@@ -39,7 +39,7 @@ def test_past_totals_from_files(tmp_path: Path) -> None:
     np.testing.assert_allclose(plain.shares, totals / 50)
     assert "plurality" in plain.origin and "given label" in both.origin
     assert "private votes" in plain.origin
-    terms = {"num_teachers": 60, "num_classes": 3, "epsilon": 2.0, "delta": 1e-5}
+    terms = {"num_teachers": 20, "num_classes": 3, "epsilon": 2.0, "delta": 1e-5}
     made = plan(**terms, pool=Pool(votes=both), aggregator="gnmax")
     assert made.best and made.plurality_right == pytest.approx((totals.argmax(axis=1) == 0).mean())
 

@@ -78,7 +78,7 @@ class _Study:
         assert (label == TRUTH[index]).mean() > 0.9
         said = np.full((POOL, CLASSES), 0.01, dtype=np.float32)
         said[np.arange(POOL), np.minimum(TRUTH, 1)] = 0.98
-        return StudentPredictions(probabilities=said / said.sum(axis=1, keepdims=True), scores=said)
+        return StudentPredictions(said / said.sum(axis=1, keepdims=True))
 
     def ask(self, size: int = 300) -> np.ndarray:
         size = self.rounds.limit(min(size, 300 - sum(event.asked for event in self.ledger.events())))
