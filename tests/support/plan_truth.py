@@ -19,7 +19,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -32,7 +32,7 @@ from four_hospitals import CODES, four_hospitals
 from numpy.typing import NDArray
 
 from pate_fed.config.backend import AUTO
-from pate_fed.config.defaults import Ensemble, with_defaults
+from pate_fed.config.defaults import Ensemble, affordable_offer, keeps_in_proportion, with_defaults
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Aggregation, Privacy, Queries
 from pate_fed.data import load_dataset
@@ -310,6 +310,11 @@ class Votes:
             protection=privacy.protection(1),
         )
         aggregation, queries = with_defaults(ensemble, Aggregation(), Queries())
+        few = None if aggregation != Aggregation() or keeps_in_proportion(ensemble) else ensemble
+        if few is not None and (offer := affordable_offer(few)) is not None:  # less than a study takes
+            noise = {"threshold": offer.threshold, "sigma1": offer.sigma1, "sigma2": offer.sigma2}
+            aggregation = replace(aggregation, aggregator=offer.mechanism, **noise)
+            queries = replace(queries, labels=offer.answered, max_queries=offer.asked)
         fixed = aggregation.resolve(setting.hospitals)
         size = {"num_teachers": setting.hospitals, "num_classes": setting.classes}
         made = find_part(fixed.aggregator, "aggregator")(size, fixed)
