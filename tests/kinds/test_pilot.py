@@ -48,7 +48,7 @@ def test_a_pilot_of_few_inputs_says_what_a_study_of_more_records_gives(epsilon: 
     ]
     made = partial(SumsPlan.of, Sites(epsilon=epsilon, **SITES))
     trial = pilot_sums(features.settings, public, made)
-    assert trial.rows == 219 and abs(trial.expected(2000) - np.mean(runs)) < trial.margin(2000) < 0.13
+    assert trial.rows == 219 and abs(trial.expected(2000, 2) - np.mean(runs)) < trial.margin(2000, 2) < 0.13
     assert trial == pilot_sums(features.settings, public, made)
 
 

@@ -37,13 +37,13 @@ from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Aggregation, Privacy, Queries
 from pate_fed.data import load_dataset
 from pate_fed.data.source import GlyphSettings
-from pate_fed.kinds.pilot import Records, SumsPlan, pilot_sums, sums_student
+from pate_fed.kinds.pilot import Records, SumsPlan, pilot_sums, pilot_votes, sums_student
 from pate_fed.learning import StudentSettings, TeacherSettings
 from pate_fed.learning.features.build import build_feature_map
 from pate_fed.learning.features.feature_map import DIRECTIONS, KERNEL, LINEAR, FeatureMap, FeatureSettings
 from pate_fed.learning.teachers.forests import train_forest, train_table_teacher
-from pate_fed.privacy import Protection, SeededNoise
-from pate_fed.privacy.planning.choice import SUMS, VOTES, Sites
+from pate_fed.privacy import Pool, Protection, SeededNoise, plan
+from pate_fed.privacy.planning.choice import SUMS, VOTES, Sites, votes_way
 from pate_fed.reproduce.columns import ACCURACY, Column, cells_of, task_of, text_table
 from pate_fed.reproduce.driver import Log, Table, run_tables
 
@@ -180,9 +180,14 @@ def parts_of(setting: Setting, seed: int) -> Parts:
     if len(private) < need:
         raise ValueError(f"{setting}: {len(private)} records")
     owners = np.arange(need) % setting.hospitals if source.owners is None else source.owners[private]
+    elsewhere = np.arange(len(pool)) // setting.records  # of patients like those of a hospital
     found = []
-    for part, own in ((private, owners), (pool, 0 * pool), (test, 0 * test)):
-        patients = _grouped(labels[part], own) if setting.unit == "patient" else None
+    for part, own, visited in (
+        (private, owners, owners),
+        (pool, 0 * pool, elsewhere),
+        (test, 0 * test, 0 * test),
+    ):
+        patients = _grouped(labels[part], visited) if setting.unit == "patient" else None
         found.append(Records(source.rows[part], labels[part], own, patients))
     return Parts(*found, source.columns)
 
@@ -407,7 +412,7 @@ class TruthRun:
 
 @dataclass(frozen=True, slots=True)
 class PilotRun:
-    """A pilot of a setting on the labelled pool of the first seed (`Trial`)."""
+    """A pilot of a setting on the labelled pool of the first seed: a `Trial`, or what votes would give."""
 
     part: str
     data: str
@@ -421,15 +426,19 @@ class PilotRun:
     what: str
     seed: int
     _: KW_ONLY
-    rows: int
-    right: float
-    fewer: float
-    error: float
+    rows: int | None = None
+    right: float | None = None
+    fewer: float | None = None
+    error: float | None = None
+    alike: bool | None = None
+    expected: float | None = None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def accuracy(self) -> float:
         """What the log shows of a row."""
-        return self.right
+        return self.right or self.expected or 0.0
 
 
 def seeds_of(setting: Setting) -> int:
@@ -463,12 +472,21 @@ def measured(task: tuple[Any, ...]) -> TruthRun:
 def piloted(task: tuple[Any, ...]) -> PilotRun:
     """The pilot's row of a task."""
     setting = Setting(*task[1:-2])
-    parts, plan_of = parts_of(setting, 0), partial(SumsPlan.of, setting.sites())
-    found = pilot_sums(map_of(setting, parts), parts.pool, plan_of, own=setting.records)
-    return PilotRun(*task, **asdict(found))
+    parts, sites = parts_of(setting, 0), setting.sites()
+    if setting.way != VOTES:
+        found = pilot_sums(
+            map_of(setting, parts), parts.pool, partial(SumsPlan.of, sites), own=setting.records
+        )
+        return PilotRun(*task, **asdict(found))
+    teacher = TeacherSettings(name="random-forest") if parts.columns else TeacherSettings()
+    sites = replace(sites, votes=pilot_votes(teacher, parts.pool, sites))
+    size = {"num_teachers": sites.teachers, "num_classes": sites.classes, "protection": sites.protection}
+    pool = Pool(votes=sites.votes, max_queries=POOL)
+    way = votes_way(sites, plan(**size, epsilon=sites.epsilon, delta=DELTA, pool=pool).best)
+    return PilotRun(*task, expected=way.expected, low=way.low, high=way.high)
 
 
-def reproduce_truth(plan: TruthBench, log: Log) -> list[str]:
+def reproduce_truth(bench: TruthBench, log: Log) -> list[str]:
     """All settings."""
     parts = {"fitted": FITTED, "drawn": drawn(), "fresh": fresh()}
     settings = [(part, each) for part, found in parts.items() for each in found]
@@ -478,7 +496,7 @@ def reproduce_truth(plan: TruthBench, log: Log) -> list[str]:
     ]
     inputs = {"settings": sha256(repr(told).encode()).hexdigest()}
     runs = Table(
-        path=plan.out_dir / f"{plan.name}-runs.csv",
+        path=bench.out_dir / f"{bench.name}-runs.csv",
         row=TruthRun,
         tasks=[(*task, seed) for task, each in told for seed in range(seeds_of(each))],
         make=measured,
@@ -486,14 +504,14 @@ def reproduce_truth(plan: TruthBench, log: Log) -> list[str]:
         lines=_lines,
     )
     pilots = Table(
-        path=plan.out_dir / f"{plan.name}-pilots.csv",
+        path=bench.out_dir / f"{bench.name}-pilots.csv",
         row=PilotRun,
-        tasks=[(*task, "pilot", 0) for task, each in told if each.way == SUMS],
+        tasks=[(*task, "pilot", 0) for task, _ in told],
         make=piloted,
         inputs=inputs,
         lines=lambda rows: (),
     )
-    return run_tables(plan, [pilots, runs], text=plan.out_dir / f"{plan.name}.txt", log=log)
+    return run_tables(bench, [pilots, runs], text=bench.out_dir / f"{bench.name}.txt", log=log)
 
 
 def _lines(rows: list[TruthRun]) -> Iterator[str]:

@@ -9,7 +9,6 @@ import io
 import math
 import zipfile
 from collections.abc import Iterator, Mapping
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,7 +34,7 @@ _WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)  # of a map's further features, against th
 # Squared weights that a round may have to add: fewer where what matters stands in features of its own.
 _LACKING, _LACKING_IN_KERNEL, _LACKING_IN_DIRECTIONS = 1.0, 30.0, 4.0
 _HELD_OUT = 5  # every so many of the pool's inputs tell how sure the scores are
-_RARE = 0.4  # of an even share of the records: a class with less is rare
+RARE = 0.4  # of an even share of the records: a class with less is rare
 
 
 class SumsStudent:
@@ -291,12 +290,6 @@ class RoundsFit:
         self._lean = 0.0  # what a class's own noise adds to how its records score, in all
         self._off = math.inf  # the deviation of how many records a class has
 
-    def again(self, *, sigma: float, records: int | None) -> RoundsFit:
-        """One of the same map and pool for other noise and records, where this one has not begun."""
-        found = copy(self)
-        found._sigma, found._stated = sigma, records
-        return found
-
     def begin(self, noisy: Ints) -> Floats:
         """Weights float64 (dimension, classes) from noisy sums of classes, int64 of the same shape.
 
@@ -364,8 +357,8 @@ class RoundsFit:
 
     @property
     def _rare(self) -> dict[int, float]:
-        """Shares of classes with less than `_RARE` of an even one by more than the noise's deviation."""
-        counts, found = np.maximum(self._counts, 1.0), self._counts + self._off < _RARE * self._counts.mean()
+        """Shares of classes with less than `RARE` of an even one by more than the noise's deviation."""
+        counts, found = np.maximum(self._counts, 1.0), self._counts + self._off < RARE * self._counts.mean()
         return {each: float(counts[each] / counts.sum()) for each in np.flatnonzero(found).tolist()}
 
     def _halfway(self, weights: Floats) -> Floats:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from pate_fed.privacy.bounds.control import capped_cost_epsilon
-from pate_fed.privacy.bounds.conversion import gaussian_delta
 from pate_fed.privacy.bounds.cost import Cost
+from pate_fed.privacy.bounds.noise_law import log_ndtr
 from pate_fed.privacy.checks import Floats
 from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, LNMax
@@ -384,7 +384,9 @@ def gaussian_room(epsilon: float, delta: float) -> float:
     low, high = 1e-9, 1e3
     for _ in range(60):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if gaussian_delta(middle, epsilon) > delta else (middle, high)
+        first, tail = log_ndtr(np.array([middle, -middle]) / 2 - epsilon / middle)
+        near = math.exp(first) - math.exp(min(epsilon + tail, first))  # to floats' precision: it steers
+        low, high = (low, middle) if near > delta else (middle, high)
     return _NEAR * low * low / 2
 
 
