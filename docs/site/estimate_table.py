@@ -64,9 +64,9 @@ def _key(of: dict[str, Any]) -> tuple[Any, ...]:
 def _truth(of: dict[str, Any], ran: dict[str, float], pilot: dict[str, float] | None) -> Truth:
     told = None
     if pilot is not None and of["way"] != VOTES:
-        told = Trial(
-            rows=int(pilot["rows"]), **{name: pilot[name] for name in ("right", "fewer", "error", "alike")}
-        )
+        rest = {name: pilot[name] for name in ("right", "fewer", "error")}
+        whole = {name: int(pilot[name]) for name in ("rows", "pool")}
+        told = Trial(**whole, **rest, alike=bool(pilot["alike"]))
     right, alone = (
         ran.get(f"{name}balanced", ran[one]) for name, one in (("", "accuracy"), ("alone_", "alone"))
     )

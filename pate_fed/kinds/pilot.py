@@ -209,7 +209,7 @@ def pilot_sums(
     effective = len(counts) / float((1 / np.maximum(counts, 1)).mean()) if alike else len(public.labels)
     effective *= 1 if settings.columns else count / len(public.labels)  # of a table all test, in turn
     error = math.hypot(spread, math.sqrt(mean * (1 - mean) / effective))
-    return Trial(rows=full, right=mean, fewer=fewer, error=error, alike=alike)
+    return Trial(rows=full, right=mean, fewer=fewer, error=error, pool=len(public.labels), alike=alike)
 
 
 def pilot_votes(settings: TeacherSettings, public: Records, sites: Sites) -> VoteModel:

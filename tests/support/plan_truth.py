@@ -3,8 +3,8 @@
 Forty-five settings. Fifteen of Fashion-MNIST, Adult, breast cancer and four clinics (tests/support) are named
 below, and the estimate's constants may be fitted to them. Fifteen are drawn by a seed from MNIST, digits,
 wine, diabetes130 and Glyph, to which none is fitted: sets and classes, hospitals, records, ε, unit, way, and
-whether a class is thinned to a tenth. Their misses were seen before the estimate of today. So fifteen more are
-drawn by another seed, of other sizes and numbers of classes.
+whether a class is thinned to a tenth. Their misses were seen before the estimate of today. So fifteen more
+are drawn by another seed, of other sizes and numbers of classes.
 
 A setting is run on learning code alone, by what a study has by default: map, rounds, noise of all hospitals
 with their usual shares, teachers, thresholds. The pool is at most 2,000 inputs, also of the pilot, whose
@@ -430,6 +430,7 @@ class PilotRun:
     right: float | None = None
     fewer: float | None = None
     error: float | None = None
+    pool: int | None = None
     alike: bool | None = None
     expected: float | None = None
     low: float | None = None

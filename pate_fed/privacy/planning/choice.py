@@ -60,25 +60,33 @@ _HARDEST, _EASIEST = 0.55, 0.995
 class Trial:
     """A pilot on labelled public inputs: what `rows` as records gave, a quarter of them, and its error.
 
-    Each counted for as many records as the study has more. With `alike` each class counts alike.
+    Each counted for as many records as the study has more; the map's `pool` held them. With `alike` each
+    class counts alike.
     """
 
     rows: int
     right: float
     fewer: float
     error: float
+    pool: int
     alike: bool = False
 
     def expected(self, records: int, classes: int) -> float:
-        """What so many records give, of which less drawing wavers.
+        """What so many records give that are not of the pool.
 
-        A right class leads in its score by d deviations of the others'. Weights are linear in sums: the
-        variance that these have by m records' drawing is as 1/m, all else is as it is. So 1/d² is a line in
-        1/m, through what all rows and a quarter of them gave.
+        A right class leads in its score by d deviations of the others'. Weights are linear in sums, so 1/d² is
+        a line in their variance by chance, through what all m rows and a quarter gave. A student fits sums S
+        by the pool's G: with a variance of V a record, of which scores W tell a part t, S/m - GW has V/m - tV/p
+        where the m are of the p, and V/n + tV/p of n others. So n count like m where 1/m = 1/n + 2t/p. Of
+        probabilities P a class, t is about the mean of P² and accuracy of P, above a guess.
         """
-        most, least = (_lead(each, classes) ** -2 for each in (self.right, self.fewer))
-        slope = max(0.0, least - most) / (FEWER - 1)  # of rows/m
-        return _led(max(most - slope * max(0.0, 1 - self.rows / records), 1e-3) ** -0.5, classes)
+        guess = 1 / classes
+        told = max(0.0, (self.right - guess) / (1 - guess)) ** 2
+        fewer = max(self.fewer, guess + 2 * self.error)  # less says nothing of how steep it is
+        most, least = (_lead(each, classes) ** -2 for each in (self.right, fewer))
+        slope = min(max(0.0, least - most) / (FEWER - 1), most)  # of m's variance
+        chance = self.rows * (1 / records + 2 * told / self.pool)
+        return _led((most - slope * (1 - chance)) ** -0.5, classes)
 
     def margin(self, records: int, classes: int) -> float:
         """How far off that may be: two errors, what is not measured, and what pool and records differ by."""
