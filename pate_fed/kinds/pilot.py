@@ -1,15 +1,14 @@
 """A pilot before a study: class sums and votes in small, on public inputs whose labels are known.
 
-Labelled inputs stand for records, each for as many as the study has more. So sums have the study's size and
-its noise, and a student fits them as it will the study's; it is tested on inputs that are not in them. What
-differs is how much the drawing of records wavers. The same of a quarter tells what that does (`Trial`).
+Labelled inputs stand for records. A student of their sums, under as much less noise than the study's as there
+are fewer of them, is tested on inputs that it has not summed. What differs is how much the drawing of records
+wavers. The same of a quarter tells what that does (`Trial`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -119,11 +118,10 @@ def sums_student(
 ) -> SumsStudent:
     """The student of records' sums under seeded noise, which protects nobody: for public inputs alone.
 
-    Fewer records than the plan's count so many times more. `kept` are their features, whole numbers
-    (n, dimension); `fit` is the plan's, not begun.
+    `kept` are the records' features, whole numbers (n, dimension); `fit` is the plan's, not begun.
     """
     rng, shape, whole = np.random.default_rng(seed), (features.dimension, plan.classes), plan.most is not None
-    weights, times, fit = np.zeros(shape), plan.records / len(records.labels), copy(fit)
+    weights, fit = np.zeros(shape), fit.again(sigma=plan.sigma, records=plan.records if whole else None)
     lattice, norm = features.settings.lattice, features.squared_norm
     for number in range(1 + plan.rounds):
         unit = plan.unit if number else plan.first
@@ -132,16 +130,15 @@ def sums_student(
             pull = WholePull(weights=weights, lattice=lattice, length=WHOLE_LENGTH, unit=unit)
         elif number:
             pull = ResidualPull(weights=weights, squared_norm=norm, length=LENGTH, unit=unit)
-        noisy = rng.normal(0, plan.sigma, shape)
+        noisy = np.rint(rng.normal(0, plan.sigma, shape)).astype(np.int64)
         for own in np.unique(records.owners) if whole else (None,):
             rows = slice(None) if own is None else records.owners == own
             part, groups = records.only(rows), None if whole else records.patients
             how: dict[str, Any] = {"num_classes": plan.classes, "groups": groups, "kept": kept[rows]}
             total = features.contributions(part.inputs, part.labels, pull=pull, **how)
             most = None if plan.most is None else int(norm * (WHOLE_LENGTH * plan.most) ** 2)
-            noisy += times * (total if most is None else clipped(total, most))
-        released = np.rint(noisy).astype(np.int64)
-        weights = fit.go_on(weights, released, number) if number else fit.begin(released)
+            noisy += total if most is None else clipped(total, most)
+        weights = fit.go_on(weights, noisy, number) if number else fit.begin(noisy)
         if not plan.rounds and not whole:
             return fit.student(fit.fitted, sharpness=fit.sharpness)
         weights = unpack_weights(pack_weights(weights), shape)
@@ -197,9 +194,10 @@ def pilot_sums(
             each = size if plan.most is None else own
             rows = rest[: max(1, size // each) * each][:size]  # whole hospitals
             records = replace(known.only(rows), owners=np.arange(len(rows)) // each)
+            share = len(rows) / plan.records  # of the noise: signals are alike
             most = None if plan.most is None else plan.most * min(1.0, len(rows) / each)
-            part = replace(plan, most=most)
-            student = sums_student(features, records, fit, part, seed=seed, kept=kept[rows])
+            less = replace(plan, records=len(rows), sigma=plan.sigma * share, most=most)
+            student = sums_student(features, records, fit, less, seed=seed, kept=kept[rows])
             truth = known.labels[test]
             right.append(mean_right(student.predict_of(scaled[test]) == truth, truth, alike=alike))
         found.append((right[0], right[1]))

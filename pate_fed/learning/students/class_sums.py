@@ -9,6 +9,7 @@ import io
 import math
 import zipfile
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -289,6 +290,12 @@ class RoundsFit:
         self._stated, self.sharpness = records, 1.0
         self._lean = 0.0  # what a class's own noise adds to how its records score, in all
         self._off = math.inf  # the deviation of how many records a class has
+
+    def again(self, *, sigma: float, records: int | None) -> RoundsFit:
+        """One of the same map and pool for other noise and records, where this one has not begun."""
+        found = copy(self)
+        found._sigma, found._stated = sigma, records
+        return found
 
     def begin(self, noisy: Ints) -> Floats:
         """Weights float64 (dimension, classes) from noisy sums of classes, int64 of the same shape.
