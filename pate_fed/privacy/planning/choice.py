@@ -75,8 +75,8 @@ class Trial:
         """What so many records give that are not of the pool.
 
         A right class leads in its score by d deviations of the others'. Weights are linear in sums, so 1/d²
-        is a line in what these vary by chance, through what all m rows and a quarter gave. A student fits sums
-        S by the pool's G: with a variance of V a record, of which scores W tell a part t, S/m - GW has
+        is a line in what these vary by chance, through what all m rows and a quarter gave. A student fits
+        sums S by the pool's G: with a variance of V a record, of which scores W tell a part t, S/m - GW has
         V/m - tV/p where the m are of the p, and V/n + tV/p of n others. So n count like m where
         1/m = 1/n + 2t/p. Of probabilities P a class, t is about the mean of P² and accuracy of P, above a
         guess.
@@ -87,14 +87,14 @@ class Trial:
         most, least = (_lead(each, classes) ** -2 for each in (self.right, fewer))
         slope = min(max(0.0, least - most) / (FEWER - 1), most)  # of m's variance
         chance = self.rows * (1 / records + 2 * told / self.pool)
-        return led((most - slope * (1 - chance)) ** -0.5, classes)
+        return hit_rate((most - slope * (1 - chance)) ** -0.5, classes)
 
     def margin(self, records: int, classes: int) -> float:
         """How far off that may be: two errors, what is not measured, and what pool and records differ by."""
         return 2 * self.error + abs(self.expected(records, classes) - self.right) + _BESIDE / 3
 
 
-def led(lead: float, classes: int) -> float:
+def hit_rate(lead: float, classes: int) -> float:
     """The share that is right where the right class's score leads the others' means by so many deviations."""
     one = VoteModel(np.eye(1, classes), np.zeros(1, dtype=np.int64), "")
     return float(one.right_chance(1 / lead, 1)[0])
@@ -105,7 +105,7 @@ def _lead(right: float, classes: int) -> float:
     low, high = 1e-3, 10.0
     while high - low > 1e-4:
         middle = (low + high) / 2
-        low, high = (middle, high) if led(middle, classes) < right else (low, middle)
+        low, high = (middle, high) if hit_rate(middle, classes) < right else (low, middle)
     return low
 
 
