@@ -44,7 +44,7 @@ from pate_fed.learning.features.feature_map import DIRECTIONS, KERNEL, LINEAR, F
 from pate_fed.learning.teachers.forests import train_forest, train_table_teacher
 from pate_fed.privacy import Pool, Protection, SeededNoise, plan
 from pate_fed.privacy.planning.choice import SUMS, VOTES, Sites, votes_way
-from pate_fed.reproduce.columns import ACCURACY, Column, cells_of, task_of, text_table
+from pate_fed.reproduce.columns import ACCURACY, Cell, Column, cells_of, task_of, text_table
 from pate_fed.reproduce.driver import Log, Table, run_tables
 
 Ints = NDArray[np.int64]
@@ -515,6 +515,11 @@ def reproduce_truth(bench: TruthBench, log: Log) -> list[str]:
     return run_tables(bench, [pilots, runs], text=bench.out_dir / f"{bench.name}.txt", log=log)
 
 
+def _balanced(cell: Cell[TruthRun]) -> float | None:
+    known = [row.balanced for row in cell.rows if row.balanced is not None]
+    return 100 * float(np.mean(known)) if known else None
+
+
 def _lines(rows: list[TruthRun]) -> Iterator[str]:
     columns = (
         Column("part", lambda cell: cell.task[0]),
@@ -525,7 +530,7 @@ def _lines(rows: list[TruthRun]) -> Iterator[str]:
         Column("unit", lambda cell: cell.task[6]),
         Column("way", lambda cell: cell.task[7]),
         *ACCURACY,
-        Column("seeds", lambda cell: len(cell.rows), "d"),
+        Column("balanced, %", _balanced, ".1f"),
     )
     yield "plan-truth: what studies gave"
     yield from text_table(columns, cells_of(rows, [task_of(row)[:-1] for row in rows]))
