@@ -77,7 +77,7 @@ def _truth(of: dict[str, Any], ran: dict[str, float], pilot: dict[str, float] | 
         classes=of["classes"],
         epsilon=of["epsilon"],
         delta=1e-5,
-        alone=alone if alone > 1.001 / of["classes"] else None,
+        alone=max(alone, 1.001 / of["classes"]),
         pilot=told,
         protection=Protection(unit=of["unit"]),
     )

@@ -287,7 +287,9 @@ def _together(ways: list[Way]) -> tuple[str | None, str]:
 
 
 def _alone(sites: Sites) -> Way:
-    return _way(ALONE, 0.0, sites.records, sites.accuracy, rests=counted(sites.records, "record"))
+    way = _way(ALONE, 0.0, sites.records, sites.accuracy, rests=counted(sites.records, "record"))
+    stated = way.expected if sites.alone is None else sites.alone  # also where it is below all curves
+    return replace(way, expected=stated, low=min(way.low, stated), high=max(way.high, stated))
 
 
 def sums_way(sites: Sites) -> Way:

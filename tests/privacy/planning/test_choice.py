@@ -125,6 +125,11 @@ def test_more_of_anything_is_expected_to_be_worth_more() -> None:
     assert choice.USEFUL_LABELS == USEFUL_LABELS  # of a study's own defaults
 
 
+def test_what_is_stated_of_one_alone_stands_below_all_curves() -> None:
+    alone = choose(_sites(alone=0.501, records=5000), None).ways[0]
+    assert alone.expected == 0.501 and alone.low <= 0.501 <= alone.high
+
+
 def test_private_labels_are_compared_where_features_are_public() -> None:
     found = choose(_sites(3.0, public_features=True, records=2000), None)
     assert [way.name for way in found.ways] == [ALONE, VOTES, SUMS, LABELS]
