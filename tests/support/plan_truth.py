@@ -474,13 +474,11 @@ def piloted(task: tuple[Any, ...]) -> PilotRun:
     """The pilot's row of a task."""
     setting = Setting(*task[1:-2])
     parts, sites = parts_of(setting, 0), setting.sites()
+    found = pilot_sums(map_of(setting, parts), parts.pool, partial(SumsPlan.of, sites), own=setting.records)
     if setting.way != VOTES:
-        found = pilot_sums(
-            map_of(setting, parts), parts.pool, partial(SumsPlan.of, sites), own=setting.records
-        )
         return PilotRun(*task, **asdict(found))
     teacher = TeacherSettings(name="random-forest") if parts.columns else TeacherSettings()
-    sites = replace(sites, votes=pilot_votes(teacher, parts.pool, sites))
+    sites = replace(sites, pilot=found, votes=pilot_votes(teacher, parts.pool, sites))
     size = {"num_teachers": sites.teachers, "num_classes": sites.classes, "protection": sites.protection}
     pool = Pool(votes=sites.votes, max_queries=POOL)
     way = votes_way(sites, plan(**size, epsilon=sites.epsilon, delta=DELTA, pool=pool).best)
