@@ -15,7 +15,7 @@ from tables import table
 from pate_fed.privacy import Pool, Protection, plan
 from pate_fed.privacy.planning.choice import ALONE, VOTES, Sites, Trial, Way, choose, sums_way, votes_way
 
-_PARTS = ("fitted", "drawn", "fresh")
+PARTS = ("fitted", "drawn", "fresh")
 ASKED = 2000  # public inputs of every setting
 
 
@@ -98,7 +98,7 @@ def _truth(of: dict[str, Any], ran: dict[str, float], pilot: dict[str, float] | 
 def estimate_table() -> list[str]:
     """The lines of the table: settings beyond the marks, and the first of each data set, of `truths`."""
     rows, named = list[list[str]](), set[str]()
-    for each in sorted(truths(), key=lambda truth: _PARTS.index(truth.of["part"])):
+    for each in sorted(truths(), key=lambda truth: PARTS.index(truth.of["part"])):
         of, way = each.of, each.way
         if each.near and of["data"] in named:
             continue
