@@ -1,8 +1,11 @@
-"""The estimate of `pate-fed plan` beside what runs gave: docs/results/plan-truth.json and the planner."""
+"""The estimate of `pate-fed plan` beside what runs gave: docs/results/plan-truth.json and the planner.
+
+Where a class is thinned, all figures count each class alike.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -12,6 +15,7 @@ from tables import table
 from pate_fed.privacy import Pool, Protection, plan
 from pate_fed.privacy.planning.choice import ALONE, VOTES, Sites, Trial, Way, choose, sums_way, votes_way
 
+PARTS = ("fitted", "drawn", "fresh")
 ASKED = 2000  # public inputs of every setting
 
 
@@ -59,8 +63,13 @@ def _key(of: dict[str, Any]) -> tuple[Any, ...]:
 
 def _truth(of: dict[str, Any], ran: dict[str, float], pilot: dict[str, float] | None) -> Truth:
     told = None
-    if pilot is not None:
-        told = Trial(rows=int(pilot["rows"]), **{name: pilot[name] for name in ("right", "fewer", "error")})
+    if pilot is not None and of["way"] != VOTES:
+        rest = {name: pilot[name] for name in ("right", "fewer", "error")}
+        whole = {name: int(pilot[name]) for name in ("rows", "pool")}
+        told = Trial(**whole, **rest, alike=bool(pilot["alike"]))
+    right, alone = (
+        ran.get(f"{name}balanced", ran[one]) for name, one in (("", "accuracy"), ("alone_", "alone"))
+    )
     sites = Sites(
         hospitals=of["hospitals"],
         teachers=of["hospitals"],
@@ -68,7 +77,7 @@ def _truth(of: dict[str, Any], ran: dict[str, float], pilot: dict[str, float] | 
         classes=of["classes"],
         epsilon=of["epsilon"],
         delta=1e-5,
-        alone=ran["alone"] if ran["alone"] > 1.001 / of["classes"] else None,
+        alone=max(alone, 1.001 / of["classes"]),
         pilot=told,
         protection=Protection(unit=of["unit"]),
     )
@@ -77,17 +86,19 @@ def _truth(of: dict[str, Any], ran: dict[str, float], pilot: dict[str, float] | 
         pool = Pool(votes=sites.agreement, max_queries=ASKED)
         offer = plan(**size, epsilon=of["epsilon"], delta=1e-5, pool=pool, num_hospitals=of["hospitals"]).best
         way = votes_way(sites, offer)
+        if pilot is not None:
+            way = replace(way, **{name: pilot[name] for name in ("expected", "low", "high")})
         # Of votes and a hospital alone: what class sums would give there was not run.
         advised = VOTES if way.expected - sites.accuracy(sites.records) >= 0.01 else ALONE
     else:
         way, advised = sums_way(sites), choose(sites, None).best
-    return Truth(of=of, right=ran["accuracy"], alone=ran["alone"], way=way, advised=advised)
+    return Truth(of=of, right=right, alone=alone, way=way, advised=advised)
 
 
 def estimate_table() -> list[str]:
     """The lines of the table: settings beyond the marks, and the first of each data set, of `truths`."""
     rows, named = list[list[str]](), set[str]()
-    for each in sorted(truths(), key=lambda truth: truth.of["part"] == "drawn"):
+    for each in sorted(truths(), key=lambda truth: PARTS.index(truth.of["part"])):
         of, way = each.of, each.way
         if each.near and of["data"] in named:
             continue

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.config.backend import PROCESSES, cores, teaching_seconds
-from pate_fed.config.defaults import known_records
+from pate_fed.config.defaults import SUMS_EPSILON, known_records
 from pate_fed.config.sections import Privacy
 from pate_fed.config.study import Study, load_study, read_study, study_from_dict
 from pate_fed.errors import InputError, IntegrityError
@@ -41,8 +41,9 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     hospitals = "hospitals that hold them"
     add_option(plan, "--num-clients N", hospitals, aliases=("--hospitals",), dest="hospitals")
     add_option(plan, "--records N", "records of one hospital: compares votes, class sums and alone")
-    add_option(plan, "--alone X", "accuracy of a hospital's own model, if it can on others' patients, 0 to 1")
-    tries = "try class sums in small on public inputs of --config whose labels are known; takes minutes"
+    alone = "accuracy of a hospital's own model, if it can on others' patients, 0 to 1; with --pilot"
+    add_option(plan, "--alone X", f"{alone} beside a rare class the mean of all classes'")
+    tries = "try class sums and votes on public inputs of --config whose labels are known; takes minutes"
     add_option(plan, "--pilot", tries)
     add_option(plan, "--public-features", "only labels are private: compares private labels too")
     add_option(plan, "--classes N", "classes to tell apart (default 10)")
@@ -162,11 +163,13 @@ def _fill(arguments: argparse.Namespace) -> None:
     """Put what the study says, or a default, where an option was not given."""
     values: dict[str, Any] = {"delta": 1e-5, "classes": 10, "unit": "record", "adjacency": "replace-one"}
     values["hospitals_per_patient"], given = 1, arguments.hospitals_per_patient
+    arguments.sums_epsilon = arguments.epsilon
     if arguments.config:
         study = read_study(Path(arguments.config), num_hospitals=arguments.hospitals)
         ensemble, privacy = study.ensemble(), study.privacy
         values = {
             "epsilon": ensemble.budget,
+            "sums_epsilon": privacy.epsilon or SUMS_EPSILON,
             "delta": privacy.delta,
             "classes": ensemble.num_classes,
             "unit": ensemble.protection.unit,
@@ -208,7 +211,8 @@ def _sites(arguments: argparse.Namespace) -> Sites | None:
         teachers=arguments.teachers,
         records=arguments.records,
         classes=arguments.classes,
-        epsilon=arguments.epsilon,
+        epsilon=arguments.sums_epsilon,
+        votes_epsilon=arguments.epsilon,
         delta=arguments.delta,
         alone=arguments.alone,
         protection=_protection(arguments),
@@ -231,9 +235,9 @@ def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
     from pate_fed.privacy.planning.vote_model import past_votes_from_file
 
     agreement = 0.85 if sites is None else sites.agreement
-    known = arguments.agreement
+    known, tried = arguments.agreement, None if sites is None else sites.votes
     try:
-        votes: Any = agreement if known is None else float(known)
+        votes: Any = (tried or agreement) if known is None else float(known)
     except ValueError:
         votes = past_votes_from_file(Path(known))
     return plan(

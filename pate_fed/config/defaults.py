@@ -397,13 +397,14 @@ def _sites(study: Study, ensemble: Ensemble, records: int) -> Sites:
         records=records,
         classes=ensemble.num_classes,
         epsilon=study.privacy.epsilon or SUMS_EPSILON,
+        votes_epsilon=ensemble.budget,
         delta=study.privacy.delta,
         protection=ensemble.protection,
     )
 
 
 def _share(way: Way) -> str:
-    return f"{100 * way.low:.0f} to {100 * way.high:.0f} %"
+    return f"{100 * way.low:.0f} to {100 * way.high:.0f} % at ε {way.epsilon:g}"
 
 
 def known_records(study: Study) -> int | None:

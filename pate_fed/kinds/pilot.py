@@ -1,8 +1,8 @@
-"""A pilot before a study: class sums in small, on public inputs whose labels are known.
+"""A pilot before a study: class sums and votes in small, on public inputs whose labels are known.
 
 Labelled inputs stand for records. A student of their sums, under as much less noise than the study's as there
-are fewer of them, is tested on inputs that it has not summed. Where the study has more records than that, the
-same of a quarter tells how much more would help (`Trial`).
+are fewer of them, is tested on inputs that it has not summed. What differs is how much the drawing of records
+wavers. The same of a quarter tells what that does (`Trial`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.registry import find_part
 from pate_fed.errors import InputError
+from pate_fed.format import counted
 from pate_fed.kinds.make import feature_map_of
 from pate_fed.kinds.rounds import LENGTH, MOST_UNIT, UNIT, WHOLE_LENGTH
 from pate_fed.learning.features.build import anchor_places
@@ -29,9 +31,12 @@ from pate_fed.learning.features.residuals import (
     pack_weights,
     unpack_weights,
 )
-from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent
+from pate_fed.learning.networks.encoder import fit_encoder
+from pate_fed.learning.settings import TeacherSettings
+from pate_fed.learning.students.class_sums import RARE, RoundsFit, SumsStudent
 from pate_fed.privacy.mechanisms.class_sums import class_length
 from pate_fed.privacy.planning.choice import (
+    FEWER,
     Sites,
     Trial,
     room_for_rounds,
@@ -40,6 +45,7 @@ from pate_fed.privacy.planning.choice import (
     useful_rounds,
     whole_length,
 )
+from pate_fed.privacy.planning.vote_model import VoteModel, mean_right
 from pate_fed.privacy.protection import HOSPITAL_UNIT, PATIENT_UNIT
 
 if TYPE_CHECKING:
@@ -49,8 +55,8 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 _LEAST, _MOST = 10, 2000  # labelled inputs
-_LESS = 4  # times fewer records, to see how much more would help
 _TESTS = 4  # a part of what is known
+_MOST_TEACHERS = 100
 _TESTED, _SURE, _MOST_DRAWS = 2000, 0.01, 32  # inputs in all, and the mean's standard error
 
 
@@ -168,9 +174,12 @@ def pilot_sums(
 
     At most three quarters of those that are no anchors, drawn at random, are records, whole patients where
     these are named, and the others test. That is drawn again until its mean is sure enough, of a table with
-    other anchors. `plan_of` takes the map and its pool. A hospital whose whole sum is cut has `own`.
+    other anchors. `plan_of` takes the map and its pool. A hospital whose whole sum is cut has `own`. Where a
+    class is rare, each counts alike, as with the student.
     """
     found, spread, tested = list[tuple[float, float]](), math.inf, 0
+    counts = np.bincount(public.labels)
+    alike = bool((counts + 2 * np.sqrt(counts) < RARE * counts.mean()).any())  # not by chance
     while len(found) < _MOST_DRAWS and (tested < _TESTED or spread > _SURE):
         seed = len(found)
         if not found or settings.columns:  # the map of images takes longer than all else
@@ -181,7 +190,7 @@ def pilot_sums(
             full, fit = min(plan.records, count - max(1, count // _TESTS)), plan.fit(features, pool)
         rest, test = np.split(_shuffled(known, seed), [full])
         right = []
-        for size in (full, max(2, full // _LESS)):
+        for size in (full, max(2, full // FEWER)):
             each = size if plan.most is None else own
             rows = rest[: max(1, size // each) * each][:size]  # whole hospitals
             records = replace(known.only(rows), owners=np.arange(len(rows)) // each)
@@ -189,21 +198,40 @@ def pilot_sums(
             most = None if plan.most is None else plan.most * min(1.0, len(rows) / each)
             less = replace(plan, records=len(rows), sigma=plan.sigma * share, most=most)
             student = sums_student(features, records, fit, less, seed=seed, kept=kept[rows])
-            said = student.predict_proba_of(scaled[test]).argmax(axis=1)
-            right.append(float((said == known.labels[test]).mean()))
+            truth = known.labels[test]
+            right.append(mean_right(student.predict_of(scaled[test]) == truth, truth, alike=alike))
         found.append((right[0], right[1]))
         tested += count - full
         spread = float(np.std([each for each, _ in found])) / math.sqrt(len(found))
     mean, fewer = (float(each) for each in np.mean(found, axis=0))
-    count = len(public.labels) if settings.columns else count
-    error = math.hypot(spread, math.sqrt(mean * (1 - mean) / count))
-    return Trial(rows=full, right=mean, fewer=fewer, error=error)
+    effective = len(counts) / float((1 / np.maximum(counts, 1)).mean()) if alike else len(public.labels)
+    effective *= 1 if settings.columns else count / len(public.labels)  # of a table all test, in turn
+    error = math.hypot(spread, math.sqrt(mean * (1 - mean) / effective))
+    return Trial(rows=full, right=mean, fewer=fewer, error=error, pool=len(public.labels), alike=alike)
+
+
+def pilot_votes(settings: TeacherSettings, public: Records, sites: Sites) -> VoteModel:
+    """How teachers vote on half of the labelled inputs; each learnt from some of the others."""
+    taught, asked = np.array_split(_shuffled(public, 0), 2)
+    own = min(len(taught), max(1, sites.hospitals * sites.records // sites.teachers))
+    count, more = min(sites.teachers, _MOST_TEACHERS), dict[str, Any]()
+    if public.inputs.ndim > 2:
+        more = {"encoder": fit_encoder(public.inputs)}
+    totals = np.zeros((len(asked), sites.classes))
+    train = partial(find_part(settings.name, "teacher"), num_classes=sites.classes, settings=settings, **more)
+    for seed in range(count):
+        rows = np.random.default_rng([1, seed]).choice(taught, own, replace=False)
+        known = public.only(rows)
+        made = train(known.inputs, known.labels, seed=seed)
+        totals[np.arange(len(asked)), made.predict(public.inputs[asked])] += 1
+    told = f"a pilot of {counted(count, 'teacher')} on {len(asked):,} labelled public inputs"
+    return VoteModel(totals / count, public.labels[asked], told)
 
 
 def with_pilot(sites: Sites, study: Study, dataset: Dataset) -> Sites:
-    """The sites with a pilot on the data set's public inputs, at most 2,000 of those that have a label.
+    """The sites with pilots on the data set's public inputs, at most 2,000 of those that have a label.
 
-    What a hospital has alone, if nobody stated it, is that of its own sums without noise.
+    What a hospital has alone, if nobody stated it, is the better of a teacher and its own sums without noise.
 
     Raises:
         InputError: too few have a label, or no noise of a usual size keeps ε.
@@ -220,8 +248,9 @@ def with_pilot(sites: Sites, study: Study, dataset: Dataset) -> Sites:
         settings = replace(settings, name=DIRECTIONS)
     public = Records(inputs, labels, 0 * labels, patients)
     found = pilot_sums(settings, public, partial(SumsPlan.of, sites), own=sites.records)
+    tried = replace(sites, pilot=found, votes=pilot_votes(study.teacher, public, sites))
     if sites.alone is not None:
-        return replace(sites, pilot=found)
+        return tried
     own = SumsPlan(classes=sites.classes, records=sites.records, sigma=1.0)
-    alone = pilot_sums(settings, public, lambda *_: own).expected(sites.records)
-    return replace(sites, pilot=found, alone=max(alone, 1.001 / sites.classes))
+    alone = pilot_sums(settings, public, lambda *_: own).expected(sites.records, sites.classes)
+    return replace(tried, alone=max(alone, tried.agreement, 1.001 / sites.classes))

@@ -13,6 +13,7 @@ import pytest
 from builders import make_terms
 
 from pate_fed.cli.main import main
+from pate_fed.config.defaults import MOST_BY_DEFAULT, SUMS_EPSILON
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 
@@ -206,6 +207,10 @@ def test_plan_reads_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "6,000 records" in made["choice"]["ways"][2]["rests"]
     assert main(["plan", "--config", str(study), "--epsilon", "1", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["epsilon"] == 1
+    study.write_text(text.partition("[privacy]")[0], encoding="utf-8")  # each way as it would run
+    assert main(["plan", "--config", str(study), "--format", "json"]) == 0
+    ways = json.loads(capsys.readouterr().out)["choice"]["ways"]
+    assert [way["epsilon"] for way in ways] == [0, MOST_BY_DEFAULT, SUMS_EPSILON]
 
 
 @pytest.mark.parametrize(

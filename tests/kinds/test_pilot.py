@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ import numpy as np
 import pytest
 
 from pate_fed.cli.main import main
-from pate_fed.kinds.pilot import Records, SumsPlan, apart, pilot_sums, sums_student
+from pate_fed.kinds.pilot import Records, SumsPlan, apart, pilot_sums, pilot_votes, sums_student
+from pate_fed.learning import TeacherSettings
 from pate_fed.learning.features.build import LinearAndKernel, build_feature_map
 from pate_fed.learning.features.directions import DirectionFeatures
 from pate_fed.learning.features.feature_map import BINS, DIRECTIONS, LINEAR, FeatureMap, FeatureSettings
 from pate_fed.learning.features.kernel import gaussian_kernel
 from pate_fed.privacy import Protection
-from pate_fed.privacy.planning.choice import Sites
+from pate_fed.privacy.planning.choice import Sites, Trial, choose, hit_rate
 
 SITES: dict[str, Any] = {"hospitals": 4, "teachers": 4, "records": 500, "classes": 2, "delta": 1e-5}
 
@@ -48,7 +50,7 @@ def test_a_pilot_of_few_inputs_says_what_a_study_of_more_records_gives(epsilon: 
     ]
     made = partial(SumsPlan.of, Sites(epsilon=epsilon, **SITES))
     trial = pilot_sums(features.settings, public, made)
-    assert trial.rows == 219 and abs(trial.expected(2000) - np.mean(runs)) < trial.margin(2000) < 0.13
+    assert trial.rows == 219 and abs(trial.expected(2000, 2) - np.mean(runs)) < trial.margin(2000, 2) < 0.13
     assert trial == pilot_sums(features.settings, public, made)
 
 
@@ -90,6 +92,34 @@ def test_more_noise_and_whole_hospitals_and_patients_give_less() -> None:
     named = Records(public.inputs[order], public.labels[order], public.owners, np.arange(300) // 10)
     assert right(0.2, "patient", of=named) < usual
     assert right(0.2, "hospital", by=_made(2, name=DIRECTIONS)[1]) < usual
+
+
+def test_beside_a_rare_class_each_counts_alike() -> None:
+    rows, labels = _rows(2000, 1)
+    kept = (labels == 0) | (np.arange(2000) % 12 == 0)
+    public = Records(rows[kept], labels[kept], 0 * labels[kept])
+    sites = Sites(epsilon=0.01, **SITES)
+    found = pilot_sums(_made(2)[1].settings, public, partial(SumsPlan.of, sites))
+    assert found.alike and abs(found.right - 0.5) < 0.15 < 0.3 < np.mean(public.labels == 0) - 0.5
+    teacher = TeacherSettings(name="random-forest", trees=3)
+    votes = pilot_votes(teacher, public, replace(sites, teachers=8, hospitals=8, pilot=found))
+    assert votes.shares.sum(axis=1) == pytest.approx(1.0)
+    plain, tried = (replace(sites, votes=votes, pilot=each) for each in (None, found))
+    assert tried.alike and tried.agreement < plain.agreement
+    assert "each counts alike" in "\n".join(choose(tried, None).lines())
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+def test_more_records_of_others_than_the_pool_waver_less(classes: int) -> None:
+    """1/d² is a line in the variance that is drawn: d of 2 and 1 at m and m/4 make it 0 at last."""
+    right, fewer = (hit_rate(each, classes) for each in (2.0, 1.0))
+    trial = Trial(rows=100, right=right, fewer=fewer, error=0.0, pool=10**9)
+    assert trial.expected(100, classes) == pytest.approx(right, abs=1e-3)
+    assert trial.expected(400, classes) == pytest.approx(hit_rate(4.0, classes), abs=2e-3)
+    own = Trial(rows=100, right=right, fewer=fewer, error=0.0, pool=200)
+    assert own.expected(400, classes) < trial.expected(400, classes)
+    unsure = Trial(rows=100, right=right, fewer=fewer, error=0.5, pool=10**9)
+    assert unsure.expected(400, classes) == pytest.approx(right, abs=1e-3)
 
 
 def test_plan_tries_a_study_s_own_pool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

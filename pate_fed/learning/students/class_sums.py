@@ -35,7 +35,7 @@ _WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)  # of a map's further features, against th
 # Squared weights that a round may have to add: fewer where what matters stands in features of its own.
 _LACKING, _LACKING_IN_KERNEL, _LACKING_IN_DIRECTIONS = 1.0, 30.0, 4.0
 _HELD_OUT = 5  # every so many of the pool's inputs tell how sure the scores are
-_RARE = 0.4  # of an even share of the records: a class with less is rare
+RARE = 0.4  # of an even share of the records: a class with less is rare
 
 
 class SumsStudent:
@@ -364,8 +364,8 @@ class RoundsFit:
 
     @property
     def _rare(self) -> dict[int, float]:
-        """Shares of classes with less than `_RARE` of an even one by more than the noise's deviation."""
-        counts, found = np.maximum(self._counts, 1.0), self._counts + self._off < _RARE * self._counts.mean()
+        """Shares of classes with less than `RARE` of an even one by more than the noise's deviation."""
+        counts, found = np.maximum(self._counts, 1.0), self._counts + self._off < RARE * self._counts.mean()
         return {each: float(counts[each] / counts.sum()) for each in np.flatnonzero(found).tolist()}
 
     def _halfway(self, weights: Floats) -> Floats:

@@ -21,12 +21,14 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from pate_fed.errors import InputError
-from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.format import counted, delta_text
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, is_number
 from pate_fed.privacy.mechanisms.class_sums import SumShape, least_share
 from pate_fed.privacy.planning.search import Offer
-from pate_fed.privacy.planning.vote_model import assumed_votes
+from pate_fed.privacy.planning.vote_model import VoteModel, assumed_votes, mean_right
 from pate_fed.privacy.protection import LEAST_PARTIES, RECORD, Protection, Shares
 
 ALONE, VOTES, SUMS, LABELS = "alone", "votes", "class-sums", "private labels"
@@ -35,7 +37,7 @@ USEFUL_LABELS = 100
 """Labels below which a student learns too little for votes to be worth their ε."""
 USUAL_CEILING = 0.9
 _GAIN = 0.01  # below which a hospital had better stay alone
-_MORE = 1 / 6  # a third, were it noise of drawing alone; but public inputs are not many more
+FEWER = 4  # times fewer rows than a pilot's, to see what drawing does
 _LEAST_GAIN = 0.05  # over a guess at random, below which nothing is learnt at all
 
 _QUICKNESS = 6.0  # of a curve in records: m0 in classes, where nothing is right
@@ -56,23 +58,55 @@ _HARDEST, _EASIEST = 0.55, 0.995
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A pilot on labelled public inputs: what `rows` as records gave, a quarter of them, and its error."""
+    """A pilot on labelled public inputs: what `rows` as records gave, a quarter of them, and its error.
+
+    Noise was as much less as there were fewer; the map's `pool` held them. With `alike` each class counts
+    alike.
+    """
 
     rows: int
     right: float
     fewer: float
     error: float
+    pool: int
+    alike: bool = False
 
-    def expected(self, records: int) -> float:
-        """What so many records give: of what four times as many gained, the rest gains a part."""
-        return min(self.right + self._gain(records), 1.0)
+    def expected(self, records: int, classes: int) -> float:
+        """What so many records give that are not of the pool.
 
-    def margin(self, records: int) -> float:
+        A right class leads in its score by d deviations of the others'. Weights are linear in sums, so 1/d²
+        is a line in what these vary by chance, through what all m rows and a quarter gave. A student fits
+        sums S by the pool's G: with a variance of V a record, of which scores W tell a part t, S/m - GW has
+        V/m - tV/p where the m are of the p, and V/n + tV/p of n others. So n count like m where
+        1/m = 1/n + 2t/p. Of probabilities P a class, t is about the mean of P² and accuracy of P, above a
+        guess.
+        """
+        guess = 1 / classes
+        told = max(0.0, (self.right - guess) / (1 - guess)) ** 2
+        fewer = max(self.fewer, guess + 2 * self.error)  # less says nothing of how steep it is
+        most, least = (_lead(each, classes) ** -2 for each in (self.right, fewer))
+        slope = min(max(0.0, least - most) / (FEWER - 1), most)  # of m's variance
+        chance = self.rows * (1 / records + 2 * told / self.pool)
+        return hit_rate((most - slope * (1 - chance)) ** -0.5, classes)
+
+    def margin(self, records: int, classes: int) -> float:
         """How far off that may be: two errors, what is not measured, and what pool and records differ by."""
-        return 2 * self.error + 2 * self._gain(records) + _BESIDE / 3
+        return 2 * self.error + abs(self.expected(records, classes) - self.right) + _BESIDE / 3
 
-    def _gain(self, records: int) -> float:
-        return _MORE * max(0.0, self.right - self.fewer) * max(0.0, 1 - self.rows / records)
+
+def hit_rate(lead: float, classes: int) -> float:
+    """The share that is right where the right class's score leads the others' means by so many deviations."""
+    one = VoteModel(np.eye(1, classes), np.zeros(1, dtype=np.int64), "")
+    return float(one.right_chance(1 / lead, 1)[0])
+
+
+def _lead(right: float, classes: int) -> float:
+    """The lead at which so much is right."""
+    low, high = 1e-3, 10.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (middle, high) if hit_rate(middle, classes) < right else (low, middle)
+    return low
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +114,8 @@ class Sites:
     """What a choice rests on. `records` are one hospital's, `teachers` all hospitals' together.
 
     `alone` is the accuracy that a hospital's own model has, None: not known; `pilot` what class sums gave in
-    small (`pate_fed.kinds.pilot`). `shares` are who is counted on for noise, None: a study's default.
+    small, and `votes` how teachers voted (`pate_fed.kinds.pilot`). `shares` are who is counted on for noise,
+    None: a study's default. `epsilon` is all ways', but that of votes where `votes_epsilon` is another.
     """
 
     hospitals: int
@@ -93,7 +128,9 @@ class Sites:
     pilot: Trial | None = None
     protection: Protection = RECORD
     shares: Shares | None = None
+    votes: VoteModel | None = None
     public_features: bool = False
+    votes_epsilon: float | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("hospitals", 1), ("records", 1), ("classes", 2), ("teachers", 1)):
@@ -120,8 +157,20 @@ class Sites:
     @property
     def agreement(self) -> float:
         """The accuracy of one teacher."""
-        own = self.accuracy(self.hospitals * self.records / self.teachers)
-        return min(0.999, max(1.001 / self.classes, own))
+        if self.votes is not None:
+            labels = self.votes.right
+            own = np.take_along_axis(self.votes.shares, labels[:, None], axis=1)[:, 0]
+            return self._kept(mean_right(own, labels, alike=self.alike))
+        return self._kept(self.accuracy(self.hospitals * self.records / self.teachers))
+
+    def _kept(self, share: float) -> float:
+        """It as `agreement` may be."""
+        return min(0.999, max(1.001 / self.classes, share))
+
+    @property
+    def alike(self) -> bool:
+        """Whether all figures count each class alike, as one is rare."""
+        return self.pilot is not None and self.pilot.alike
 
     def accuracy(self, records: float) -> float:
         """What so many records that count in full are expected to give."""
@@ -137,10 +186,12 @@ def _curve(count: float, ceiling: float, classes: int, quickness: float) -> floa
 class Way:
     """One way to a model: the accuracy to expect on all hospitals' patients, its range, and what it rests on.
 
-    `serves` says whether it is worth an ε at all; `worth` is how many records, or labels, count in full.
+    `serves` says whether it is worth its `epsilon` at all; `worth` is how many records, or labels, count in
+    full.
     """
 
     name: str
+    epsilon: float
     expected: float
     low: float
     high: float
@@ -152,7 +203,7 @@ class Way:
         """It as a row of text."""
         return (
             f"{self.name:<16}{100 * self.expected:5.0f} %   {100 * self.low:3.0f} to {100 * self.high:3.0f} %"
-            f"   {self.rests}"
+            f"{self.epsilon:6g}   {self.rests}"
         )
 
 
@@ -162,15 +213,15 @@ class Choice:
 
     `together` is the best way of several hospitals, None where none serves; `best` is "alone" where a
     hospital's own model is about as good. `command` runs class sums, where these are best and a replaced
-    record is protected.
+    record is protected. With `alike` all figures count each class alike, as one is rare.
     """
 
     together: str | None
     best: str
     why: str
     ways: tuple[Way, ...]
-    epsilon: float
     command: str | None
+    alike: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
@@ -178,11 +229,11 @@ class Choice:
 
     def lines(self) -> list[str]:
         """As text, one line each."""
-        head = f"{'':<16}{'right':>7}   {'range':>11}   rests on"
+        rare = "a class is rare, so each counts alike: the mean of their recall, of a hospital alone, too"
         return [
-            f"expected on all hospitals' patients, ε={epsilon_text(self.epsilon)}: an estimate before any "
-            "data, see docs/plan.md",
-            head,
+            "expected on all hospitals' patients: an estimate before any data, see docs/plan.md",
+            *([rare] if self.alike else []),
+            f"{'':<16}{'right':>7}   {'range':>11}{'ε':>6}   rests on",
             *(way.line() for way in self.ways),
             f"best: {'stay ' * (self.best == ALONE)}{self.best}, as {self.why}",
             *([] if self.command is None else [f"run it: {self.command}"]),
@@ -214,8 +265,8 @@ def choose(sites: Sites, offer: Offer | None) -> Choice:
         best=best,
         why=why,
         ways=ways,
-        epsilon=sites.epsilon,
         command=command if best == SUMS and sites.protection == RECORD else None,
+        alike=sites.alike,
     )
 
 
@@ -236,7 +287,9 @@ def _together(ways: list[Way]) -> tuple[str | None, str]:
 
 
 def _alone(sites: Sites) -> Way:
-    return _way(ALONE, sites.records, sites.accuracy, rests=f"{counted(sites.records, 'record')}, ε 0")
+    way = _way(ALONE, 0.0, sites.records, sites.accuracy, rests=counted(sites.records, "record"))
+    stated = way.expected if sites.alone is None else sites.alone  # also where it is below all curves
+    return replace(way, expected=stated, low=min(way.low, stated), high=max(way.high, stated))
 
 
 def sums_way(sites: Sites) -> Way:
@@ -260,9 +313,9 @@ def sums_way(sites: Sites) -> Way:
         rests += f"; asked {rounds} times more, by what is unexplained"
     if whole:
         rests += f"; --aggregator {SUMS} --secure-sum asks for them"
-    way = _way(SUMS, worth, sites.accuracy, rests=rests)
+    way = _way(SUMS, sites.epsilon, worth, sites.accuracy, rests=rests)
     if sites.pilot is not None:
-        expected, error = sites.pilot.expected(n), sites.pilot.margin(n)
+        expected, error = (say(n, sites.classes) for say in (sites.pilot.expected, sites.pilot.margin))
         rests = f"a pilot of {sites.pilot.rows:,} labelled public inputs; {rests}"
         low, high = max(0.0, expected - error), min(1.0, expected + error)
         way = replace(way, expected=expected, low=low, high=high, rests=rests)
@@ -322,14 +375,16 @@ def room_for_rounds(records: int, lattice: int = _LATTICE) -> bool:
 
 def votes_way(sites: Sites, offer: Offer | None) -> Way:
     """The votes that `offer` is about; None where the budget buys none."""
-    model = assumed_votes(sites.agreement, sites.classes, sites.teachers)
+    model = sites.votes or assumed_votes(sites.agreement, sites.classes, sites.teachers)
     labels, worth = (offer.answered, offer.effective_labels) if offer else (0, 0.0)
-    plurality = float((model.shares.argmax(axis=1) == model.right).mean())
+    right = model.shares.argmax(axis=1) == model.right
+    plurality = mean_right(right, model.right, alike=sites.alike and sites.votes is not None)
     rests = f"{counted(labels, 'label')} of {counted(sites.teachers, 'teacher')}"
     if offer:
         rests += f", {100 * offer.right_share:.0f} % right, worth {_count(worth)}"
     return _way(
         VOTES,
+        sites.votes_epsilon or sites.epsilon,
         worth,
         lambda count: _curve(count, min(plurality, _EASIEST), sites.classes, _STUDENT),
         rests=rests if labels >= USEFUL_LABELS else f"{rests}: fewer than {USEFUL_LABELS} teach little",
@@ -344,6 +399,7 @@ def _labels_way(sites: Sites) -> Way:
     worth = n * kept**2
     return _way(
         LABELS,
+        sites.epsilon,
         worth,
         sites.accuracy,
         rests=f"{n:,} labels after randomised response, worth {_count(worth)} true ones",
@@ -351,10 +407,11 @@ def _labels_way(sites: Sites) -> Way:
     )
 
 
-def _way(name: str, worth: float, curve: Any, *, rests: str, serves: bool = True) -> Way:
+def _way(name: str, epsilon: float, worth: float, curve: Any, *, rests: str, serves: bool = True) -> Way:
     low, high = curve(worth / _FACTOR) - _BESIDE, curve(worth * _FACTOR) + _BESIDE
     return Way(
         name=name,
+        epsilon=epsilon,
         expected=curve(worth),
         low=max(0.0, low),
         high=min(1.0, high),
@@ -365,7 +422,7 @@ def _way(name: str, worth: float, curve: Any, *, rests: str, serves: bool = True
 
 
 def _none(name: str, sites: Sites, why: str) -> Way:
-    return _way(name, 0.0, lambda _: 1 / sites.classes, rests=why, serves=False)
+    return _way(name, sites.epsilon, 0.0, lambda _: 1 / sites.classes, rests=why, serves=False)
 
 
 def _count(worth: float) -> str:

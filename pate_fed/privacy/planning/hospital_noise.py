@@ -16,7 +16,7 @@ from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import Floats
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax, party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
-from pate_fed.privacy.planning.search import CONSENSUS, Chances, Offer, OfferSearch, Search, Way
+from pate_fed.privacy.planning.search import CONSENSUS, Chances, Offer, OfferSearch, Way
 from pate_fed.privacy.planning.vote_model import VoteModel
 from pate_fed.privacy.protection import LEAST_PARTIES, Shares
 
@@ -96,7 +96,7 @@ def _under(
     return found
 
 
-class SharesSearch(Search):
+class SharesSearch(OfferSearch):
     """Candidates for one study whose hospitals add the noise; `shares` says how many are counted on.
 
     They are priced by what the coordinator is charged, which sees the noisy totals of every query asked.
@@ -112,7 +112,7 @@ class SharesSearch(Search):
         best = max(found, key=lambda each: each.effective_labels, default=None)
         if best is None or best.sigma2 is None:
             return None
-        mechanism, shares = self._mechanism(best.threshold, best.sigma2), self._shares
+        mechanism, shares = self._shared(best.threshold, best.sigma2), self._shares
         public = mechanism.cost(best.asked, best.answered, self.protection)
         return SharesOffer(
             offer=replace(best, epsilon=capped_cost_epsilon(public, self.delta)),
@@ -139,7 +139,7 @@ class SharesSearch(Search):
         return np.asarray(np.floor(asked * chances.low_share))
 
     def _stated(self, way: Way, sigma: float, asked: int, answered: int) -> float:
-        return self._seen(self._mechanism(way.threshold, sigma), asked, self._shares.least_voters)
+        return self._seen(self._shared(way.threshold, sigma), asked, self._shares.least_voters)
 
     def _about(self, way: Way, sigma: float, asked: int, answered: int) -> float:
         return self.protection.l2_squared * asked / (2 * sigma * sigma)
@@ -148,7 +148,7 @@ class SharesSearch(Search):
         [(share, _, right, coverage)] = _under(self.model, self.n, [way.threshold], sigma)
         return share, right, coverage
 
-    def _mechanism(self, threshold: float | None, sigma: float) -> DistributedGNMax:
+    def _shared(self, threshold: float | None, sigma: float) -> DistributedGNMax:
         shares = self._shares
         return DistributedGNMax(
             num_teachers=self.n,

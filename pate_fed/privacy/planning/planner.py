@@ -39,6 +39,7 @@ PLANNED = ("confident-gnmax", "gnmax", "lnmax")
 
 # Fewer labels than this train no student, and the plan says so.
 _ENOUGH = 100
+_NEARLY = 0.95  # of the most effective labels, by an estimate that errs by less
 _POOL = Pool()
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
@@ -47,7 +48,8 @@ _CURVE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 class Plan:
     """What a study can afford. `best` is None where the budget does not buy one useful label.
 
-    `offers` are the ways to spend the whole budget, one for each aggregator, of which `best` is worth most.
+    `offers` are the ways to spend the whole budget, by aggregator, without those that an estimate finds worth
+    clearly less; `best` is worth most.
     `hospital_noise` spends it where the hospitals add the noise; where that cannot be planned
     `no_hospital_noise` says why. `command` and `hospital_noise_command` run them.
     """
@@ -205,7 +207,9 @@ def _of_ours(
 ) -> Plan:
     """The plan with the offers of our aggregators."""
     epsilon, hospitals = study.epsilon, num_hospitals or search.n
-    offers = tuple(offer for name in names if (offer := search.offer(name, epsilon)))
+    near = {name: search.point(epsilon, (name,)).effective_labels for name in names}
+    tried = [name for name in names if near[name] >= _NEARLY * max(near.values())]  # exact prices take long
+    offers = tuple(offer for name in tried if (offer := search.offer(name, epsilon)))
     best = max(offers, key=lambda offer: offer.effective_labels, default=None)
     refused, shared = refused_shares(search, hospitals, names[0]), None
     if refused is None:

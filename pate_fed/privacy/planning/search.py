@@ -8,7 +8,6 @@ study's guarantee, and its noise and caps are set so that the budget is spent an
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -195,8 +194,8 @@ class Guess:
         return self.way.aggregator
 
 
-class Search(ABC):
-    """Candidates for one study, priced for any ε."""
+class OfferSearch:
+    """Candidates for one study under the coordinator's noise, priced by what all who see labels learn."""
 
     least_sigma = 0.0
 
@@ -268,34 +267,6 @@ class Search(ABC):
             return labels
         return min(self.pool, queries_for(labels, share=way.share, low_share=way.low_share))
 
-    @abstractmethod
-    def room(self, epsilon: float) -> float:
-        """About the ρ that a budget buys, of what is seen."""
-
-    @abstractmethod
-    def _chances(self, aggregator: str) -> Chances:
-        """What the votes give under each candidate."""
-
-    @abstractmethod
-    def _answered(self, aggregator: str, epsilon: float) -> Floats:
-        """About how many labels a budget buys of each candidate, (ways, noises)."""
-
-    @abstractmethod
-    def _stated(self, way: Way, sigma: float, asked: int, answered: int) -> float:
-        """ε that a study with these caps guarantees."""
-
-    @abstractmethod
-    def _about(self, way: Way, sigma: float, asked: int, answered: int) -> float:
-        """About what so many queries and labels reveal, as a ρ."""
-
-    @abstractmethod
-    def _given(self, way: Way, sigma: float) -> tuple[float, float, float]:
-        """The share answered with this noise, the share right of these, and coverage."""
-
-
-class OfferSearch(Search):
-    """Candidates whose noise is the coordinator's, priced by what all who see labels learn."""
-
     def point(self, epsilon: float, aggregators: Sequence[str] = _USUAL) -> CurvePoint:
         """About what the best offer of some aggregators gives for another ε."""
         guesses = [found for name in aggregators if (found := self.guess(name, epsilon))]
@@ -310,19 +281,16 @@ class OfferSearch(Search):
         protection = Protection(adjacency=self.protection.adjacency, votes_moved=moved)
         return OfferSearch(self.model, num_teachers, self.pool, protection, self.delta)
 
-    def affordable(self, sigma: float, epsilon: float) -> int:
-        """About how many labels the budget buys without a threshold, at a given noise of GNMax."""
-        price = self._about(Way(aggregator="gnmax"), sigma, 1, 1)
-        return min(self.pool, math.floor(self.room(epsilon) / price))
-
     def room(self, epsilon: float) -> float:
-        """About the ρ that a budget buys, of what outcomes reveal."""
+        """About the ρ that a budget buys, of what is seen."""
         return gaussian_room(epsilon, self.delta)
 
     def _chances(self, aggregator: str) -> Chances:
+        """What the votes give under each candidate."""
         return _chances(self.model, self.n, aggregator)
 
     def _answered(self, aggregator: str, epsilon: float) -> Floats:
+        """About how many labels a budget buys of each candidate, (ways, noises)."""
         most = self.pool * self._chances(aggregator).low_share
         labels = self.room(epsilon) / self._prices(aggregator) * (1 + 1e-12) + _ROUND
         return np.asarray(np.floor(np.minimum(labels, most)))
@@ -354,9 +322,11 @@ class OfferSearch(Search):
         return capped_cost_epsilon(cost, self.delta)
 
     def _about(self, way: Way, sigma: float, asked: int, answered: int) -> float:
+        """About what so many queries and labels reveal, as a ρ."""
         return about_rho(self._mechanism(way, sigma).cost(asked, answered, self.protection))
 
     def _given(self, way: Way, sigma: float) -> tuple[float, float, float]:
+        """The share answered with this noise, the share right of these, and coverage."""
         passed = np.ones(len(self.model.right))
         if way.threshold is not None and way.sigma1 is not None:
             passed = self.model.answered(way.threshold, way.sigma1, self.n)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,6 +86,11 @@ class VoteModel:
         leads, places = _leads(self)
         chances = ndtr(leads * (num_teachers / sigma) + nodes[:, None])
         return np.stack([chance[places].prod(axis=0) for chance in chances])
+
+
+def mean_right(right: NDArray[Any], labels: NDArray[np.int64], *, alike: bool) -> float:
+    """The mean of how far inputs (n,) are told right; with `alike` of its means over each class's."""
+    return float(np.mean([right[labels == each].mean() for each in np.unique(labels)] if alike else right))
 
 
 @lru_cache(maxsize=16)

@@ -24,7 +24,7 @@ IN_ONE_PLACE = Shares(num_clients=4, least_voters=4, colluders=0)  # as docs/cla
 BREAST: dict[str, Any] = {"records": 105, "classes": 2, "delta": 1e-4, "alone": 0.961}
 # Alone as all records in one place: a hospital's own model is right in 71.2 % on everyone's patients.
 HEART: dict[str, Any] = {"records": 172, "classes": 2, "delta": 1e-4, "alone": 0.832}
-UNLIKE = {**HEART, "alone": 0.712, "pilot": Trial(rows=115, right=0.79, fewer=0.74, error=0.03)}
+UNLIKE = {**HEART, "alone": 0.712, "pilot": Trial(rows=115, right=0.79, fewer=0.74, error=0.03, pool=230)}
 ADULT: dict[str, Any] = {"records": 8140, "classes": 2, "delta": 1e-5, "alone": 0.851}
 FASHION: dict[str, Any] = {"records": 15_000, "classes": 10, "delta": 1e-5}
 
@@ -123,6 +123,11 @@ def test_more_of_anything_is_expected_to_be_worth_more() -> None:
     assert expected(records=1000, protection=whole) < expected(records=1000)
     assert _sites(alone=0.8).accuracy(100) == pytest.approx(0.8, abs=1e-3)
     assert choice.USEFUL_LABELS == USEFUL_LABELS  # of a study's own defaults
+
+
+def test_what_is_stated_of_one_alone_stands_below_all_curves() -> None:
+    alone = choose(_sites(alone=0.501, records=5000), None).ways[0]
+    assert alone.expected == 0.501 and alone.low <= 0.501 <= alone.high
 
 
 def test_private_labels_are_compared_where_features_are_public() -> None:

@@ -163,11 +163,16 @@ def test_labels_are_reached_with_less_consensus_than_assumed(usual: Plan) -> Non
     assert queries_for(20, share=1.0, low_share=1.0) == 20
 
 
-def test_the_best_offer_is_the_one_worth_most(usual: Plan) -> None:
-    checked, plain = usual.offers
-    assert usual.best and usual.best.effective_labels == max(checked.effective_labels, plain.effective_labels)
-    assert plain.coverage == pytest.approx(1.0)
-    for offer in usual.offers:
+@pytest.fixture(scope="module")
+def both(offers: Callable[..., list[Offer]]) -> list[Offer]:
+    return offers(250, 10, 2.0)
+
+
+def test_the_best_offer_is_the_one_worth_most(usual: Plan, both: list[Offer]) -> None:
+    checked, plain = both
+    assert usual.offers == (usual.best,) and usual.best == checked  # the other is not priced
+    assert checked.effective_labels > plain.effective_labels and plain.coverage == pytest.approx(1.0)
+    for offer in both:
         above = offer.right_share - (1 - offer.right_share) / 9
         assert offer.effective_labels == pytest.approx(offer.answered * above**4 * offer.coverage)
     passed = assumed_votes(0.85, 10, 250).answered(*_check(checked), 250)
@@ -181,8 +186,8 @@ def test_a_larger_budget_is_worth_more(usual: Plan) -> None:
     assert usual.best and same.labels == usual.best.answered
 
 
-def test_no_other_noise_serves_better_within_the_budget(usual: Plan) -> None:
-    offer, votes = usual.offers[1], assumed_votes(0.85, 10, 250)
+def test_no_other_noise_serves_better_within_the_budget(both: list[Offer]) -> None:
+    offer, votes = both[1], assumed_votes(0.85, 10, 250)
     room = gaussian_room(2.0, 1e-5)
     for sigma in np.geomspace(20, 130, 8):
         count = room / about_rho(
