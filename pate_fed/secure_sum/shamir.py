@@ -8,7 +8,6 @@ float64 holds it, and every part of it, in whatever order they are added.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -63,15 +62,13 @@ def split(secrets: Limbs, *, shares: int, threshold: int) -> Limbs:
     return _evaluate(_powers(shares, threshold), coefficients).reshape(shares, *secrets.shape)
 
 
-def combine(points: Limbs, shares: Iterable[Limbs]) -> Limbs:
+def combine(points: Limbs, shares: Limbs) -> Limbs:
     """The values at 0 of the polynomials of least degree through these shares.
 
-    Shapes: `points` int64 (t,), distinct, 1 and up; `shares` int64 (count, 17) for each, one in memory at a
-    time; the result (count, 17).
+    Shapes: `points` int64 (t,), distinct, 1 and up; `shares` of whole numbers (t, ...); the result int64 (...).
     """
-    total: Limbs = np.zeros(LIMBS, dtype=np.int64)
-    for weight, share in zip(_weights(points), shares, strict=True):
-        total = total + weight * share  # at most 65520 products below 2^32: exact in int64
+    # at most 65520 products below 2^32: exact in int64
+    total: Limbs = np.tensordot(_weights(points.astype("<i8").tobytes()), shares.astype(np.int64), 1)
     return total % PRIME
 
 
@@ -95,8 +92,10 @@ def _powers(shares: int, threshold: int) -> NDArray[np.float64]:
     return table.astype(np.float64)
 
 
-def _weights(points: Limbs) -> Limbs:
-    """Lagrange's weights at 0: the product over j of x_j / (x_j - x_i)."""
+@lru_cache(maxsize=8)
+def _weights(packed: bytes) -> Limbs:
+    """Lagrange's weights at 0 of points, int64: the product over j of x_j / (x_j - x_i). Public."""
+    points = np.frombuffer(packed, dtype="<i8")
     above = np.ones(len(points), dtype=np.int64)
     below = np.ones(len(points), dtype=np.int64)
     for number, point in enumerate(points):
