@@ -1,0 +1,255 @@
+"""The graph of near hospitals: its figures against slow counting, its rings, and what a coordinator does to it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.errors import QuorumError
+from pate_fed.secure_sum import Demands, RefusedError, SumRefusal, fingerprint, threshold_for
+from pate_fed.secure_sum import graph as graphs
+from pate_fed.secure_sum.graph import Graph, keys_for, shape, told_by
+from pate_fed.secure_sum.messages import consent_digest, sharing_view
+
+
+def _at_least(count: int, marked: int, drawn: int, found: int) -> Fraction:
+    ways = sum(
+        math.comb(marked, each) * math.comb(count - marked, drawn - each)
+        for each in range(found, min(marked, drawn) + 1)
+    )
+    return Fraction(ways, math.comb(count, drawn))
+
+
+@pytest.mark.parametrize("count", [200, 257, 1000, 10_000])
+@pytest.mark.parametrize("share", [0, 0.3])
+def test_a_bad_ring_takes_2_to_the_128_tries_and_one_of_less_reach_fewer(count: int, share: float) -> None:
+    threshold, colluders = threshold_for(count), int(share * count)
+    size, least = shape(count, threshold, colluders)
+    told, lost = told_by(count, colluders), count // 10
+
+    def serves(size: int, least: int) -> tuple[bool, bool]:
+        bad = count * (count + 1) // 2 * _at_least(count, told, size - 1, 2 * least - size - 1)
+        fails = count * _at_least(count, lost, size, size - least + 1)
+        return bad <= Fraction(1, 2**128), fails <= Fraction(1, 2**20)
+
+    assert size < count and serves(size, least) == (True, True)
+    assert not all(serves(size, least + 1))
+    assert not any(all(serves(size - 2, each)) for each in range(size // 2, size - 1))
+
+
+def test_below_200_or_where_no_fewer_serve_all_mask_with_all() -> None:
+    assert shape(199, 133, 0) == (199, 133) and shape(200, 134, 0)[0] < 200
+    assert shape(1000, 667, 334) == (1000, 667)  # two quorums could have colluders alone in common
+    assert keys_for(12, 8, 0) == 12 and keys_for(1000, 667, 0) >= shape(1000, 667, 0)[0]
+    for places in (230, 400, 1000):
+        for colluders in (0, 70):
+            least = threshold_for(places)
+            most = keys_for(places, least, colluders)
+            assert all(shape(count, least, colluders)[0] <= most for count in range(least, places + 1, 7))
+
+
+def _cut_apart(told: set[int], count: int, reach: int, least: int) -> bool:
+    """Whether some set of survivors falls into parts, by trying all of them: slow and plain."""
+    honest = [place for place in range(count) if place not in told]
+    near = {v: {(v + step) % count for step in range(-reach, reach + 1)} for v in range(count)}
+    if any(len(near[v] & told) > 2 * least - 2 * reach - 2 for v in honest):
+        return True
+    for lost in itertools.chain.from_iterable(itertools.combinations(honest, k) for k in range(5)):
+        there = set(range(count)) - set(lost)
+        if any(len(near[v] & there) < least for v in range(count)):
+            continue
+        rest = there - told
+        seen, todo = set[int](), [min(rest)]
+        while todo:
+            each = todo.pop()
+            if each not in seen:
+                seen.add(each)
+                todo += near[each] & rest
+        if seen != rest:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(("reach", "least", "told"), [(2, 4, 3), (2, 4, 4), (2, 5, 4), (3, 5, 3), (3, 6, 5)])
+def test_the_lemma_bounds_what_a_plain_search_finds(reach: int, least: int, told: int) -> None:
+    """Of all places of colluders on a ring of 12: no more are bad than the union of tails allows."""
+    count, size = 12, 2 * reach + 1
+    places = list(itertools.combinations(range(1, count), told - 1))  # one is at 0: all turns are alike
+    bad = sum(_cut_apart({0, *each}, count, reach, least) for each in places)
+    bound = count * (count + 1) // 2 * _at_least(count, told, size - 1, 2 * least - size - 1)
+    assert Fraction(bad, len(places)) <= bound
+    if bound < 1:
+        assert not bad or bound > 0
+
+
+def test_the_ring_is_the_same_both_ways_and_follows_from_the_digest() -> None:
+    first, again, other = (Graph.of(digest * 32, 300, 200, 0) for digest in ("ab", "ab", "cd"))
+    np.testing.assert_array_equal(first.order, again.order)
+    assert (first.order != other.order).sum() > 250
+    assert sorted(first.order.tolist()) == list(range(300))
+    for position in (0, 17, 299):
+        near = first.near(position)
+        assert len(set(near.tolist())) == first.size == 115 and position in near
+        for slot, each in enumerate(near.tolist()):
+            assert first.slot(position, each) == slot and position in first.near(each)
+        np.testing.assert_array_equal(first.among(position, np.arange(300)), np.sort(near))
+    present = np.flatnonzero(np.random.default_rng(0).random(300) < 0.8)
+    owners = np.array([3, 4, 250])
+    counted = [len(np.intersect1d(first.near(each), present)) for each in owners.tolist()]
+    assert first.fewest(owners, present) == min(counted)
+
+
+def test_each_is_near_every_other_one_equally_often() -> None:
+    """Of 400 rings of 201: two given hospitals are near each other as often as chance has it."""
+    met = sum(int(Graph.of(f"{at:064x}", 201, 134, 0).slot(5, 77) < 81) for at in range(400))
+    assert abs(met - 400 * 80 / 200) < 5 * math.sqrt(400 * 0.4 * 0.6)
+
+
+N, REACH, LEAST = 15, 3, 6
+
+
+@pytest.fixture
+def ring(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Few hospitals on a ring, as if they were many: seven hold shares, six open a secret."""
+    monkeypatch.setattr(graphs, "shape", lambda count, *_: (2 * REACH + 1, LEAST))
+    for module in ("coordinator", "roster"):
+        monkeypatch.setattr(f"pate_fed.secure_sum.{module}.shape", lambda count, *_: (2 * REACH + 1, LEAST))
+    yield
+
+
+VECTORS = np.arange(N * 4, dtype=np.int64).reshape(N, 4)
+
+
+@pytest.mark.usefixtures("ring")
+@pytest.mark.parametrize("step", ["share", "mask", "consent", "unmask"])
+def test_a_sum_is_exact_and_one_may_be_lost_near_each(federation: Any, step: str) -> None:
+    parties = federation(N, restart=True)
+    graph = parties.coordinator.members.graph
+    first = int(graph.order[0])
+    left = [at for at in range(N) if at != first or step in ("consent", "unmask")]
+    total = parties.total(VECTORS, drop={step: [first]})
+    np.testing.assert_array_equal(total, VECTORS[left].sum(axis=0))
+    far = [first, int(graph.order[N // 2])]  # near nobody together
+    assert parties.total(VECTORS, drop={step: far}).shape == (4,)
+    with pytest.raises(QuorumError, match="near one of them 5 of 7; 6 are needed"):
+        parties.total(VECTORS, drop={step: graph.order[:2].tolist()})
+
+
+def _shown(parties: Any, batch: Any, name: str, sharers: list[int]) -> Any:
+    """The request to mask as a coordinator makes it that shows a hospital others as sharers."""
+    graph, members = parties.coordinator.members.graph, parties.coordinator.members
+    place = members.positions[name]
+    near = graph.among(place, np.array(sharers))
+    parts = [batch._dealt[each].part(graph.slot(each, place)) for each in near.tolist()]
+    sealed, commitments = (b"".join(each) for each in zip(*parts, strict=True))
+    dealt = b"".join(batch._dealt[each].digest for each in sharers)
+    good = batch.mask_requests()[name] if batch._step == 0 else batch._asked[name]
+    changes = {"sharers": np.array(sharers), "dealt": dealt, "sealed": sealed, "commitments": commitments}
+    return parties.signed(good, **changes)
+
+
+@pytest.mark.usefixtures("ring")
+def test_a_victim_whose_neighbours_are_said_to_be_away_gives_nothing(federation: Any) -> None:
+    """Enough in all, and none of those near: its vector would lie bare once its own mask is taken off."""
+    parties = federation(N)
+    graph, batch = parties.coordinator.members.graph, parties.until("share", VECTORS)
+    victim = int(graph.order[4])
+    name, near = parties.names[victim], graph.near(victim).tolist()
+    for away in (near[:2], [each for each in near if each != victim][:5]):
+        parties.rebuild(name)
+        saved = parties.hospitals[name].progress_state()
+        request = _shown(parties, batch, name, [each for each in range(N) if each not in away])
+        parties.refused(name, request, SumRefusal.SHARERS, VECTORS[victim])
+        machine, identity = parties.hospitals[name], parties.identities[name]
+        parties.hospitals[name] = type(machine).restore(
+            identity, study_state=machine.study_state(), progress_state=saved, demands=parties.demands
+        )
+        batch._step = 1
+
+
+@pytest.mark.usefixtures("ring")
+def test_nobody_signs_that_two_near_a_third_are_lost(federation: Any) -> None:
+    """The coordinator picks who is lost when it knows the ring: two arcs around some would cut them off."""
+    parties = federation(N)
+    graph, batch = parties.coordinator.members.graph, parties.until("mask", VECTORS)
+    notice = batch.survivor_notice()
+    gone = graph.order[:2].tolist()
+    left = np.array([each for each in range(N) if each not in gone])
+    far = parties.names[int(graph.order[8])]  # none of the two is near it
+    parties.refused(far, parties.signed(notice, survivors=left), SumRefusal.SURVIVORS)
+
+
+@pytest.mark.usefixtures("ring")
+def test_signers_must_be_near_everyone(federation: Any) -> None:
+    """Above the quorum, and with two near ones that did not sign: they may have been shown others."""
+    parties = federation(N)
+    graph, batch = parties.coordinator.members.graph, parties.until("consent", VECTORS)
+    request = batch.unmask_request()
+    signers = [each for each in range(N) if each not in graph.order[:2].tolist()]
+    consents = b"".join(batch._consents[each] for each in signers)
+    few = parties.signed(request, consenting=np.array(signers), consents=consents)
+    parties.refused(parties.names[int(graph.order[8])], few, SumRefusal.CONSENT)
+    assert len(signers) >= parties.coordinator.members.threshold
+
+
+@pytest.mark.usefixtures("ring")
+def test_who_was_shown_other_sharers_accepts_no_signature(federation: Any) -> None:
+    parties = federation(N)
+    graph, batch = parties.coordinator.members.graph, parties.until("share", VECTORS)
+    victim, away = parties.names[int(graph.order[4])], int(graph.order[11])
+    other = _shown(parties, batch, victim, [each for each in range(N) if each != away])
+    requests = batch._asked = dict(batch.mask_requests()) if batch._step == 0 else batch._asked
+    for name in parties.names:
+        reply = parties.ask(name, other if name == victim else requests[name], VECTORS[0])
+        if name != victim:
+            batch.take(reply)
+    batch._masked.add(parties.coordinator.members.positions[victim])  # its vector is in the sum, it says
+    notice = batch.survivor_notice()
+    signed = [(name, parties.ask(name, notice)) for name in parties.names if name != victim]
+    left = parties.signed(notice, survivors=other.sharers)
+    own = parties.ask(victim, left)
+    assert own.view == consent_digest(
+        sharing_view(batch.opening, other.sharers, other.dealt), other.sharers
+    )
+    for _, reply in signed:
+        batch.take(reply)
+    parties.refused(victim, batch.unmask_request(), SumRefusal.CONSENT)
+
+
+@pytest.mark.usefixtures("ring")
+def test_a_graph_for_other_colluders_is_refused(federation: Any) -> None:
+    parties = federation(N, pin=False)
+    pin = parties.pin("hospital-00", colluders=1)
+    parties.refused("hospital-00", pin, SumRefusal.THRESHOLD)
+
+
+@pytest.mark.usefixtures("ring")
+def test_of_the_confirmed_those_near_count(federation: Any) -> None:
+    parties = federation(N, pin=False)
+    graph, zero = parties.coordinator.members.graph, parties.names[0]
+    near = [parties.names[each] for each in graph.near(0).tolist() if each != 0]
+    far = [name for name in parties.names if name not in near and name != zero]
+    for names, refused in ((far[:2], True), (near[:1] + far, True), (near[:2], False)):
+        trusted = {name: fingerprint(parties.identities[name].public) for name in names}
+        parties.demands = Demands(least_confirmed=2, trusted=trusted)
+        parties.rebuild(zero)
+        if refused:
+            parties.refused(zero, parties.pin(zero), SumRefusal.CONFIRMED)
+        else:
+            parties.ask(zero, parties.pin(zero))
+
+
+def test_200_hospitals_with_twelve_lost_come_to_their_sum(federation: Any) -> None:
+    parties = federation(200)
+    graph = parties.coordinator.members.graph
+    assert (graph.size, graph.least) == (81, 62)
+    vectors = np.random.default_rng(1).integers(0, 50, size=(200, 7))
+    gone = {"share": range(0, 40, 10), "mask": range(1, 41, 10), "consent": range(2, 42, 10)}
+    left = [each for each in range(200) if each not in {*gone["share"], *gone["mask"]}]
+    np.testing.assert_array_equal(parties.total(vectors, drop=gone), vectors[left].sum(axis=0))
