@@ -84,7 +84,10 @@ def judge(members: Members, proof: Proof) -> Verdict:
         return Verdict(
             accuser, f"accused {shares.party} of wrong shares and showed a key that is not its own"
         )
-    opener, (sealed, commitments) = ShareOpener(members, shares.head, accuser), shares.part(slot(accused, accuser))
+    opener, (sealed, commitments) = (
+        ShareOpener(members, shares.head, accuser),
+        shares.part(slot(accused, accuser)),
+    )
     try:
         secret = agree_seal(members, accuser, accused, key, proof.accused_key.key)
         opener.open(secret, accused, sealed, commitments)

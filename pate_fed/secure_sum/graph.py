@@ -158,6 +158,8 @@ def _ring(digest: str, count: int) -> tuple[Positions, Positions]:
     """Positions around the ring, and each one's place; in the roster's order without a digest."""
     order = np.arange(count, dtype=np.int64)
     if digest:
-        keys = [hashlib.sha256(_LABEL + bytes.fromhex(digest) + at.to_bytes(4)).digest() for at in range(count)]
+        keys = [
+            hashlib.sha256(_LABEL + bytes.fromhex(digest) + at.to_bytes(4)).digest() for at in range(count)
+        ]
         order = np.array(sorted(range(count), key=keys.__getitem__), dtype=np.int64)
     return order, np.argsort(order)

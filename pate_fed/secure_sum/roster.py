@@ -83,9 +83,7 @@ _SHOWN = 5  # at once in a sentence
 _IN_SUM = 2  # others that are real: with one alone, that one reads this hospital's vector
 
 
-def confirmed_for(
-    parties: int, threshold: int, *, every_signature: bool = False, colluders: int = 0
-) -> int:
+def confirmed_for(parties: int, threshold: int, *, every_signature: bool = False, colluders: int = 0) -> int:
     """How many others one must have confirmed so that all the rest, if made up, read nothing of it.
 
     The rest and the coordinator are one. They must be fewer than 2 `threshold` - `parties`, or than the
