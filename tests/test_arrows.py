@@ -192,9 +192,9 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_100, 21),
+    "clients": (5_110, 21),
     "pate_fed": (1_250, 8),
-    "pate_fed/cli": (9_140, 37),
+    "pate_fed/cli": (9_150, 37),
     "pate_fed/config": (2_380, 10),
     "pate_fed/data": (5_030, 16),
     "pate_fed/flower": (3_750, 17),
@@ -206,7 +206,7 @@ BUDGET = {
     "pate_fed/report": (5_660, 18),
     "pate_fed/reproduce": (2_500, 13),
     "pate_fed/runtime": (1_020, 8),
-    "pate_fed/secure_sum": (3_670, 14),
+    "pate_fed/secure_sum": (3_930, 15),
     "pate_fed/structure": (1_170, 5),
     "server": (5_670, 21),
 }

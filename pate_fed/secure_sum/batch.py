@@ -351,7 +351,7 @@ class SumBatch:
             self._step = _Step.VOID
             raise QuorumError(
                 f"{count} of {len(self._members)} hospitals {what}, and near one of them {fewest} of "
-                f"{graph.size}; {graph.least} are needed, so nothing of batch {self.opening.batch} is unmasked"
+                f"{graph.size}; {graph.least} are needed, so nothing is unmasked"
             )
         self._step = _Step(step + 1)
         return present

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -30,6 +29,12 @@ Positions = NDArray[np.int64]
 def told_by(count: int, colluders: int) -> int:
     """How many hospitals may be in league with the coordinator: as agreed, and never less than a fifth."""
     return max(colluders, count // 5)
+
+
+def in_league(count: int, threshold: int, colluders: int) -> int:
+    """How many hospitals may be in league with a coordinator that breaks the protocol."""
+    full = shape(count, threshold, colluders)[0] == count
+    return 2 * threshold - count - 1 if full else told_by(count, colluders)
 
 
 @lru_cache(maxsize=64)
@@ -66,31 +71,23 @@ def _least(count: int, told: int, lost: int, reach: int) -> int:
     size = 2 * reach + 1
     if size >= count:
         return 0
-    missing, all_of = 0, math.comb(count, size)
-    for missing, tail in _tails(count, lost, size):
-        if count * tail << _COMES > all_of:
-            break
-    least = size - missing
-    limit, pairs = 2 * least - size - 1, count * (count + 1) // 2
-    for told_near, tail in _tails(count, told, size - 1):
-        if pairs * tail << _SECURE > math.comb(count, size - 1):
-            return 0 if told_near >= limit else least
-    return 0
+    least = size - _most(count, lost, size, count << _COMES)
+    told_near = _most(count, told, size - 1, count * (count + 1) // 2 << _SECURE)
+    return least if told_near < 2 * least - size - 1 else 0
 
 
-def _tails(count: int, marked: int, drawn: int) -> Iterator[tuple[int, int]]:
-    """Numbers downwards from the largest, and in how many draws at least so many are marked: exact.
+def _most(count: int, marked: int, drawn: int, once_in: int) -> int:
+    """The most marked ones among those drawn from `count` without replacement, but for one in so many draws.
 
-    Of all comb(`count`, `drawn`) draws without replacement from `count`, of which some are marked.
+    Exact: the tail of the hypergeometric law is summed from above in whole numbers.
     """
-    found = min(marked, drawn)
-    term = math.comb(marked, found) * math.comb(count - marked, drawn - found)
-    tail = term
-    while found >= 0:
-        yield found, tail
+    found, draws = min(marked, drawn), math.comb(count, drawn)
+    term = tail = math.comb(marked, found) * math.comb(count - marked, drawn - found)
+    while tail * once_in <= draws:
         above = term * found * (count - marked - drawn + found)
         term = above // ((marked - found + 1) * (drawn - found + 1))
         tail, found = tail + term, found - 1
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,10 +125,8 @@ class Graph:
 
     def slots(self, owners: Positions | int, holders: Positions | int) -> Positions:
         """The slot of each holder at its owner; `size` or more where it holds nothing of it."""
-        if self.full:
-            return np.asarray(holders) + 0 * np.asarray(owners)
-        apart = self.places[holders] - self.places[owners] + self.size // 2
-        slots: Positions = np.asarray(apart % len(self.order))
+        apart = self.places[holders] - (0 if self.full else self.places[owners] - self.size // 2)
+        slots: Positions = np.asarray(apart + np.zeros_like(owners)) % len(self.order)
         return slots
 
     def slot(self, owner: int, holder: int) -> int:

@@ -3,7 +3,8 @@
 What the coordinator learns from a hospital that follows this machine: of each batch one sum over one set of
 at least `threshold` hospitals, and nothing else, as long as fewer than `threshold` hospitals pool their
 shares with it (their own vectors it then knows and can subtract). That this holds against a coordinator that
-breaks the protocol needs fewer than 2 threshold - n such hospitals, or `Demands.every_signature`. The machine
+breaks the protocol needs fewer than 2 threshold - n such hospitals, or `Demands.every_signature`; where not
+all mask with all, no more than `in_league`. The machine
 relies on nothing that the coordinator says about others: it checks who signed what.
 
 A new process may serve every message. Its state is two byte strings, for the hospital's own disk:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pate_fed.errors import InputError
-from pate_fed.secure_sum.graph import Graph, shape, told_by
+from pate_fed.secure_sum.graph import Graph, in_league, shape
 from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, HashTree, fingerprint, verify
 from pate_fed.secure_sum.messages import Enrolment, Positions, Roster, enrolment_digest
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
@@ -90,9 +90,8 @@ def confirmed_for(parties: int, threshold: int, *, every_signature: bool = False
     threshold where all survivors sign, or no more than the graph is made for; and two others are to be in a
     sum.
     """
-    pooled = threshold if every_signature else 2 * threshold - parties
-    if shape(parties, threshold, colluders)[0] < parties:
-        pooled = told_by(parties, colluders) + 1
+    full = shape(parties, threshold, colluders)[0] == parties
+    pooled = threshold if every_signature and full else in_league(parties, threshold, colluders) + 1
     return min(parties - 1, max(_IN_SUM, parties - pooled))
 
 

@@ -66,7 +66,7 @@ def split(secrets: Limbs, *, shares: int, threshold: int) -> Limbs:
 def combine(points: Limbs, shares: Limbs) -> Limbs:
     """The values at 0 of the polynomials of least degree through these shares.
 
-    Shapes: `points` int64 (t,), distinct, 1 and up; `shares` of whole numbers (t, ...); the result int64 (...).
+    Shapes: `points` int64 (t,), distinct, 1 and up; `shares` whole numbers (t, ...); the result int64 (...).
     """
     # at most 65520 products below 2^32: exact in int64
     total: Limbs = np.tensordot(_weights(points.astype("<i8").tobytes()), shares.astype(np.int64), 1)

@@ -1,4 +1,4 @@
-"""The graph of near hospitals: its figures against slow counting, its rings, and what a coordinator does to it."""
+"""Near hospitals on a ring: its figures against slow counting, and what a coordinator does to it."""
 
 from __future__ import annotations
 
