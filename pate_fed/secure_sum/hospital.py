@@ -379,7 +379,7 @@ class HospitalSum:
         progress = self._expect(notice, Stage.MASKED)
         survivors, graph = notice.survivors, seat.members.graph
         enough = self._is_quorum(seat, survivors, among=progress.sharers)
-        # Of everyone, not of this hospital alone: else the sum falls into parts (docs/proofs/neighbours.md).
+        # Near everyone, not near this hospital alone: else a sum falls into parts (`graph.py`).
         if not enough or graph.fewest(progress.sharers, survivors) < graph.least:
             raise self._void(progress, SumRefusal.SURVIVORS)
         progress.stage, progress.survivors = Stage.CONSENTED, survivors
