@@ -54,6 +54,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
@@ -150,6 +151,76 @@ def test_bad_rings_can_be_cut_apart() -> None:
     """The search finds what is there: two arcs of colluders, each with one lost beside it."""
     assert _cut_apart({1, 7}, 12, 2, 4) and not _good({1, 7}, 12, 2, 4)
     assert _good({1}, 12, 2, 4) and not _cut_apart({1}, 12, 2, 4)
+
+
+def _parts(
+    near: list[set[int]], shown: dict[int, set[int]], lost: set[int], honest: set[int]
+) -> list[set[int]]:
+    """What sums a coordinator can learn: honest survivors whose masks all cancel among themselves."""
+    left, alone = set(shown), True
+    while alone:  # a mask that no other one has, and that nobody reveals, hides a vector for good
+        others = {v: (shown[v] & near[v] & honest) - {v} - lost for v in left}
+        alone = any(not all(w in left and v in shown[w] for w in others[v]) for v in left)
+        left = {v for v in left if all(w in left and v in shown[w] for w in others[v])}
+    parts = list[set[int]]()
+    while left:
+        part, todo = set[int](), [left.pop()]
+        while todo:
+            each = todo.pop()
+            part.add(each)
+            todo += shown[each] & near[each] & left
+            left -= near[each] & shown[each]
+        parts.append(part)
+    return parts
+
+
+def _breaches(without: str, tries: int) -> tuple[int, int]:
+    """Plain play of rings of 12 to 18: rounds that hospitals go along with, and those that tell too much.
+
+    The coordinator chooses at random who is lost, who signs, and whom each that does not sign is shown.
+    """
+    drawn, played, broken = random.Random(1), 0, 0
+
+    def fewer(of: set[int], most: int) -> set[int]:
+        return of - set(drawn.sample(sorted(of), drawn.randint(0, max(0, most))))
+
+    for _ in range(tries):
+        count, reach, told_count = drawn.randint(12, 18), drawn.randint(2, 4), drawn.randint(1, 5)
+        size, everyone = 2 * reach + 1, set(range(count))
+        least, quorum = drawn.randint(reach + 2, size), (count + told_count) // 2 + 1
+        told = set(drawn.sample(sorted(everyone), told_count))
+        near = [{(v + step) % count for step in range(-reach, reach + 1)} for v in range(count)]
+        sharers = fewer(everyone, 2)
+        survivors = fewer(sharers, 3)
+        signers, honest = fewer(survivors, 4), everyone - told
+        ring = without == "ring" or _good(told, count, reach, least)
+        if not ring or len(signers) < quorum:
+            continue
+        if any(len(near[v] & signers) < least for v in sharers):  # so enough near ones survived, too
+            continue
+        played += 1
+        keeps = 1 if without == "sharers" else least
+        there = survivors & honest
+        shown = {
+            v: sharers
+            if v in signers
+            else everyone - set(drawn.sample(sorted(near[v] - {v}), drawn.randint(0, size - keeps)))
+            for v in there
+        }
+        parts = _parts(near, shown, sharers - survivors, honest)
+        broken += parts not in ([], [there])
+    return played, broken
+
+
+def test_no_choice_of_the_coordinators_tells_more_than_one_sum() -> None:
+    played, broken = _breaches("", 6_000)
+    assert played > 250 and broken == 0
+
+
+@pytest.mark.parametrize("rule", ["ring", "sharers"])
+def test_without_a_good_ring_or_enough_near_sharers_it_tells_more(rule: str) -> None:
+    played, broken = _breaches(rule, 2_000)
+    assert broken > 0, played
 
 
 def test_the_ring_is_the_same_both_ways_and_follows_from_the_digest() -> None:
