@@ -360,7 +360,7 @@ def masks_hold(terms: Terms) -> str:
     near = shape(clients, least, terms.colluders)[0] - 1
     if near + 1 < clients:
         many = counted(lying, "hospital")
-        return f"each with {near} others, while at most {many} pool what they know with it"
+        return f"while at most {many} pool what they know with it (each masks with {near} others)"
     return (
         f"while at most {counted(honest, 'hospital')} pool what they know with it "
         f"({lying:,} where it breaks the protocol)"
