@@ -214,6 +214,7 @@ class Policy:
             least_parties=max(protection.LEAST_PARTIES, self.least_hospitals),
             least_voters=max(terms.least_clients, self.least_hospitals),
             every_signature=self.every_signature,
+            colluders=terms.colluders,
             trusted=self.trusted,
             least_confirmed=self.least_confirmed,
             most_strangers=terms.colluders if terms.adds_noise and self.least_colluders is None else None,

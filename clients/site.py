@@ -107,7 +107,9 @@ class Site:
     def demands(self, terms: Terms) -> Demands:
         """What it demands of those with whom it sums: what its policy says, or what the terms promise."""
         policy = self.policy
-        return Demands(least_voters=terms.least_clients) if policy is None else policy.demands(terms)
+        if policy is None:
+            return Demands(least_voters=terms.least_clients, colluders=terms.colluders)
+        return policy.demands(terms)
 
     @property
     def device(self) -> str:

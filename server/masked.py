@@ -86,7 +86,12 @@ class MaskedRounds:
                 wrong(party, "broke the protocol of secure summation before")
         else:
             self._sum = CoordinatorSum(
-                identity, study=terms.digest, expected=expected, places=terms.num_clients
+                identity,
+                study=terms.digest,
+                expected=expected,
+                places=terms.num_clients,
+                threshold=terms.least_clients,
+                colluders=terms.colluders,
             )
         # The batch under way: who is asked, names by node, what, and how.
         self._participants: Mapping[int, str]
@@ -133,7 +138,7 @@ class MaskedRounds:
             QuorumError: fewer have enrolled than a sum needs.
         """
         if not self._closed:
-            self._sum.close_roster(threshold=self._terms.least_clients)
+            self._sum.close_roster()
             self._state.keep_roster(self._sum.to_bytes())
             self._closed = True
 

@@ -192,22 +192,22 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_100, 21),
+    "clients": (5_110, 21),
     "pate_fed": (1_260, 8),
     "pate_fed/bench": (1_440, 8),
-    "pate_fed/cli": (9_300, 38),
+    "pate_fed/cli": (9_310, 38),
     "pate_fed/config": (2_390, 10),
     "pate_fed/data": (5_120, 16),
     "pate_fed/flower": (3_750, 17),
     "pate_fed/identity": (1_260, 6),
     "pate_fed/kinds": (6_600, 24),
     "pate_fed/learning": (8_040, 34),
-    "pate_fed/privacy": (13_270, 43),
+    "pate_fed/privacy": (13_260, 43),
     "pate_fed/protocol": (570, 3),
     "pate_fed/report": (5_900, 19),
     "pate_fed/reproduce": (2_520, 13),
     "pate_fed/runtime": (1_020, 8),
-    "pate_fed/secure_sum": (3_670, 14),
+    "pate_fed/secure_sum": (3_930, 15),
     "pate_fed/structure": (1_170, 5),
     "server": (5_660, 21),
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pate_fed.format import counted
 from pate_fed.privacy.protection import MEANING, PATIENT_UNIT
+from pate_fed.secure_sum import in_league, shape
 from pate_fed.structure import to_plain
 
 if TYPE_CHECKING:
@@ -355,7 +356,11 @@ def _columns(table: Schema) -> list[str]:
 def masks_hold(terms: Terms) -> str:
     """Against how many hospitals: t shares open a secret, and 2t - n suffice a coordinator that lies."""
     clients, least = terms.num_clients, terms.least_clients
-    honest, lying = least - 1, max(0, 2 * least - clients - 1)
+    honest, lying = least - 1, max(0, in_league(clients, least, terms.colluders))
+    near = shape(clients, least, terms.colluders)[0] - 1
+    if near + 1 < clients:
+        many = counted(lying, "hospital")
+        return f"while at most {many} pool what they know with it (each masks with {near} others)"
     return (
         f"while at most {counted(honest, 'hospital')} pool what they know with it "
         f"({lying:,} where it breaks the protocol)"

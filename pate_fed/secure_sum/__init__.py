@@ -7,18 +7,20 @@ from `cryptography` only.
 
 What is guaranteed: with at most `threshold` - 1 hospitals in league with a coordinator that follows the
 protocol, and fewer than 2 `threshold` - n with one that does not, the coordinator learns one sum a batch over
-at least `threshold` hospitals (and can subtract what those in league tell it of their own). Who seals wrong
-shares, or complains of right ones, is named by all alike, and the batch begins again without it. What is not:
-that a hospital's vector is honest, and that a batch succeeds where somebody dealt shares of no one secret.
+at least `threshold` hospitals (and can subtract what those in league tell it of their own). From 200
+hospitals on, where not all mask with all, that is `in_league` of them with either. Who seals wrong shares, or
+complains of right ones, is named by all alike, and the batch begins again without it. What is not: that a
+hospital's vector is honest, and that a batch succeeds where somebody dealt shares of no one secret.
 
-Begin with `hospital.py` and `coordinator.py`; `messages.py` has what they send, `blame.py` who is wrong where
-they do not agree, `masks.py` and `shamir.py` the arithmetic, `state.py` what lies on a disk between two
-messages.
+Begin with `hospital.py` and `coordinator.py`; `graph.py` has who masks with whom, `messages.py` what they
+send, `blame.py` who is wrong where they do not agree, `masks.py` and `shamir.py` the arithmetic, `state.py`
+what lies on a disk between two messages.
 """
 
 from pate_fed.secure_sum.batch import SumBatch
 from pate_fed.secure_sum.coordinator import CoordinatorSum
 from pate_fed.secure_sum.dealing import PlayedSeats
+from pate_fed.secure_sum.graph import in_league, shape
 from pate_fed.secure_sum.hospital import HospitalSum
 from pate_fed.secure_sum.keys import Identity, fingerprint, read_fingerprint, spoken
 from pate_fed.secure_sum.masks import SumRange, add_noise_share
@@ -42,9 +44,11 @@ __all__ = [
     "add_noise_share",
     "confirmed_for",
     "fingerprint",
+    "in_league",
     "read_fingerprint",
     "read_reply",
     "read_request",
+    "shape",
     "spoken",
     "threshold_for",
 ]

@@ -7,7 +7,7 @@ complaint has shown to be wrong; the hospitals see to that too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import IntEnum
 from typing import TypeVar
@@ -94,8 +94,8 @@ class SumBatch:
         self._proofs: list[Proof] = []
         self._doubts: dict[int, ShareDoubt] = {}
         self._view = opening.digest
-        # of what shares are revealed: sharer, holder, which secret; and the commitments to them, by holder
-        self._revealed = np.empty((0, 3), dtype=np.int64)
+        # of each sharer's secret that is revealed: which, and commitments to its shares by slot
+        self._lost = np.empty(0, dtype=np.bool_)
         self._known = np.empty((0, 0, COMMITMENT_BYTES), dtype=np.uint8)
         self.opening = opening
         self.invited = invited
@@ -163,15 +163,17 @@ class SumBatch:
 
     def mask_requests(self) -> Mapping[str, MaskRequest]:
         """Close the sharing: for each hospital that shared, what to send it, made when it is asked for."""
-        self._close(_Step.SHARING, len(self._dealt), "shared their secrets")
-        self._sharers = np.array(sorted(self._dealt), dtype=np.int64)
+        self._sharers = self._close(_Step.SHARING, self._dealt, "shared their secrets")
         messages = [self._dealt[sender] for sender in self._sharers.tolist()]
         dealt = b"".join(message.digest for message in messages)
         self._view = sharing_view(self.opening, self._sharers, dealt)
 
         def request(party: str) -> MaskRequest:
             place = self._members.positions[party]
-            sealed, commitments = zip(*(message.part(place) for message in messages), strict=True)
+            near = self._members.graph.among(place, self._sharers)
+            slots = self._members.graph.slots(near, place).tolist()
+            parts = (self._dealt[at].part(slot) for at, slot in zip(near.tolist(), slots, strict=True))
+            sealed, commitments = zip(*parts, strict=True)
             return MaskRequest(
                 **self.opening.head,
                 party=party,
@@ -204,23 +206,19 @@ class SumBatch:
             raise IntegrityError(
                 f"{', '.join(sorted(self.verdicts))} broke the protocol: the attempt is over"
             )
-        self._close(_Step.MASKING, len(self._masked), "sent their masked vectors")
-        self._survivors = np.array(sorted(self._masked), dtype=np.int64)
+        self._survivors = self._close(_Step.MASKING, self._masked, "sent their masked vectors")
         self._view = consent_digest(self._view, self._survivors)
-        lost = ~np.isin(self._sharers, self._survivors)  # of these the pair seeds' secret is revealed
-        self._revealed = np.stack([self._sharers, self._sharers, lost], axis=1)
+        self._lost = ~np.isin(self._sharers, self._survivors)  # of these the pair seeds' secret is revealed
         known = (np.frombuffer(self._dealt[at].commitments, dtype=np.uint8) for at in self._sharers.tolist())
         halves = (each.reshape(-1, 2, COMMITMENT_BYTES) for each in known)
-        chosen = [each[:, int(out)] for each, out in zip(halves, lost, strict=True)]
-        self._known = np.stack(chosen, axis=1)
+        self._known = np.stack([each[:, int(out)] for each, out in zip(halves, self._lost, strict=True)])
         for at, message in self._dealt.items():  # of what they dealt nothing else is of use any more
             self._dealt[at] = replace(message, sealed=b"", commitments=b"")
         return SurvivorNotice(**self.opening.head, survivors=self._survivors).signed(self._identity)
 
     def unmask_request(self) -> UnmaskRequest:
         """Close the consenting: the survivors' signatures, for each of those who signed (`consenting`)."""
-        self._close(_Step.CONSENTING, len(self._consents), "signed the set of survivors")
-        signers = np.array(sorted(self._consents), dtype=np.int64)
+        signers = self._close(_Step.CONSENTING, self._consents, "signed the set of survivors")
         consents = b"".join(self._consents[signer] for signer in signers.tolist())
         return UnmaskRequest(**self.opening.head, consenting=signers, consents=consents).signed(
             self._identity
@@ -238,7 +236,7 @@ class SumBatch:
             QuorumError: too few have revealed their shares.
             IntegrityError: shares or seeds that do not fit what was committed to; the batch is void.
         """
-        self._close(_Step.UNMASKING, len(self._shares), "revealed their shares")
+        self._close(_Step.UNMASKING, self._shares, "revealed their shares")
         try:
             self._remove_masks()
         except IntegrityError:
@@ -247,7 +245,7 @@ class SumBatch:
         return self._range.lift(self._sum)
 
     def _take_shares(self, position: int, reply: BatchShares) -> None:
-        count = len(self._members)
+        count = self._members.graph.size
         self._expect(reply, len(reply.sealed) == SEALED_BYTES * count, "shares of another number")
         fits = len(reply.commitments) == PAIR_BYTES * count
         self._expect(reply, fits, "commitments of another number")
@@ -266,6 +264,7 @@ class SumBatch:
 
     def _take_doubt(self, position: int, reply: ShareDoubt) -> None:
         shared = position in self._dealt and reply.doubted in self._dealt and reply.doubted != position
+        shared = shared and self._members.graph.slot(position, reply.doubted) < self._members.graph.size
         self._expect(reply, shared, "a doubt about nobody who has shared with it")
         self._once(reply, position in self._masked or position in self._doubts)
         self._doubts[position] = reply
@@ -290,7 +289,8 @@ class SumBatch:
         self._consents[position] = reply.signature
 
     def _take_unmasking(self, position: int, reply: UnmaskShares) -> None:
-        fits = len(reply.shares) == shamir.SECRET_BYTES * len(self._sharers)
+        near = self._members.graph.among(position, self._sharers)
+        fits = len(reply.shares) == shamir.SECRET_BYTES * len(near)
         self._expect(reply, position in self._consents, "shares without having signed the set of survivors")
         self._expect(reply, fits, "shares of another number")
         self._once(reply, position in self._shares)
@@ -299,9 +299,16 @@ class SumBatch:
 
     def _fit(self, holder: int, shares: bytes) -> bool:
         """Whether each share is the one that its dealer committed to: of a survivor the self-mask's."""
-        self._revealed[:, 1] = holder
-        known: bytes = self._known[holder].tobytes()
-        return self._commit(self._revealed, shares) == known
+        owners, rows, slots = self._held(holder)
+        places = np.stack([owners, np.full_like(owners, holder), self._lost[rows]], axis=1)
+        known: bytes = self._known[rows, slots].tobytes()
+        return self._commit(places, shares) == known
+
+    def _held(self, holder: int) -> tuple[Positions, Positions, Positions]:
+        """Of which sharers a hospital holds shares, their rows among all sharers, and its slots there."""
+        graph = self._members.graph
+        owners = graph.among(holder, self._sharers)
+        return owners, np.searchsorted(self._sharers, owners), graph.slots(owners, holder)
 
     def _position(self, reply: BatchReply) -> int:
         """The sender's position, once the reply is known to be its own, of this batch and of this step."""
@@ -325,18 +332,29 @@ class SumBatch:
             raise IntegrityError(f"{reply.party} did not sign its message {reply.kind!r}")
         return position
 
-    def _close(self, step: _Step, count: int, what: str) -> None:
+    def _close(self, step: _Step, came: Collection[int], what: str) -> Positions:
+        """End a step with those that came, by position: enough in all, and enough near each sharer."""
         if self._step != step:
             raise IntegrityError(
                 f"batch {self.opening.batch}: this step is not the next one ({self._step.name})"
             )
+        graph, present = self._members.graph, np.array(sorted(came), dtype=np.int64)
+        count = len(present)
         if count < self._members.threshold:  # fewer shares open no secret, fewer signatures convince nobody
             self._step = _Step.VOID
             raise QuorumError(
                 f"{count} of {len(self._members)} hospitals {what}; the threshold is "
                 f"{self._members.threshold}, so nothing of batch {self.opening.batch} is unmasked"
             )
+        fewest = graph.fewest(present if step == _Step.SHARING else self._sharers, present)
+        if fewest < graph.least:
+            self._step = _Step.VOID
+            raise QuorumError(
+                f"{count} of {len(self._members)} hospitals {what}, and near one of them {fewest} of "
+                f"{graph.size}; {graph.least} are needed, so nothing is unmasked"
+            )
         self._step = _Step(step + 1)
+        return present
 
     @staticmethod
     def _expect(reply: BatchReply, holds: bool, what: str) -> None:
@@ -365,19 +383,22 @@ class SumBatch:
 
     def _combined(self) -> dict[int, bytes]:
         """One secret a sharer, by position."""
-        # any t shares fix the polynomials; more give the same
-        helpers = sorted(self._shares)[: self._members.threshold]
-        revealed = map(self._read, helpers)
-        # the points are 1, 2, …; the secrets lie at 0
-        secrets = shamir.combine(np.array(helpers, dtype=np.int64) + 1, revealed)
-        pairs = zip(self._sharers.tolist(), secrets, strict=True)
-        return {position: shamir.to_bytes(secret) for position, secret in pairs}
-
-    def _read(self, helper: int) -> shamir.Limbs:
-        try:
-            return shamir.from_bytes(self._shares[helper])
-        except IntegrityError as error:
-            raise IntegrityError(f"{self._members.names[helper]} revealed a share of no field") from error
+        graph, rows = self._members.graph, len(self._sharers)
+        shares = np.zeros((rows, graph.size, shamir.LIMBS), dtype=np.uint16)
+        came = np.zeros((rows, graph.size), dtype=np.bool_)
+        for helper, revealed in self._shares.items():
+            _, at, slots = self._held(helper)
+            try:
+                shares[at, slots] = shamir.from_bytes(revealed)
+            except IntegrityError as error:
+                raise IntegrityError(f"{self._members.names[helper]} revealed a share of no field") from error
+            came[at, slots] = True
+        secrets = dict[int, bytes]()
+        for row, position in enumerate(self._sharers.tolist()):
+            # any so many shares fix the polynomial, more give the same; slot 0 is the point 1, and so on
+            slots = np.flatnonzero(came[row])[: graph.least]
+            secrets[position] = shamir.to_bytes(shamir.combine(slots + 1, shares[row, slots]))
+        return secrets
 
     def _remove_self_mask(self, position: int, secret: bytes) -> None:
         expected = self._dealt[position].commitment
@@ -392,8 +413,10 @@ class SumBatch:
             seeds = unseal(key, self._dealt[position].seeds)
         except IntegrityError as error:
             raise self._misfit(position, "pair seeds") from error
-        for survivor in self._survivors.tolist():
-            seed = seeds[survivor * KEY_BYTES : (survivor + 1) * KEY_BYTES]
+        graph = self._members.graph
+        for survivor in graph.among(position, self._survivors).tolist():
+            slot = graph.slot(position, survivor)
+            seed = seeds[slot * KEY_BYTES : (slot + 1) * KEY_BYTES]
             if position < survivor:  # the survivor, higher, had added it (`dealing.mask`)
                 self._masker.take(self._sum, seed)
             else:

@@ -73,15 +73,21 @@ def judge(members: Members, proof: Proof) -> Verdict:
     )
     if not signed or shares.roster != members.digest:
         raise _no_proof("not signed by accuser and accused in this roster")
-    for owner, place, held in ((accuser, accused, proof.accuser_key), (accused, accuser, proof.accused_key)):
-        if not HashTree.shows(members.sealings[owner], place, held.key, held.path):
+    slot = members.graph.slot
+    if slot(accuser, accused) >= members.graph.size:
+        raise _no_proof("a complaint about somebody who deals nothing to the accuser")
+    for owner, other, held in ((accuser, accused, proof.accuser_key), (accused, accuser, proof.accused_key)):
+        if not HashTree.shows(members.sealings[owner], slot(owner, other), held.key, held.path):
             raise _no_proof("a sealing key that its owner did not sign")
     key = ExchangeKey(complaint.key)
     if key.public != proof.accuser_key.key:
         return Verdict(
             accuser, f"accused {shares.party} of wrong shares and showed a key that is not its own"
         )
-    opener, (sealed, commitments) = ShareOpener(members, shares.head, accuser), shares.part(accuser)
+    opener, (sealed, commitments) = (
+        ShareOpener(members, shares.head, accuser),
+        shares.part(slot(accused, accuser)),
+    )
     try:
         secret = agree_seal(members, accuser, accused, key, proof.accused_key.key)
         opener.open(secret, accused, sealed, commitments)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.secure_sum.batch import SumBatch
 from pate_fed.secure_sum.blame import SignedKey, judged
+from pate_fed.secure_sum.graph import keys_for, shape
 from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey, HashTree, Identity, pack, unpack
 from pate_fed.secure_sum.masks import SumRange
 from pate_fed.secure_sum.messages import (
@@ -34,14 +35,24 @@ class CoordinatorSum:
     """One study's secure summation: enrol, close the roster once, then open batch after batch.
 
     `expected` are the hospitals' identities by name, where the coordinator knows them; no others are
-    admitted. The roster has room for `places` hospitals.
+    admitted. The roster has room for `places` hospitals, of which `threshold` must survive (None: two thirds)
+    and `colluders` may be in league with the coordinator.
     """
 
     def __init__(
-        self, identity: Identity, *, study: str, expected: Mapping[str, bytes] | None = None, places: int = 64
+        self,
+        identity: Identity,
+        *,
+        study: str,
+        expected: Mapping[str, bytes] | None = None,
+        places: int = 64,
+        threshold: int | None = None,
+        colluders: int = 0,
     ) -> None:
         _check("study", study)
-        self._identity, self._study, self._expected, self._places = identity, study, expected, places
+        self._identity, self._study, self._expected = identity, study, expected
+        self._threshold, self._colluders = threshold, colluders
+        self._places = keys_for(places, threshold or threshold_for(places), colluders)
         self._roster = b""
         self._sealing: list[bytes] = []  # by position: each member's sealing keys
         self._trees: dict[int, HashTree] = {}
@@ -113,21 +124,24 @@ class CoordinatorSum:
         self._enrolments[party] = enrolment
 
     def close_roster(self, *, threshold: int | None = None) -> Roster:
-        """The roster for every hospital. `threshold` of None means two thirds of those enrolled.
+        """The roster for every hospital. `threshold` of None means the one of before.
 
         Raises:
-            QuorumError: fewer than three hospitals have enrolled, or fewer than `threshold`.
-            IntegrityError: the roster was closed before, or the threshold is at most half of it.
+            QuorumError: fewer than three hospitals have enrolled, or fewer than the threshold.
+            IntegrityError: the roster was closed before, the threshold is at most half of it, or the graph of
+                so few takes more sealing keys than they have.
         """
         if self._members is not None:
             raise IntegrityError("the roster is closed already; one roster serves the whole study")
         # one order for all, whoever came first
         names, count = sorted(self._enrolments), len(self._enrolments)
-        needed = threshold_for(count) if threshold is None else threshold
+        needed = threshold or self._threshold or threshold_for(count)
         if count < (least := max(_LEAST, needed)):
             raise QuorumError(
                 f"{count} hospitals have enrolled for secure summation; at least {least} are needed"
             )
+        if shape(count, needed, self._colluders)[0] > self._places:
+            raise IntegrityError(f"a graph of {count} hospitals takes more than {self._places} sealing keys")
         enrolments = [self._enrolments[name] for name in names]
         self._sealing = [entry.sealing_keys for entry in enrolments]
         roster = Roster(
@@ -139,14 +153,15 @@ class CoordinatorSum:
             sealings=b"".join(self._tree(place).root for place in range(count)),
             enrolments=b"".join(entry.signature for entry in enrolments),
             threshold=needed,
+            colluders=self._colluders,
         ).signed(self._identity)
         self._members, self._roster = read_roster(roster), roster.to_bytes()
         return roster
 
     def pin_request(self, party: str) -> PinRequest:
-        """The roster for one of its members, with the sealing keys that all have for it."""
+        """The roster for one of its members, with the sealing keys that those near have for it."""
         place = self.members.positions[party]
-        column = [self.sealing_key(owner, place) for owner in range(len(self.members))]
+        column = [self.sealing_key(owner, place) for owner in self.members.graph.near(place).tolist()]
         return PinRequest(
             party=party,
             listed=self._roster,
@@ -156,8 +171,9 @@ class CoordinatorSum:
 
     def sealing_key(self, owner: int, place: int) -> SignedKey:
         """The key under which the hospital at `place` seals for the `owner`, by position, and its path."""
-        key = self._sealing[owner][KEY_BYTES * place : KEY_BYTES * (place + 1)]
-        return SignedKey(key, self._tree(owner).path(place))
+        slot = self.members.graph.slot(owner, place)
+        key = self._sealing[owner][KEY_BYTES * slot : KEY_BYTES * (slot + 1)]
+        return SignedKey(key, self._tree(owner).path(slot))
 
     def _tree(self, owner: int) -> HashTree:
         if owner not in self._trees:

@@ -5,6 +5,7 @@ Pure functions; what may be asked and when is decided in `hospital.py`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,14 +46,15 @@ SEEDS = "pair seeds"
 _SHARE = "share"
 _BOTH = 2 * shamir.SECRET_BYTES  # a share of each of two secrets
 _PAIR, _SEAL = "pair", "seal"
-_MOST_PLAYED = 1024  # hospitals of a roster whose secrets one process keeps: some 17 MB
+_KEPT = struct.Struct(f"<I{KEY_BYTES}s{KEY_BYTES}s")
+_MOST_PLAYED = 16_384  # hospitals of a roster whose secrets one process keeps: some 60 MB
 
 Limbs = shamir.Limbs
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Seat:
-    """A hospital's place in a pinned roster, with two secrets for each other one (its own slots are zeros).
+    """A hospital's place in a pinned roster, with two secrets for each near one, by slot (its own are zeros).
 
     From `secrets` follow the masks of pairs, from `seals` the keys that shares are sealed under. Both
     are as `agree` gives them: extracted, so that each batch only expands them.
@@ -64,9 +66,13 @@ class Seat:
     seals: tuple[bytes, ...]
 
     @property
-    def others(self) -> list[int]:
-        """Positions of all other hospitals."""
-        return [position for position in range(len(self.members)) if position != self.position]
+    def near(self) -> list[int]:
+        """Positions of those who hold shares of its secrets, itself among them, by slot."""
+        return [*map(int, self.members.graph.near(self.position))]
+
+    def slot(self, other: int) -> int:
+        """Where this hospital has what belongs to the other one."""
+        return self.members.graph.slot(self.position, other)
 
 
 class Dealt(TypedDict):
@@ -88,27 +94,27 @@ class PlayedSeats:
     __slots__ = ("_roster", "_taken", "_waiting")
 
     def __init__(self) -> None:
-        # of each hospital without a seat both secrets with those who sit, one after the other
-        self._roster, self._taken, self._waiting = "", list[int](), dict[int, bytearray]()
+        # of each hospital without a seat both secrets with those who sit, each after the other's position
+        self._roster, self._taken, self._waiting = "", 0, dict[int, bytearray]()
 
     def __repr__(self) -> str:
-        return f"PlayedSeats({len(self._taken)} of one roster, secrets=<hidden>)"
+        return f"PlayedSeats({self._taken} of one roster, secrets=<hidden>)"
 
     def of(self, members: Members, position: int) -> dict[int, tuple[bytes, bytes]]:
         """Both secrets with each of those who sit in this roster, by position; they are given once."""
         if self._roster != members.digest:
-            self._roster, self._taken = members.digest, []
+            self._roster, self._taken = members.digest, 0
             self._waiting = {each: bytearray() for each in range(len(members))}
-        row = bytes(self._waiting.pop(position, b""))
-        keys = [row[at : at + KEY_BYTES] for at in range(0, len(row), KEY_BYTES)]  # none, who sits down twice
-        return dict(zip(self._taken, zip(keys[::2], keys[1::2], strict=True), strict=False))
+        row = bytes(self._waiting.pop(position, b""))  # none, who sits down twice
+        return {other: (secret, seal) for other, secret, seal in _KEPT.iter_unpack(row)}
 
     def keep(self, seat: Seat) -> None:
         """Keep a seat's secrets for those who sit down later."""
         if len(seat.members) <= _MOST_PLAYED:
-            self._taken.append(seat.position)
-            for other, row in self._waiting.items():
-                row += seat.secrets[other] + seat.seals[other]
+            self._taken += 1
+            for other, secret, sealing in zip(seat.near, seat.secrets, seat.seals, strict=True):
+                if other in self._waiting:
+                    self._waiting[other] += _KEPT.pack(seat.position, secret, sealing)
 
 
 def take_seat(
@@ -119,7 +125,7 @@ def take_seat(
     column: Sequence[bytes],
     played: PlayedSeats | None = None,
 ) -> Seat:
-    """Agree on two secrets with every member, once for the study; `column` as `sealing_column` gives it.
+    """Agree on two secrets with each near member, once for the study; `column` as `sealing_column` gives it.
 
     With those whom the same process has `played` already, nothing is computed a second time.
 
@@ -127,14 +133,14 @@ def take_seat(
         RefusedError: a member's exchange key is not usable.
     """
     taken = {} if played is None else played.of(members, position)
-    secrets, seals = ([bytes(KEY_BYTES)] * len(members) for _ in range(2))
-    for other in range(len(members)):
+    secrets, seals = ([bytes(KEY_BYTES)] * members.graph.size for _ in range(2))
+    for slot, other in enumerate(members.graph.near(position).tolist()):
         if other in taken:
-            secrets[other], seals[other] = taken[other]
+            secrets[slot], seals[slot] = taken[other]
         elif other != position:
-            secrets[other] = agree(members, position, other, exchange)
+            secrets[slot] = agree(members, position, other, exchange)
             with suppress(IntegrityError):  # of no use: what it seals will not open, and it is named for it
-                seals[other] = agree_seal(members, position, other, sealing.key(other), column[other])
+                seals[slot] = agree_seal(members, position, other, sealing.key(slot), column[slot])
     seat = Seat(members, position, tuple(secrets), tuple(seals))
     if played is not None:
         played.keep(seat)
@@ -161,20 +167,21 @@ def _agreed(members: Members, use: str, pair: tuple[int, int], key: ExchangeKey,
 
 
 def sealing_column(members: Members, position: int, request: PinRequest) -> list[bytes]:
-    """The sealing keys that the members have for a hospital, each held against what that member signed.
+    """The sealing keys that those near have for a hospital, by slot, each held against what its owner signed.
 
     Raises:
         RefusedError: another number of them, or one that its member has not signed.
     """
-    count, keys = len(members), request.sealing_keys
+    count, keys, graph = members.graph.size, request.sealing_keys, members.graph
     if len(keys) != KEY_BYTES * count or len(request.paths) % (KEY_BYTES * count):
         raise RefusedError(SumRefusal.MALFORMED, "sealing keys of another number")
     size, column = len(request.paths) // count, list[bytes]()
-    for other, name in enumerate(members.names):
-        key = keys[KEY_BYTES * other : KEY_BYTES * (other + 1)]
-        path = request.paths[size * other : size * (other + 1)]
-        if not HashTree.shows(members.sealings[other], position, key, path):
-            raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{name} did not sign its sealing key")
+    for slot, other in enumerate(graph.near(position).tolist()):
+        key = keys[KEY_BYTES * slot : KEY_BYTES * (slot + 1)]
+        path = request.paths[size * slot : size * (slot + 1)]
+        if not HashTree.shows(members.sealings[other], graph.slot(other, position), key, path):
+            detail = f"{members.names[other]} did not sign its sealing key"
+            raise RefusedError(SumRefusal.ROSTER_MEMBER, detail)
         column.append(key)
     return column
 
@@ -185,25 +192,27 @@ def batch_label(members: Members, head: Head) -> BatchLabel:
 
 
 def deal(seat: Seat, opening: BatchOpening) -> tuple[Limbs, Dealt]:
-    """Draw the batch's two secrets and seal everyone's shares of them.
+    """Draw the batch's two secrets and seal each near one's shares of them.
 
     Shapes: what stays here is int64 (2, 2, 17), both secrets, then its own share of both; the self-mask's is
     the first, then the one that its pair seeds are sealed under.
     """
     members, label = seat.members, batch_label(seat.members, opening.head)
     secrets = shamir.fresh_secrets(2)  # fresh in each batch: opening one opens no other
-    shares = shamir.split(secrets, shares=len(members), threshold=members.threshold)
+    graph, near = members.graph, seat.near
+    shares = shamir.split(secrets, shares=graph.size, threshold=graph.least)
     share_key, plain, commit = label.keys(_SHARE), shamir.to_bytes(shares), label.commit_shares()
     # the own slot stays zeros: nothing is sent to oneself
-    sealed, size = [bytes(SEALED_BYTES)] * len(members), len(plain) // len(members)
-    parts = [plain[at : at + size] for at in range(0, len(plain), size)]
-    for other in seat.others:
-        sealed[other] = seal(share_key(seat.seals[other], seat.position, other), parts[other])
+    sealed = [bytes(SEALED_BYTES)] * graph.size
+    for slot, other in enumerate(near):
+        if other != seat.position:
+            part = plain[_BOTH * slot : _BOTH * (slot + 1)]
+            sealed[slot] = seal(share_key(seat.seals[slot], seat.position, other), part)
     self_mask, under = (shamir.to_bytes(secret) for secret in secrets)
-    return np.stack([secrets, shares[seat.position]]), Dealt(
+    return np.stack([secrets, shares[seat.slot(seat.position)]]), Dealt(
         commitment=label.commit(self_mask, seat.position),
         seeds=seal(label.key(under, SEEDS, seat.position, seat.position), b"".join(_seeds(seat, label))),
-        commitments=commit(_places([seat.position], range(len(members))), plain),
+        commitments=commit(_places([seat.position], near), plain),
         sealed=b"".join(sealed),
     )
 
@@ -270,19 +279,20 @@ def _places(senders: Sequence[int], receivers: Sequence[int]) -> NDArray[np.int6
 
 
 def open_shares(seat: Seat, request: MaskRequest, own: Limbs) -> Limbs:
-    """The shares that the sharers sealed for this hospital: int64 (sharers, 2, 17).
+    """The shares that the near sharers sealed for this hospital: int64 (near sharers, 2, 17).
 
     Raises:
         UnusableShareError: the first that is of no use.
     """
     opener = ShareOpener(seat.members, request.head, seat.position)
-    sharers, shares, commitments, shut = request.sharers.tolist(), dict[int, bytes](), b"", None
+    sharers = seat.members.graph.among(seat.position, request.sharers).tolist()
+    shares, commitments, shut = dict[int, bytes](), b"", None
     for row, sender in enumerate(sharers):
         if sender == seat.position:
             continue
         sealed = request.sealed[row * SEALED_BYTES : (row + 1) * SEALED_BYTES]
         try:
-            shares[sender] = opener.unseal(seat.seals[sender], sender, sealed)
+            shares[sender] = opener.unseal(seat.seals[seat.slot(sender)], sender, sealed)
         except UnusableShareError as error:
             shut = error
             break
@@ -310,7 +320,7 @@ def check_vector(values: NDArray[np.int64], opening: BatchOpening) -> None:
 def mask(
     seat: Seat, opening: BatchOpening, sharers: Positions, secret: Limbs, values: NDArray[np.int64]
 ) -> Vector:
-    """The vector under this hospital's self-mask and one mask for each other sharer.
+    """The vector under this hospital's self-mask and one mask for each other sharer near it.
 
     Of each pair the hospital with the higher position adds the mask, the other takes it away.
     """
@@ -319,25 +329,25 @@ def mask(
     # Pair masks alone would bare a vector that comes after its sender was counted as lost (Bonawitz 2017).
     masker.add(total, label.key(shamir.to_bytes(secret), SELF_MASK, seat.position, seat.position))
     seeds = _seeds(seat, label)
-    for other in sharers.tolist():
+    for other in seat.members.graph.among(seat.position, sharers).tolist():
         if other < seat.position:
-            masker.add(total, seeds[other])
+            masker.add(total, seeds[seat.slot(other)])
         elif other > seat.position:
-            masker.take(total, seeds[other])
+            masker.take(total, seeds[seat.slot(other)])
     return total
 
 
 def reveal(sharers: Positions, survivors: Positions, held: Limbs) -> bytes:
-    """One share a sharer: of its self-mask's secret if it survived, else of its pair seeds' secret."""
+    """One share of each near sharer: of its self-mask's secret if it survived, else of its pair seeds'."""
     # Never both of one hospital: its self-mask with its pair seeds would bare its vector.
     survived = np.isin(sharers, survivors)
     return shamir.to_bytes(np.where(survived[:, None], held[:, 0], held[:, 1]))
 
 
 def _seeds(seat: Seat, label: BatchLabel) -> list[bytes]:
-    """The batch's mask key of each pair, by the other's position; the own slot is zeros."""
-    derive, seeds = label.keys(PAIR_MASK), [bytes(KEY_BYTES)] * len(seat.members)
-    for other in seat.others:
-        low, high = sorted((seat.position, other))
-        seeds[other] = derive(seat.secrets[other], low, high)
+    """The batch's mask key of each pair, by slot; the own slot is zeros."""
+    derive, seeds = label.keys(PAIR_MASK), [bytes(KEY_BYTES)] * len(seat.secrets)
+    for slot, other in enumerate(seat.near):
+        if other != seat.position:
+            seeds[slot] = derive(seat.secrets[slot], *sorted((seat.position, other)))
     return seeds

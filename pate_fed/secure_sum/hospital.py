@@ -3,7 +3,8 @@
 What the coordinator learns from a hospital that follows this machine: of each batch one sum over one set of
 at least `threshold` hospitals, and nothing else, as long as fewer than `threshold` hospitals pool their
 shares with it (their own vectors it then knows and can subtract). That this holds against a coordinator that
-breaks the protocol needs fewer than 2 threshold - n such hospitals, or `Demands.every_signature`. The machine
+breaks the protocol needs fewer than 2 threshold - n such hospitals, or `Demands.every_signature`; where not
+all mask with all, no more than `in_league`. The machine
 relies on nothing that the coordinator says about others: it checks who signed what.
 
 A new process may serve every message. Its state is two byte strings, for the hospital's own disk:
@@ -298,7 +299,7 @@ class HospitalSum:
             raise RefusedError(SumRefusal.BATCH_REPEATED)
         if before.stage == Stage.VOID:
             raise RefusedError(SumRefusal.BATCH_VOID)
-        if before.stage == Stage.UNMASKED:
+        if before.stage in (Stage.CONSENTED, Stage.UNMASKED):  # it signs one set of survivors of a batch
             raise RefusedError(SumRefusal.UNMASKED)
         same = (last.batch_digest, last.length, last.bits)
         if same != (opening.batch_digest, opening.length, opening.bits):
@@ -323,7 +324,7 @@ class HospitalSum:
         progress = self._expect(request, Stage.SHARED)
         sharers, opening = request.sharers, progress.opening
         among = np.setdiff1d(np.arange(len(seat.members)), progress.out)
-        if not self._fits(request) or not self._is_quorum(seat, sharers, among=among):
+        if not self._fits(seat, request) or not self._is_quorum(seat, sharers, among=among, near=True):
             raise self._void(progress, SumRefusal.SHARERS)
         if _digest_of(request, seat.position) != progress.own:
             raise self._void(progress, SumRefusal.DEALT)
@@ -361,13 +362,13 @@ class HospitalSum:
         shares = BatchShares.from_bytes(evidence.message)
         if shares.digest != progress.doubt or shares.party != name or not shares.signed_by(public):
             raise self._void(progress, SumRefusal.DEALT)
-        opener = dealing.ShareOpener(seat.members, progress.opening.head, place)
+        opener, graph = dealing.ShareOpener(seat.members, progress.opening.head, place), seat.members.graph
         try:
-            opener.open(seat.seals[accused], accused, *shares.part(place))
+            opener.open(seat.seals[seat.slot(accused)], accused, *shares.part(graph.slot(accused, place)))
         except dealing.UnusableShareError:
             progress.stage = Stage.COMPLAINED
             progress.handled.append(evidence.digest)
-            key = self._state.sealing.key(accused).to_bytes()
+            key = self._state.sealing.key(seat.slot(accused)).to_bytes()
             complaint = Complaint(**self._told(progress), accused=name, about=progress.doubt, key=key)
             return complaint.signed(self._identity)
         raise self._void(progress, SumRefusal.DEALT)
@@ -376,11 +377,14 @@ class HospitalSum:
         """Sign the one set of survivors that this hospital will help to unmask."""
         seat = self._authentic(notice)
         progress = self._expect(notice, Stage.MASKED)
-        if not self._is_quorum(seat, notice.survivors, among=progress.sharers):
+        survivors, graph = notice.survivors, seat.members.graph
+        enough = self._is_quorum(seat, survivors, among=progress.sharers)
+        # Near everyone, not near this hospital alone: else a sum falls into parts (`graph.py`).
+        if not enough or graph.fewest(progress.sharers, survivors) < graph.least:
             raise self._void(progress, SumRefusal.SURVIVORS)
-        progress.stage, progress.survivors = Stage.CONSENTED, notice.survivors
+        progress.stage, progress.survivors = Stage.CONSENTED, survivors
         progress.handled.append(notice.digest)
-        text = progress.view = consent_digest(progress.view, notice.survivors)
+        text = progress.view = consent_digest(progress.view, survivors)
         return SurvivorConsent(**self._told(progress), signature=self._identity.sign(text))
 
     def unmask(self, request: UnmaskRequest) -> UnmaskShares:
@@ -393,7 +397,8 @@ class HospitalSum:
         progress = self._expect(request, Stage.CONSENTED)
         if not self._is_signed(seat, progress, request):
             raise self._void(progress, SumRefusal.CONSENT)
-        shares = dealing.reveal(progress.sharers, progress.survivors, progress.held)
+        near = seat.members.graph.among(seat.position, progress.sharers)
+        shares = dealing.reveal(near, progress.survivors, progress.held)
         progress.finish(Stage.UNMASKED)  # what was not sent is forgotten: this batch is never opened again
         progress.handled.append(request.digest)
         return UnmaskShares(**self._told(progress), shares=shares).signed(self._identity)
@@ -457,23 +462,34 @@ class HospitalSum:
         return RefusedError(reason)
 
     @staticmethod
-    def _fits(request: MaskRequest) -> bool:
-        """Whether there is as much of everything as there are sharers."""
-        count = len(request.sharers)
+    def _fits(seat: dealing.Seat, request: MaskRequest) -> bool:
+        """Whether there is as much of everything as there are sharers, and near ones."""
+        if request.sharers[-1] >= len(seat.members):
+            return False
+        count = len(seat.members.graph.among(seat.position, request.sharers))
         sizes = len(request.sealed), len(request.commitments), len(request.dealt)
-        return sizes == (SEALED_BYTES * count, PAIR_BYTES * count, KEY_BYTES * count)
+        return sizes == (SEALED_BYTES * count, PAIR_BYTES * count, KEY_BYTES * len(request.sharers))
 
-    def _is_quorum(self, seat: dealing.Seat, chosen: Positions, *, among: Positions) -> bool:
+    def _is_quorum(
+        self, seat: dealing.Seat, chosen: Positions, *, among: Positions, near: bool = False
+    ) -> bool:
+        """Whether a sum may be over the chosen; with `near` enough of them are near this hospital, too."""
         if len(chosen) < seat.members.threshold or seat.position not in chosen:
             return False
         if not np.isin(chosen, among).all():
             return False
-        return enough_confirmed(seat.members, self.enrolment.party, self._demands, chosen.tolist())
+        graph = seat.members.graph
+        if near and len(graph.among(seat.position, chosen)) < graph.least:
+            return False
+        return enough_confirmed(seat.members, self.enrolment.party, self._demands, chosen)
 
     def _is_signed(self, seat: dealing.Seat, progress: BatchProgress, request: UnmaskRequest) -> bool:
         needed = len(progress.survivors) if self._demands.every_signature else seat.members.threshold
         signers = request.consenting
         if len(signers) < needed or not np.isin(signers, progress.survivors).all():
+            return False
+        graph = seat.members.graph
+        if graph.fewest(progress.sharers, signers) < graph.least:
             return False
         if len(request.consents) != SIGNATURE_BYTES * len(signers):
             return False

@@ -124,7 +124,7 @@ def _text(body: memoryview) -> str:
 KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES = 32, 64, 16
 COMMITMENT_BYTES = _HALF = 16
 SHARE_BYTES = 34
-_PROTOCOL = "pate_fed/secure_sum/v2"
+_PROTOCOL = "pate_fed/secure_sum/v3"
 _SEALING = f"{_PROTOCOL}/sealing key".encode()
 _NONCE = bytes(12)  # of keys that seal once
 _SHA256 = hashes.SHA256()
@@ -222,7 +222,7 @@ class ExchangeKey(_Secret):
 
 
 class SealingKeys(_Secret):
-    """A hospital's X25519 keys of a study under which others seal for it: one for each place in the roster.
+    """A hospital's X25519 keys of a study under which others seal for it: one for each place near it.
 
     To reveal one opens what that one other hospital and this one sealed for each other, and nothing else.
     """
@@ -297,7 +297,7 @@ def _node(below: bytes) -> bytes:
     return hashlib.sha256(b"\1" + below).digest()
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2**15)
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:
     """Whether `signature` is that of `public` on `message` (a digest of 32 bytes).
 

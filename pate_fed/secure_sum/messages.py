@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 Positions = NDArray[np.int64]
 
-VERSION = 2
+VERSION = 3
 
 PAIR_BYTES = 2 * COMMITMENT_BYTES
 """The commitments to such a share."""
@@ -111,6 +111,7 @@ CHECKS: dict[str, Setting] = {
     "paths": Setting(holds=lambda value: len(value) % KEY_BYTES == 0, allowed="paths of hashes"),
     "listed": _PACKED,
     "threshold": Setting(low=1, high=MAX_SHARES),
+    "colluders": Setting(low=0, high=MAX_SHARES),
     "roster": _DIGEST_CHECK,
     "batch": Setting(low=0, high=2**31 - 1),
     "batch_digest": _DIGEST_CHECK,
@@ -139,7 +140,7 @@ CHECKS: dict[str, Setting] = {
     "signature": _bytes(SIGNATURE_BYTES),
 }
 
-_LABEL = "pate_fed/secure_sum/v2/"
+_LABEL = "pate_fed/secure_sum/v3/"
 _UNSIGNED = bytes(64)
 
 
@@ -247,7 +248,7 @@ class Message(_Digested):
 class EnrolRequest(Message):
     """Coordinator to hospital: join a study's secure summation, under this coordinator's key.
 
-    The roster will have at most `places` hospitals.
+    `places` are the most others that it can have near it in the graph, itself with them.
     """
 
     study: str
@@ -259,7 +260,7 @@ class EnrolRequest(Message):
 class Enrolment(Message):
     """Hospital to coordinator: its name, its identity, and its exchange key for this study.
 
-    `sealing_keys` are one more for each place in the roster, under which the hospital there seals for it.
+    `sealing_keys` are one more for each place near it, under which the hospital there seals for it.
     """
 
     study: str
@@ -280,8 +281,8 @@ class Roster(Message):
 
     `parties` holds the names, one a line; the byte strings hold one entry a party, `sealings` the root of the
     `HashTree` over its sealing keys, by which `enrolments` have signed them. `threshold`
-    hospitals must survive each step; as many shares open a secret, and as many survivors must sign the set of
-    survivors.
+    hospitals must survive each step, and as many survivors must sign the set of survivors. With its digest,
+    and with the `colluders` that the study reckons with, it fixes the graph.
     """
 
     study: str
@@ -292,11 +293,12 @@ class Roster(Message):
     sealings: bytes
     enrolments: bytes
     threshold: int
+    colluders: int
 
 
 @_message("sum.pin")
 class PinRequest(Message):
-    """Coordinator to one hospital: the packed roster, and the sealing keys that each member has for it.
+    """Coordinator to one hospital: the packed roster, and the sealing keys that those near have for it.
 
     `paths` show, one member after the other, that the keys are those which the members have signed.
     """
@@ -351,7 +353,7 @@ class BatchOpening(_BatchMessage):
 
 @_message("sum.shares")
 class BatchShares(_Reply):
-    """Hospital to coordinator: sealed shares of its two fresh secrets, one pair of shares a hospital.
+    """Hospital to coordinator: sealed shares of its two fresh secrets, one pair for each near hospital.
 
     The coordinator learns a commitment to the self-mask's secret; the pair seeds are sealed under the other.
     `commitments` are to each of the shares.
@@ -363,7 +365,7 @@ class BatchShares(_Reply):
     sealed: bytes
 
     def part(self, place: int) -> tuple[bytes, bytes]:
-        """What is sealed for one hospital, and the commitments to it."""
+        """What is sealed for the hospital in one slot, and the commitments to it."""
         return (
             self.sealed[place * SEALED_BYTES : (place + 1) * SEALED_BYTES],
             self.commitments[place * PAIR_BYTES : (place + 1) * PAIR_BYTES],
@@ -372,7 +374,7 @@ class BatchShares(_Reply):
 
 @_message("sum.mask")
 class MaskRequest(_BatchMessage):
-    """Coordinator to one hospital: who has shared, and the shares that are sealed for it.
+    """Coordinator to one hospital: who has shared, and the shares that those near have sealed for it.
 
     `dealt` are the digests of the sharers' messages, the same for all hospitals.
     """
@@ -444,7 +446,7 @@ class UnmaskRequest(_BatchMessage):
 
 @_message("sum.unmasked")
 class UnmaskShares(_Reply):
-    """Hospital to coordinator: one share a sharing hospital, of one of its two secrets and never of both."""
+    """Hospital to coordinator: one share of each near sharer, of one of its two secrets and never of both."""
 
     shares: bytes
 

@@ -6,13 +6,13 @@ order, with a threshold above half of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from pate_fed.errors import InputError
+from pate_fed.secure_sum.graph import Graph, in_league, shape
 from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, HashTree, fingerprint, verify
-from pate_fed.secure_sum.messages import Enrolment, Roster, enrolment_digest
+from pate_fed.secure_sum.messages import Enrolment, Positions, Roster, enrolment_digest
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 
 
@@ -28,10 +28,13 @@ class Demands:
     number of hospitals in league with the coordinator gets two sums out of one batch, but one hospital that
     is lost between its vector and its signature voids the batch. With the threshold's signatures, t of n,
     fewer than 2t - n such hospitals do not suffice.
+    `colluders`: how many hospitals may be in league with the coordinator by the study's terms; where not all
+    mask with all, the graph is made for as many, or for a fifth.
     `trusted`: fingerprints of identities confirmed out of band, by name. A roster may hold others, that a
     coordinator may have made up, but none of these names with another key.
     `least_confirmed`: how many of the other hospitals must be confirmed so; None: as many as protect
-    (`confirmed_for`); 0: nobody, as in a simulation.
+    (`confirmed_for`); 0: nobody, as in a simulation. Where not all mask with all, so many of those near it,
+    too, or as many of these as protect whoever the others are.
     `most_strangers`: how many may not be, where ε counts on the noise of the others.
 
     Raises:
@@ -42,6 +45,7 @@ class Demands:
     three_agreed: bool = False
     least_voters: int = 0
     every_signature: bool = False
+    colluders: int = 0
     trusted: Mapping[str, str] = field(default_factory=dict)
     least_confirmed: int | None = 0
     most_strangers: int | None = None
@@ -58,7 +62,9 @@ class Demands:
         """How many of the others in a roster of so many must be confirmed here."""
         least = self.least_confirmed
         if least is None:
-            least = confirmed_for(parties, threshold, every_signature=self.every_signature)
+            least = confirmed_for(
+                parties, threshold, every_signature=self.every_signature, colluders=self.colluders
+            )
         strangers = self.most_strangers
         return min(parties - 1, least if strangers is None else max(least, parties - 1 - strangers))
 
@@ -77,13 +83,15 @@ _SHOWN = 5  # at once in a sentence
 _IN_SUM = 2  # others that are real: with one alone, that one reads this hospital's vector
 
 
-def confirmed_for(parties: int, threshold: int, *, every_signature: bool = False) -> int:
+def confirmed_for(parties: int, threshold: int, *, every_signature: bool = False, colluders: int = 0) -> int:
     """How many others one must have confirmed so that all the rest, if made up, read nothing of it.
 
     The rest and the coordinator are one. They must be fewer than 2 `threshold` - `parties`, or than the
-    threshold where all survivors sign, and two others are to be in a sum.
+    threshold where all survivors sign, or no more than the graph is made for; and two others are to be in a
+    sum.
     """
-    pooled = threshold if every_signature else 2 * threshold - parties
+    full = shape(parties, threshold, colluders)[0] == parties
+    pooled = threshold if every_signature and full else in_league(parties, threshold, colluders) + 1
     return min(parties - 1, max(_IN_SUM, parties - pooled))
 
 
@@ -99,6 +107,8 @@ class Members:
     exchange_keys: tuple[bytes, ...]
     sealings: tuple[bytes, ...]
     threshold: int
+    colluders: int
+    graph: Graph = field(repr=False)
     positions: Mapping[str, int] = field(repr=False)
 
     def __len__(self) -> int:
@@ -136,6 +146,8 @@ def read_roster(roster: Roster) -> Members:
         exchange_keys=exchange_keys,
         sealings=sealings,
         threshold=roster.threshold,
+        colluders=roster.colluders,
+        graph=Graph.of(roster.digest.hex(), len(names), roster.threshold, roster.colluders),
         positions={name: position for position, name in enumerate(names)},
     )
 
@@ -153,7 +165,7 @@ def check_roster(roster: Roster, own: Enrolment, coordinator: bytes, demands: De
     members = read_roster(roster)
     check_demands(members, own.party, demands)
     _check_own(members, own)
-    _check_members(members, _rows(roster.enrolments, SIGNATURE_BYTES))
+    _check_members(members, members.positions[own.party], _rows(roster.enrolments, SIGNATURE_BYTES))
     return members
 
 
@@ -168,6 +180,9 @@ def check_demands(members: Members, own: str, demands: Demands) -> None:
     least = max(threshold_for(len(members)), demands.least_voters)
     if members.threshold < least:
         raise RefusedError(SumRefusal.THRESHOLD, f"{members.threshold} of at least {least}")
+    if members.colluders != demands.colluders:
+        text = f"a graph for {members.colluders} hospitals in league, where {demands.colluders} are agreed"
+        raise RefusedError(SumRefusal.THRESHOLD, text)
     if not (demands.trusted or demands.least_confirmed != 0 or demands.most_strangers is not None):
         return
     others = {
@@ -184,6 +199,12 @@ def check_demands(members: Members, own: str, demands: Demands) -> None:
     if len(others) - len(unknown) < needed:
         text = f"{needed} of the other {len(others)} are wanted, not confirmed are {', '.join(unknown)}"
         raise RefusedError(SumRefusal.CONFIRMED, f"{text}; {_said(members, unknown)}")
+    near = [members.names[at] for at in members.graph.near(members.positions[own]).tolist()]
+    strange = [name for name in near if not others.get(name, True)]
+    wanted = min(needed, 2 * (members.graph.size - members.graph.least))
+    if not members.graph.full and len(near) - 1 - len(strange) < wanted:
+        text = f"{wanted} of the {len(near) - 1} near this hospital are wanted, not confirmed are"
+        raise RefusedError(SumRefusal.CONFIRMED, f"{text} {', '.join(strange)}; {_said(members, strange)}")
 
 
 def _said(members: Members, names: Sequence[str]) -> str:
@@ -192,11 +213,12 @@ def _said(members: Members, names: Sequence[str]) -> str:
     return f"the coordinator says {', '.join(shown)}{' and others' * (len(names) > _SHOWN)}"
 
 
-def enough_confirmed(members: Members, own: str, demands: Demands, chosen: Iterable[int]) -> bool:
-    """Whether a sum over the chosen, by position, holds as many confirmed hospitals as are demanded."""
+def enough_confirmed(members: Members, own: str, demands: Demands, chosen: Positions) -> bool:
+    """Whether of the chosen, by position, as many near ones are confirmed as are demanded in a sum."""
+    near = members.graph.among(members.positions[own], chosen)
     found = (
         members.names[at] != own and demands.confirms(members.names[at], members.identities[at])
-        for at in chosen
+        for at in near.tolist()
     )
     return demands.confirmed_in_sum == 0 or sum(found) >= min(demands.confirmed_in_sum, len(members) - 1)
 
@@ -210,7 +232,8 @@ def _check_own(members: Members, own: Enrolment) -> None:
         raise RefusedError(SumRefusal.ROSTER_SELF, "its keys were changed")
 
 
-def _check_members(members: Members, signatures: tuple[bytes, ...]) -> None:
+def _check_members(members: Members, own: int, signatures: tuple[bytes, ...]) -> None:
+    """Each once, and those near have signed their keys; of the others no key is used but the identity."""
     for what, values in (
         ("name", members.names),
         ("identity", members.identities),
@@ -218,21 +241,11 @@ def _check_members(members: Members, signatures: tuple[bytes, ...]) -> None:
     ):
         if len(set(values)) != len(members):
             raise RefusedError(SumRefusal.ROSTER_MEMBER, f"two hospitals have the same {what}")
-    enrolled = zip(members.names, members.identities, members.exchange_keys, members.sealings, strict=True)
-    unsigned = _first_unsigned(members.study, tuple(enrolled), signatures)
-    if unsigned is not None:
-        raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{unsigned} did not sign its keys")
-
-
-@lru_cache(maxsize=4)
-def _first_unsigned(
-    study: str, enrolled: tuple[tuple[str, bytes, bytes, bytes], ...], signatures: tuple[bytes, ...]
-) -> str | None:
-    """The first member whose enrolment is not signed by it. Remembered, like `verify`, for simulations."""
-    for (name, identity, key, sealing), signature in zip(enrolled, signatures, strict=True):
-        if not verify(identity, signature, enrolment_digest(study, name, identity, key, sealing)):
-            return name
-    return None
+    for at in members.graph.near(own).tolist():
+        name, identity = members.names[at], members.identities[at]
+        keys = identity, members.exchange_keys[at], members.sealings[at]
+        if not verify(identity, signatures[at], enrolment_digest(members.study, name, *keys)):
+            raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{name} did not sign its keys")
 
 
 def _rows(data: bytes, size: int) -> tuple[bytes, ...]:

@@ -8,7 +8,6 @@ float64 holds it, and every part of it, in whatever order they are added.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -22,6 +21,7 @@ LIMBS = 17
 SECRET_BYTES = SHARE_BYTES  # 2 * LIMBS
 MAX_SHARES = PRIME - 1
 
+_ROWS = 64  # of gaps at once
 _ONE_THREAD = 2**18  # multiplications: for more OpenBLAS wakes its threads, which then wait on all cores
 
 Limbs = NDArray[np.int64]
@@ -63,15 +63,13 @@ def split(secrets: Limbs, *, shares: int, threshold: int) -> Limbs:
     return _evaluate(_powers(shares, threshold), coefficients).reshape(shares, *secrets.shape)
 
 
-def combine(points: Limbs, shares: Iterable[Limbs]) -> Limbs:
+def combine(points: Limbs, shares: Limbs) -> Limbs:
     """The values at 0 of the polynomials of least degree through these shares.
 
-    Shapes: `points` int64 (t,), distinct, 1 and up; `shares` int64 (count, 17) for each, one in memory at a
-    time; the result (count, 17).
+    Shapes: `points` int64 (t,), distinct, 1 and up; `shares` whole numbers (t, ...); the result int64 (...).
     """
-    total: Limbs = np.zeros(LIMBS, dtype=np.int64)
-    for weight, share in zip(_weights(points), shares, strict=True):
-        total = total + weight * share  # at most 65520 products below 2^32: exact in int64
+    # at most 65520 products below 2^32: exact in int64
+    total: Limbs = np.tensordot(_weights(points.astype("<i8").tobytes()), shares.astype(np.int64), 1)
     return total % PRIME
 
 
@@ -95,15 +93,28 @@ def _powers(shares: int, threshold: int) -> NDArray[np.float64]:
     return table.astype(np.float64)
 
 
-def _weights(points: Limbs) -> Limbs:
-    """Lagrange's weights at 0: the product over j of x_j / (x_j - x_i)."""
-    above = np.ones(len(points), dtype=np.int64)
-    below = np.ones(len(points), dtype=np.int64)
-    for number, point in enumerate(points):
-        gap = (point - points) % PRIME
-        gap[number], factor = 1, np.full(len(points), point)
-        factor[number] = 1
-        above, below = above * factor % PRIME, below * gap % PRIME  # products below 2^32: exact in int64
-    inverse = np.array([pow(int(value), -1, PRIME) for value in below], dtype=np.int64)  # PRIME is prime
-    weights: Limbs = above * inverse % PRIME
+@lru_cache(maxsize=8)
+def _weights(packed: bytes) -> Limbs:
+    """Lagrange's weights at 0 of points, int64: the product over j of x_j / (x_j - x_i). Public."""
+    points = np.frombuffer(packed, dtype="<i8")
+    below = points % PRIME  # of x_i and all its gaps
+    for start in range(0, len(points), _ROWS):
+        gaps = (points[start : start + _ROWS, None] - points) % PRIME
+        rows = np.arange(len(gaps))
+        gaps[rows, start + rows] = 1
+        below = below * _product(gaps) % PRIME  # products below 2^32: exact in int64
+    power, inverse = below, np.ones_like(below)
+    for bit in bin(PRIME - 2)[:1:-1]:  # x^(p - 2) is the inverse, as the field's number is prime
+        inverse = inverse * power % PRIME if bit == "1" else inverse
+        power = power * power % PRIME
+    weights: Limbs = inverse * _product(points[:, None]) % PRIME
     return weights
+
+
+def _product(factors: Limbs) -> Limbs:
+    """The product of the rows in the field, by halves."""
+    while len(factors) > 1:
+        half = len(factors) // 2
+        factors = np.concatenate([factors[:half] * factors[half : 2 * half] % PRIME, factors[2 * half :]])
+    product: Limbs = factors[0]
+    return product

@@ -50,7 +50,7 @@ class BatchProgress:
     that of the message of whoever is `doubted`, by position. `out` are those who may not be in the sum.
     `reply` is the packed reply to the last of these requests, empty where it is not kept. Shapes: `held`
     int64 (rows, 2, 17). While SHARED: the hospital's two secrets, then its own share of them. Later: the
-    shares of every sharer, in the order of `sharers`.
+    shares of every sharer near it, in the order of `sharers`.
     """
 
     opening: BatchOpening
@@ -204,7 +204,7 @@ def load_study(data: bytes, identity: bytes) -> StudyState:
         return replace(state, exchange=ExchangeKey(_expect(record.get("exchange"), bytes)))
     roster, members = _pinned(_expect(record.get("roster"), bytes))
     position = members.positions.get(enrolment.party)
-    secrets, seals = (_secrets(record.get(name), len(members)) for name in ("extracted", "seals"))
+    secrets, seals = (_secrets(record.get(name), members.graph.size) for name in ("extracted", "seals"))
     if position is None:
         raise IntegrityError(_damaged("study"))
     return state.pinned(roster, Seat(members, position, secrets, seals))

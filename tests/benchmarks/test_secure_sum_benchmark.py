@@ -22,7 +22,6 @@ from costs import Cost, watched
 from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
 from pate_fed.secure_sum.keys import pack, verify
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector, UnmaskShares
-from pate_fed.secure_sum.roster import _first_unsigned
 
 pytestmark = pytest.mark.benchmark
 
@@ -140,7 +139,6 @@ class Run:
 
 def _forget() -> None:
     verify.cache_clear()
-    _first_unsigned.cache_clear()
 
 
 def _show(run: Run, title: str) -> None:

@@ -82,7 +82,9 @@ class Federation:
         sites = [_site(study, folder, number) for number in range(PARTIES)]
         self.sites, self.hospitals = sites, [Hospital(site) for site in sites]
         self.terms = make_terms(study, sites[0].dataset)
-        self.sum = CoordinatorSum(Identity.generate(), study=self.terms.digest)
+        self.sum = CoordinatorSum(
+            Identity.generate(), study=self.terms.digest, colluders=self.terms.colluders
+        )
         self.stated: dict[str, Statement] = {}
         self.taught = [self.join(number) for number in range(PARTIES)]
 

@@ -89,7 +89,7 @@ honest = dealing.deal
 def lie(seat, opening):
     dealt = honest(seat, opening)
     sealed = bytearray(dealt.sealed)
-    for other in seat.others[:2]:
+    for other in [each for each in seat.near if each != seat.position][:2]:
         sealed[dealing.SEALED_BYTES * other] ^= 1
     return replace(dealt, sealed=bytes(sealed))
 dealing.deal = lie

@@ -180,7 +180,7 @@ def test_only_its_own_coordinator_is_followed(kind: HospitalKind) -> None:
     assert _code(kind.agree(enrol=other.enrol_request().to_bytes())) == "COORDINATOR"
     for enrol in (b"", b"junk", kind.roster):
         assert _code(kind.agree(enrol=enrol)) in ("MALFORMED", "FAULT")
-    newer = pack({**kind.sum.enrol_request().to_record(), "version": 3})
+    newer = pack({**kind.sum.enrol_request().to_record(), "version": 4})
     assert _code(kind.agree(enrol=newer)) == "VERSION"
 
 
@@ -360,7 +360,7 @@ def test_a_roster_that_lets_fewer_survive_than_the_terms_is_refused(kind: Hospit
 def test_a_step_of_a_newer_version_is_refused(kind: HospitalKind) -> None:
     kind.close()
     question = kind.question()
-    newer = pack({**kind.open(question).opening.to_record(), "version": 3})
+    newer = pack({**kind.open(question).opening.to_record(), "version": 4})
     assert _code(kind.send(0, question, newer)) == "VERSION"
 
 

@@ -64,9 +64,7 @@ def test_how_many_may_pool_what_they_know_is_said(run_result: RunResult, collude
         seed=None,
     )
     page = Page(render_report(replace(run_result, study=study))).words
-    assert (
-        "while at most 199 hospitals pool what they know with it (149 where it breaks the protocol)" in page
-    )
+    assert "while at most 50 hospitals pool what they know with it (each masks with 98 others)" in page
     assert f"up to {colluders} hospitals may tell it their own noise" in page
     assert "σ = 3.024 votes of every hospital; counted on are the" in page
     assert bound in page

@@ -37,6 +37,7 @@ class Federation:
         *,
         demands: Demands | None = None,
         threshold: int | None = None,
+        colluders: int = 0,
         restart: bool = False,
         pin: bool = True,
     ) -> None:
@@ -46,7 +47,9 @@ class Federation:
         self.restart = restart
         self.identities = {name: Identity.generate() for name in self.names}
         self.coordinator_identity = Identity.generate()
-        self.coordinator = CoordinatorSum(self.coordinator_identity, study=STUDY, places=n)
+        self.coordinator = CoordinatorSum(
+            self.coordinator_identity, study=STUDY, places=n, threshold=threshold, colluders=colluders
+        )
         request = read_request(self.coordinator.enrol_request().to_bytes())
         self.hospitals: dict[str, HospitalSum] = {}
         for name in self.names:
@@ -55,7 +58,7 @@ class Federation:
             )
             self.hospitals[name] = machine
             self.coordinator.admit(read_reply(machine.enrolment.to_bytes()))
-        self.roster = self.coordinator.close_roster(threshold=threshold)
+        self.roster = self.coordinator.close_roster()
         self.batches = 0
         if pin:
             for name in self.names:

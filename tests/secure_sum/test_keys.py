@@ -81,7 +81,7 @@ def test_a_label_changes_with_everything_in_it() -> None:
 def test_a_key_in_two_halves_is_that_of_the_librarys_whole_derivation() -> None:
     roster, secret = bytes(range(32)), bytes(range(100, 132))
     label = BatchLabel("s", roster.hex(), 7, "cd" * 32, 2)
-    named = {"protocol": "pate_fed/secure_sum/v2", "use": "u", "study": "s", "batch": 7, "digest": "cd" * 32}
+    named = {"protocol": "pate_fed/secure_sum/v3", "use": "u", "study": "s", "batch": 7, "digest": "cd" * 32}
     named["attempt"] = 2
     whole = HKDF(hashes.SHA256(), 32, roster, pack(named) + struct.pack(">II", 3, 5)).derive(secret)
     assert label.key(secret, "u", 3, 5) == label.keys("u")(extract(secret, roster), 3, 5) == whole

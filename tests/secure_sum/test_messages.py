@@ -29,7 +29,7 @@ def test_messages_of_a_newer_version_are_refused_with_a_sentence(outside_a_batch
         for message in messages.values():
             newer = {**message.to_record(), "version": VERSION + 1, "a field of the future": b""}
             with pytest.raises(
-                RefusedError, match=r"version 3 .*this program version 2: update this"
+                RefusedError, match=r"version 4 .*this program version 3: update this"
             ) as caught:
                 read(pack(newer))
             assert caught.value.reason is SumRefusal.VERSION

@@ -49,7 +49,7 @@ def test_messages_show_no_bytes_and_no_arrays(federation: Any) -> None:
     batch = parties.until("consent", values)
     reply = parties.ask("hospital-0", batch.unmask_request())
     assert reply.shares.hex() not in repr(reply) and "=b'" not in repr(reply)
-    assert repr(reply).startswith("UnmaskShares(version=2, roster=") and "party='hospital-0'" in repr(reply)
+    assert repr(reply).startswith("UnmaskShares(version=3, roster=") and "party='hospital-0'" in repr(reply)
 
 
 def test_no_error_shows_a_secret_or_a_vote(federation: Any) -> None:

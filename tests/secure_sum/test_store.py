@@ -215,9 +215,9 @@ def test_the_identity_outlives_a_study(coordinator: CoordinatorSum, tmp_path: Pa
 
 
 def test_a_newer_version_is_refused_with_a_sentence(coordinator: CoordinatorSum) -> None:
-    record = {**coordinator.enrol_request().to_record(), "version": 3}
+    record = {**coordinator.enrol_request().to_record(), "version": 4}
     with pytest.raises(
-        RefusedError, match="version 3 of secure summation and this program version 2: update"
+        RefusedError, match="version 4 of secure summation and this program version 3: update"
     ):
         EnrolRequest.from_record(record)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,22 @@ from pate_fed.secure_sum.messages import (
 )
 from pate_fed.structure import entries
 
-STUDIES = {"12": (12, 8), "5": (5, 4), "4": (4, 4)}
+STUDIES = {"12": (12, 8), "5": (5, 4), "4": (4, 4), "ring": (12, 8)}
 # A step that nobody can hold against what it should be: what it is said to be has its own rows below.
 _VECTOR = "sum.masked.vector"
 
 
 @pytest.fixture(scope="module", params=list(STUDIES))
-def study(request: pytest.FixtureRequest) -> LiarStudy:
-    made = LiarStudy(*STUDIES[request.param])
+def study(request: pytest.FixtureRequest) -> Iterator[LiarStudy]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "ring":  # as if they were many: seven hold shares, five open a secret
+            for module in ("graph", "coordinator", "roster"):
+                patch.setattr(f"pate_fed.secure_sum.{module}.shape", lambda *_: (7, 5))
+        yield _honest(request.param)
+
+
+def _honest(which: str) -> LiarStudy:
+    made = LiarStudy(*STUDIES[which])
     for kind in HONEST:  # what another study's hospital said at each step
 
         def keep(message: Any, kind: type = kind) -> Any:

@@ -34,6 +34,7 @@ from pate_fed.protocol.messages import (
 )
 from pate_fed.report.result import LeftOut
 from pate_fed.secure_sum import (
+    Demands,
     HospitalSum,
     Identity,
     RefusedError,
@@ -129,8 +130,9 @@ class _Study:
     def _teach(self, number: int, record: Record) -> Record:
         request = read_request(record["enrol"])
         identity = self.identities.get(f"p{number}") or Identity.generate()
+        demands = Demands(colluders=self.terms.colluders)
         self.machines[number] = HospitalSum.enrol(
-            identity, request, party=f"p{number}", study=self.terms.digest
+            identity, request, party=f"p{number}", study=self.terms.digest, demands=demands
         )
         enrolment = self.machines[number].enrolment.to_bytes()
         reply = JoinReply(

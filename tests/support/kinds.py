@@ -137,7 +137,9 @@ class HospitalKind(ABC):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.terms = self.make_terms()
-        self.sum = CoordinatorSum(Identity.generate(), study=self.terms.digest)
+        self.sum = CoordinatorSum(
+            Identity.generate(), study=self.terms.digest, colluders=self.terms.colluders
+        )
         self.settings = [self._settings(number) for number in range(HOSPITALS)]
         self.stated: dict[str, Statement] = {}  # each hospital's newest, as a coordinator keeps them
         self.heads = ""  # what it shows of them with the next question
@@ -192,7 +194,11 @@ class HospitalKind(ABC):
         terms = terms or self.terms
         if enrol is None:
             known = terms.digest == self.terms.digest
-            made = self.sum if known else CoordinatorSum(Identity.generate(), study=terms.digest)
+            made = (
+                self.sum
+                if known
+                else CoordinatorSum(Identity.generate(), study=terms.digest, colluders=terms.colluders)
+            )
             enrol = made.enrol_request().to_bytes()
         request = JoinRequest(terms=text or terms.to_json(), enrol=enrol, file=self.file)
         return self.hospital(number).join(request)

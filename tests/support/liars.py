@@ -127,7 +127,7 @@ class LiarStudy:
         for machine in machines:
             rounds._sum.admit(machine.enrolment)
         rounds.close()
-        self.roster = rounds._sum.to_bytes()
+        self.roster, self.near = rounds._sum.to_bytes(), rounds._sum.members.graph.size
         for name, machine in zip(self.names, machines, strict=True):
             machine.pin(rounds._sum.pin_request(name))
         self.saved = [(machine.study_state(), machine.progress_state()) for machine in machines]
@@ -216,8 +216,8 @@ class LiarStudy:
         """What is for single hospitals, wrong for each of them and for each two."""
         wide = {"sealed": BatchShares, "commitments": BatchShares, "shares": UnmaskShares}
         for name, kind in wide.items():
-            for first in range(self.parties):
-                for second in range(first, self.parties):
+            for first in range(self.near):
+                for second in range(first, self.near):
                     yield Lie(
                         f"{kind.kind}.{name} for {first}, {second}", kind, _parts(name, self, first, second)
                     )
@@ -252,7 +252,8 @@ class _Teller:
         self._study, self._number, self._machine, self._lie = study, number, machine, lie
         self._outcome, self._silent = outcome, False
         self._identity, self._view = study.identities[number], b""
-        self._accused = (number + 1) % study.parties
+        near = machine._state.seat.near
+        self._accused = near[(near.index(number) + 1) % len(near)]
 
     def answer(self, step: Any) -> Any:
         lie = self._lie
@@ -283,13 +284,14 @@ class _Teller:
             doubt = ShareDoubt(**step.head, party=party, view=self._view, doubted=self._accused)
             return doubt.signed(self._identity)
         if name == "sum.evidence":
+            seat = self._machine._state.seat
             return Complaint(
                 **step.head,
                 party=party,
                 view=self._view,
                 accused=self._study.names[self._accused],
                 about=BatchShares.from_bytes(step.message).digest,
-                key=self._machine._state.sealing.key(self._accused).to_bytes(),
+                key=self._machine._state.sealing.key(seat.slot(self._accused)).to_bytes(),
             ).signed(self._identity)
         return None
 
@@ -329,7 +331,7 @@ def bent(value: Any, how: int, parties: int) -> Any:
 def _parts(name: str, study: LiarStudy, *places: int) -> Change:
     def change(message: Any) -> Any:
         value = bytearray(getattr(message, name))
-        size = len(value) // study.parties
+        size = len(value) // study.near
         for place in {*places}:
             if size * place < len(value):
                 value[size * place] ^= 1

@@ -75,7 +75,9 @@ class Asked:
         study = _study(folder, **more)
         dataset = load_study_data(study)
         self.terms, self.features = make_terms(study, dataset), public_file(study, dataset)
-        self.coordinator = CoordinatorSum(Identity.generate(), study=self.terms.digest)
+        self.coordinator = CoordinatorSum(
+            Identity.generate(), study=self.terms.digest, colluders=self.terms.colluders
+        )
         self.settings = LocalSettings(
             hospital="north",
             data=str(folder / "own.csv"),
