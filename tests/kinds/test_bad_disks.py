@@ -16,8 +16,9 @@ import os
 import resource
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from kinds import OwnStudy, StudyKind, SumStudy, VoteStudy
 from tried import Tried
 
 from clients.base import SummingHospital
+from clients.log import HospitalLog
 from pate_fed.errors import PateFedError
 from pate_fed.protocol.messages import SumReply
 from pate_fed.secure_sum import read_reply
@@ -41,8 +43,13 @@ REFUSED = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ENOENT, errno.EDQUOT)
 
 @contextmanager
 def _watching(sent: dict[tuple[int, str], set[bytes]]) -> Iterator[None]:
-    """Note each hospital's masked vectors, by the question."""
-    whole = SummingHospital.sum_step
+    """Note each hospital's masked vectors, by the question; no fault there is without a sentence of ours."""
+    whole, tell, untold = SummingHospital.sum_step, HospitalLog.fault, list[BaseException]()
+
+    def fault(self: Any, error: BaseException, *event: str) -> None:
+        if not isinstance(error, PateFedError | OSError):
+            untold.append(error)
+        tell(self, error, *event)
 
     def step(self: Any, request: Any) -> Any:
         reply = whole(self, request)
@@ -54,7 +61,9 @@ def _watching(sent: dict[tuple[int, str], set[bytes]]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SummingHospital, "sum_step", step)
+        patch.setattr(HospitalLog, "fault", fault)
         yield
+    assert not untold, untold
 
 
 def _tear(path: Path, rng: np.random.Generator) -> str:
@@ -66,12 +75,24 @@ def _tear(path: Path, rng: np.random.Generator) -> str:
     return f"{path.name} of {len(whole)} bytes {'zeroes' if zeroes else 'cut'} from {at}"
 
 
-def _run(study: StudyKind, sent: dict[tuple[int, str], set[bytes]], capfd: Any, what: str) -> int:
+def _start(study: StudyKind) -> int:
+    """What the commands of both sides read as they start, and then the study, where it is not over."""
+    study.read_as_commands_do()
+    return study.run()
+
+
+def _run(
+    study: StudyKind,
+    sent: dict[tuple[int, str], set[bytes]],
+    capfd: Any,
+    what: str,
+    start: Callable[[StudyKind], int] = methodcaller("run"),
+) -> int:
     """The command's exit code, after what holds of every one."""
     capfd.readouterr()
     with _watching(sent):
         try:
-            code = study.run()
+            code = start(study)
         except PateFedError as error:  # what the command makes of it is its exit code
             code = error.exit_code
     said = capfd.readouterr()
@@ -102,6 +123,12 @@ def test_a_run_directory_that_is_taken_away_is_a_sentence_and_put_back_the_same_
     away.mkdir()
     assert _run(study, sent, capfd, moment.__name__) == 0
     study.check()
+
+
+@pytest.fixture(autouse=True)
+def no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody samples memory: a fifth of what each of some thousand runs takes."""
+    monkeypatch.setattr("server.app._family_bytes", lambda: 0)
 
 
 KINDS = pytest.mark.parametrize("made", [SumStudy, VoteStudy, OwnStudy], ids=lambda kind: kind.__name__)
@@ -249,14 +276,17 @@ def test_a_torn_file_is_a_sentence_and_nothing_is_given_twice(
             shutil.rmtree(folder)
             shutil.copytree(kept / folder.name, folder)
         torn = files[number % len(files)]
+        if moment is None and torn.relative_to(kept).parts[0] != study.run_dir.name:
+            shutil.rmtree(study.run_dir)  # or nobody would ask the hospitals again
         what = f"{number}: {torn.relative_to(kept).parent}/" + _tear(tmp_path / torn.relative_to(kept), rng)
         sent = {key: set(found) for key, found in before.items()}
-        code = _run(study, sent, capfd, what)
+        code = _run(study, sent, capfd, what, _start)
         try:
             rows = Counter(entry.batch_digest for entry in study.entries())
         except PateFedError:
             rows = Counter()  # the ledger itself is torn, and says so
         assert all(count == 1 for count in rows.values()), what
+        assert code or moment is not None, what  # hospitals answer a study once
         tried.add(code=code)
     codes = Counter(row["code"] for row in tried.rows)
     with capfd.disabled():
