@@ -41,7 +41,7 @@ from server.kinds import Figures, RunContext, Setup, StudySetup
 from server.outcome import Audience
 from server.release import open_ledger, releases_told
 from server.run import Run
-from server.state import CoordinatorState
+from server.state import CoordinatorState, DamagedStateError
 
 # Peak memory of a command with all its processes, sampled.
 
@@ -147,7 +147,8 @@ class BaseCoordinator(BaseStudy):
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
         # They wait for whoever goes on with it, as with one that was interrupted.
-        code = INTERRUPTED if self.left_open or isinstance(self.error, RunDirError) else self.exit_code
+        mended = isinstance(self.error, RunDirError | DamagedStateError)
+        code = INTERRUPTED if self.left_open or mended else self.exit_code
         return EndRequest(status=self.status, exit_code=code, summary=self._summary())
 
     def note_waiting(self, event: Waiting) -> None:

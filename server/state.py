@@ -13,7 +13,8 @@ import io
 import json
 import shutil
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.disk import read_json, sync_folder, write_arrays, write_private
-from pate_fed.errors import IntegrityError
+from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.protocol.heads import Statement
 from pate_fed.protocol.messages import Packed, Question
@@ -33,8 +34,13 @@ from pate_fed.structure import setting, to_plain
 
 Ints = NDArray[np.int64]
 
-_IDENTITY, _ROSTER, _BATCH = "identity.key", "roster", "batch.json"
+ROSTER, _IDENTITY, _BATCH = "roster", "identity.key", "batch.json"
 _SANITISED, _WRONG = "sanitised.json", "shown-wrong"
+_PUT_BACK = "put its folder back as it was, and the same command goes on"
+
+
+class DamagedStateError(IntegrityError):
+    """A file is not what this side has written: hospitals wait for whoever goes on once it is put back."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -120,13 +126,23 @@ class CoordinatorState:
     def __init__(self, private: Path | None, *, run_dir: Path | None = None) -> None:
         self._private, self._run_dir = private, run_dir or Path()
 
+    @contextmanager
+    def whole(self, name: str) -> Iterator[None]:
+        """Name the private file of which something does not fit; DamagedStateError."""
+        try:
+            yield
+        except (PateFedError, ValueError) as error:
+            path = (self._private or Path()) / name
+            raise DamagedStateError(f"{path}: damaged ({error}); {_PUT_BACK}") from error
+
     # Secure summation: keys, roster.
 
     def identity(self) -> Identity:
         """The coordinator's key for this run, made when it is not there; questions are signed with it too."""
         path = self._existing(_IDENTITY)
         if path is not None:
-            return Identity(path.read_bytes())
+            with self.whole(_IDENTITY):
+                return Identity(path.read_bytes())
         made = Identity.generate()
         self._write(_IDENTITY, made.to_bytes())
         return made
@@ -134,22 +150,23 @@ class CoordinatorState:
     @property
     def roster(self) -> bytes:
         """The closed roster; empty before."""
-        path = self._existing(_ROSTER)
-        return b"" if path is None else path.read_bytes()
+        path = self._existing(ROSTER)
+        return b"" if path is None else path.read_bytes() or b"\0"  # an empty file is a damaged one
 
     def keep_roster(self, roster: bytes) -> None:
         """Keep the roster before any hospital sees it."""
-        self._write(_ROSTER, roster)
+        self._write(ROSTER, roster)
 
     # The batch under way.
 
     @property
     def last_batch(self) -> OpenBatch | None:
-        """The batch that was begun last; IntegrityError where the note is damaged."""
+        """The batch that was begun last; DamagedStateError where the note is no such note."""
         path = self._existing(_BATCH)
         if path is None:
             return None
-        note = read_json(_BatchNote, path, what="the note of the last batch", error=IntegrityError)
+        what = f"the note of the last batch; {_PUT_BACK}"
+        note = read_json(_BatchNote, path, what=what, error=DamagedStateError)
         question = Question(
             terms_digest="",
             batch=note.batch,
@@ -186,7 +203,10 @@ class CoordinatorState:
     def shown_wrong(self) -> tuple[str, ...]:
         """Hospitals that broke the protocol of secure summation, by name: they are in no batch any more."""
         path = self._existing(_WRONG)
-        return () if path is None else tuple(path.read_text(encoding="utf-8").split())
+        if path is None:
+            return ()
+        with self.whole(_WRONG):
+            return tuple(path.read_text(encoding="utf-8").split())
 
     def keep_wrong(self, parties: Iterable[str]) -> None:
         """Keep who was shown to have broken the protocol, before it is left out of anything."""
@@ -212,9 +232,13 @@ class CoordinatorState:
         """The newest statement of each hospital on its own answers, by name.
 
         Raises:
-            IntegrityError: a file is damaged.
+            DamagedStateError: a file is damaged.
         """
-        return {path.stem: Statement.read(path.read_bytes()) for path in self._files("*.head")}
+        found = {}
+        for path in self._files("*.head"):
+            with self.whole(path.name):
+                found[path.stem] = Statement.read(path.read_bytes())
+        return found
 
     def keep_statement(self, party: str, stated: Statement) -> None:
         """Keep a hospital's newest statement, before anything is made of the answer that it came with."""
@@ -268,7 +292,7 @@ class CoordinatorState:
         path = self._existing(_SANITISED)
         if path is None:
             return None
-        return read_json(SanitisedDraw, path, what="the note of the sanitised ε", error=IntegrityError)
+        return read_json(SanitisedDraw, path, what="the note of the sanitised ε", error=DamagedStateError)
 
     def keep_sanitised(self, drawn: SanitisedDraw) -> None:
         """Keep the sanitised ε before it is told: drawn again it would be paid for again."""
@@ -346,4 +370,4 @@ def _read_arrays(path: Path, damaged: str, names: tuple[str, ...]) -> dict[str, 
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
             return {name: held[name] for name in names}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise IntegrityError(f"{path}: {damaged}") from error
+        raise DamagedStateError(f"{path}: {damaged}") from error

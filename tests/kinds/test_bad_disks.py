@@ -12,6 +12,7 @@ command goes on to its end.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -32,9 +33,11 @@ from clients.base import SummingHospital
 from clients.log import HospitalLog
 from pate_fed.errors import PateFedError
 from pate_fed.protocol.messages import SumReply
+from pate_fed.runtime.signals import INTERRUPTED
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector, UnmaskShares
 from server.masked import MaskedRounds
+from server.outcome import HOSPITALS
 
 TEARS, FULL = (int(os.environ.get(f"PATE_FED_{name}", "6")) for name in ("TORN", "FULL"))
 CODES = range(7)
@@ -134,22 +137,37 @@ def no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 KINDS = pytest.mark.parametrize("made", [SumStudy, VoteStudy, OwnStudy], ids=lambda kind: kind.__name__)
 
 
-@pytest.mark.parametrize(("step", "closed"), [(3, False), (1, True)])
-def test_a_damaged_reply_is_asked_for_again_or_named_and_costs_nothing(
-    step: int, closed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    study = SumStudy(tmp_path, monkeypatch)
+def _cut_at_unmasking(study: StudyKind, pattern: str) -> tuple[Path, bytes]:
+    """A file of a coordinator that died as shares came, cut to its half, and what it held."""
     with dying(MaskedRounds, "_take", takes(UnmaskShares), after=True):
         study.run()
-    path = next(study.private.glob(f"sum-0.{step}-*.msg"))
+    path = next(study.private.glob(pattern))
     whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    if closed:
-        assert study.run() == 6
-        said = capfd.readouterr().err
-        assert path.name in said and "nothing is charged for it yet" in said
-        assert not study.entries()
-        path.write_bytes(whole)
+    path.write_bytes(whole[: len(whole) // 2])
+    return path, whole
+
+
+def test_a_damaged_reply_to_a_step_that_is_open_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = SumStudy(tmp_path, monkeypatch)
+    _cut_at_unmasking(study, "sum-0.3-*.msg")
+    assert study.run() == 0
+    study.check()
+
+
+@pytest.mark.parametrize("name", ["identity.key", "roster", "batch.json", "h0.head", "sum-0.1-*.msg"])
+def test_a_damaged_file_is_named_costs_nothing_and_hospitals_wait_until_it_is_put_back(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    study = SumStudy(tmp_path, monkeypatch)
+    path, whole = _cut_at_unmasking(study, name)
+    assert study.run() == 6
+    said = capfd.readouterr().err
+    assert str(path) in said and "put its folder back as it was" in said
+    ended = json.loads((study.run_dir / HOSPITALS).read_text(encoding="utf-8"))
+    assert ended["exit_code"] == INTERRUPTED and not study.entries()
+    path.write_bytes(whole)
     assert study.run() == 0
     study.check()
 
