@@ -9,7 +9,6 @@ here.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import shutil
 from base64 import b64decode, b64encode
@@ -18,12 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import read_json, sync_folder, write_arrays, write_private
+from pate_fed.disk import load_arrays, read_json, sync_folder, write_arrays, write_private
 from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.protocol.heads import Statement
@@ -213,11 +211,7 @@ class CoordinatorState:
         self._write(_WRONG, "\n".join(sorted({*self.shown_wrong, *parties})).encode())
 
     def answers(self) -> dict[str, Packed]:
-        """Answers without masks that came for the last question, packed, by hospital.
-
-        Raises:
-            IntegrityError: a file is damaged.
-        """
+        """Answers without masks to the last question, packed, by hospital; DamagedStateError of a file."""
         damaged = "the kept answer is damaged; delete the file to leave the party out"
         return {
             path.stem.removeprefix("answer-"): _read_arrays(path, damaged, ("answer",))["answer"]
@@ -229,11 +223,7 @@ class CoordinatorState:
         self._write_arrays(f"answer-{party}.npz", answer=answer)
 
     def statements(self) -> dict[str, Statement]:
-        """The newest statement of each hospital on its own answers, by name.
-
-        Raises:
-            DamagedStateError: a file is damaged.
-        """
+        """The newest statement of each hospital on its own answers, by name; DamagedStateError of a file."""
         found = {}
         for path in self._files("*.head"):
             with self.whole(path.name):
@@ -279,7 +269,7 @@ class CoordinatorState:
         self._write_arrays(f"totals-{digest}.npz", **arrays)
 
     def totals(self, digest: str) -> Totals | None:
-        """The totals of a batch; None where they are not here; IntegrityError where the file is damaged."""
+        """The totals of a batch; None where they are not here; DamagedStateError where it is damaged."""
         path = self._existing(f"totals-{digest}.npz")
         if path is None:
             return None
@@ -288,7 +278,7 @@ class CoordinatorState:
 
     @property
     def sanitised(self) -> SanitisedDraw | None:
-        """The sanitised ε that was drawn for this study; IntegrityError where the note is damaged."""
+        """The sanitised ε that was drawn for this study; DamagedStateError where the note is damaged."""
         path = self._existing(_SANITISED)
         if path is None:
             return None
@@ -317,7 +307,7 @@ class CoordinatorState:
         write_arrays(self.predictions_path(number), **arrays)
 
     def predictions(self, number: int) -> StudentPredictions:
-        """What round `number` rests on; IntegrityError where the file is gone or damaged."""
+        """What round `number` rests on; DamagedStateError where the file is gone or damaged."""
         gone = "the predictions that a round rests on are gone or damaged, so it cannot go on"
         held = _read_arrays(self.predictions_path(number), gone, ("probabilities", "scores"))
         return StudentPredictions(held["probabilities"], held["scores"])
@@ -327,11 +317,7 @@ class CoordinatorState:
         write_arrays(self.predictions_path(number), weights=np.frombuffer(weights, dtype=np.uint8))
 
     def weights(self, number: int) -> bytes | None:
-        """What hospitals are given in round `number`; None where nothing is kept.
-
-        Raises:
-            IntegrityError: the file is damaged.
-        """
+        """What hospitals are given in round `number`; None: nothing is kept; DamagedStateError of it."""
         path = self.predictions_path(number)
         if not path.exists():
             return None
@@ -367,7 +353,7 @@ class CoordinatorState:
 
 def _read_arrays(path: Path, damaged: str, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
-            return {name: held[name] for name in names}
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        held = load_arrays(path, most=None)
+        return {name: held[name] for name in names}
+    except (OSError, ValueError, KeyError) as error:
         raise DamagedStateError(f"{path}: {damaged}") from error
