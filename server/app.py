@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pate_fed.config.data import fix_unit, load_study_data, records_digest, require_study_libraries
 from pate_fed.config.study import Study
 from pate_fed.disk import write_arrays, write_private
-from pate_fed.errors import InputError, PateFedError, naming_refusal
+from pate_fed.errors import DamagedFileError, InputError, PateFedError, naming_refusal
 from pate_fed.flower.transport import LinkLostError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.identity.bundle import BUNDLE_FILE
@@ -41,7 +41,7 @@ from server.kinds import Figures, RunContext, Setup, StudySetup
 from server.outcome import Audience
 from server.release import open_ledger, releases_told
 from server.run import Run
-from server.state import CoordinatorState, DamagedStateError
+from server.state import CoordinatorState
 
 # Peak memory of a command with all its processes, sampled.
 
@@ -147,7 +147,7 @@ class BaseCoordinator(BaseStudy):
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
         # They wait for whoever goes on with it, as with one that was interrupted.
-        mended = isinstance(self.error, RunDirError | DamagedStateError)
+        mended = isinstance(self.error, RunDirError | DamagedFileError)
         code = INTERRUPTED if self.left_open or mended else self.exit_code
         return EndRequest(status=self.status, exit_code=code, summary=self._summary())
 

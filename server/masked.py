@@ -17,7 +17,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import IntegrityError, QuorumError
+from pate_fed.disk import as_written
+from pate_fed.errors import DamagedFileError, IntegrityError, QuorumError
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol import messages as wire
 from pate_fed.protocol.heads import Head, Statement, read_heads
@@ -38,7 +39,7 @@ from pate_fed.secure_sum.messages import (
     UnmaskShares,
 )
 from server.exchange import Answer
-from server.state import ROSTER, CoordinatorState, DamagedStateError, OpenBatch, Totals
+from server.state import ROSTER, CoordinatorState, OpenBatch, Totals
 
 Ask = Callable[[str, Mapping[int, wire.Record], Callable[[Answer], None]], Counter[str]]
 """Sends messages of one type to nodes, has each answer taken, and counts why others were left out."""
@@ -76,7 +77,7 @@ class MaskedRounds:
         identity, roster = state.identity(), state.roster
         self._closed = bool(roster)
         if roster:
-            with state.whole(ROSTER):
+            with as_written(state.path(ROSTER)):
                 self._sum = CoordinatorSum.resume(identity, roster)
             self._sum.leave_out(state.shown_wrong)
             for party in state.shown_wrong:
@@ -163,7 +164,7 @@ class MaskedRounds:
             self.open = self.open and len(able) >= self._sum.members.threshold
             raise
         except IntegrityError as error:
-            self.open = self.open and isinstance(error, DamagedStateError)
+            self.open = self.open and isinstance(error, DamagedFileError)
             raise
 
     def _attempt(self, asked: set[str], begun: OpenBatch | None) -> Totals | OpenBatch:
@@ -256,7 +257,7 @@ class MaskedRounds:
                 self._take_reply(batch, reply)
             except IntegrityError:
                 if closed:
-                    with self._state.whole(path.name):
+                    with as_written(path):
                         raise
             else:
                 came.add(reply.party)

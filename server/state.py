@@ -12,8 +12,7 @@ import hashlib
 import json
 import shutil
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import load_arrays, read_json, sync_folder, write_arrays, write_private
-from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.disk import (
+    PUT_BACK,
+    as_written,
+    load_arrays,
+    read_json,
+    sync_folder,
+    write_arrays,
+    write_private,
+)
+from pate_fed.errors import DamagedFileError
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.protocol.heads import Statement
 from pate_fed.protocol.messages import Packed, Question
@@ -34,11 +41,6 @@ Ints = NDArray[np.int64]
 
 ROSTER, _IDENTITY, _BATCH = "roster", "identity.key", "batch.json"
 _SANITISED, _WRONG = "sanitised.json", "shown-wrong"
-_PUT_BACK = "put its folder back as it was, and the same command goes on"
-
-
-class DamagedStateError(IntegrityError):
-    """A file is not what this side has written: hospitals wait for whoever goes on once it is put back."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -124,14 +126,9 @@ class CoordinatorState:
     def __init__(self, private: Path | None, *, run_dir: Path | None = None) -> None:
         self._private, self._run_dir = private, run_dir or Path()
 
-    @contextmanager
-    def whole(self, name: str) -> Iterator[None]:
-        """Name the private file of which something does not fit; DamagedStateError."""
-        try:
-            yield
-        except (PateFedError, ValueError) as error:
-            path = (self._private or Path()) / name
-            raise DamagedStateError(f"{path}: damaged ({error}); {_PUT_BACK}") from error
+    def path(self, name: str) -> Path:
+        """Where a private file of that name lies."""
+        return (self._private or Path()) / name
 
     # Secure summation: keys, roster.
 
@@ -139,7 +136,7 @@ class CoordinatorState:
         """The coordinator's key for this run, made when it is not there; questions are signed with it too."""
         path = self._existing(_IDENTITY)
         if path is not None:
-            with self.whole(_IDENTITY):
+            with as_written(path):
                 return Identity(path.read_bytes())
         made = Identity.generate()
         self._write(_IDENTITY, made.to_bytes())
@@ -159,12 +156,12 @@ class CoordinatorState:
 
     @property
     def last_batch(self) -> OpenBatch | None:
-        """The batch that was begun last; DamagedStateError where the note is no such note."""
+        """The batch that was begun last; DamagedFileError where the note is no such note."""
         path = self._existing(_BATCH)
         if path is None:
             return None
-        what = f"the note of the last batch; {_PUT_BACK}"
-        note = read_json(_BatchNote, path, what=what, error=DamagedStateError)
+        what = f"the note of the last batch; {PUT_BACK}"
+        note = read_json(_BatchNote, path, what=what, error=DamagedFileError)
         question = Question(
             terms_digest="",
             batch=note.batch,
@@ -203,7 +200,7 @@ class CoordinatorState:
         path = self._existing(_WRONG)
         if path is None:
             return ()
-        with self.whole(_WRONG):
+        with as_written(path):
             return tuple(path.read_text(encoding="utf-8").split())
 
     def keep_wrong(self, parties: Iterable[str]) -> None:
@@ -211,7 +208,7 @@ class CoordinatorState:
         self._write(_WRONG, "\n".join(sorted({*self.shown_wrong, *parties})).encode())
 
     def answers(self) -> dict[str, Packed]:
-        """Answers without masks to the last question, packed, by hospital; DamagedStateError of a file."""
+        """Answers without masks to the last question, packed, by hospital; DamagedFileError of a file."""
         damaged = "the kept answer is damaged; delete the file to leave the party out"
         return {
             path.stem.removeprefix("answer-"): _read_arrays(path, damaged, ("answer",))["answer"]
@@ -223,10 +220,10 @@ class CoordinatorState:
         self._write_arrays(f"answer-{party}.npz", answer=answer)
 
     def statements(self) -> dict[str, Statement]:
-        """The newest statement of each hospital on its own answers, by name; DamagedStateError of a file."""
+        """The newest statement of each hospital on its own answers, by name; DamagedFileError of a file."""
         found = {}
         for path in self._files("*.head"):
-            with self.whole(path.name):
+            with as_written(path):
                 found[path.stem] = Statement.read(path.read_bytes())
         return found
 
@@ -269,7 +266,7 @@ class CoordinatorState:
         self._write_arrays(f"totals-{digest}.npz", **arrays)
 
     def totals(self, digest: str) -> Totals | None:
-        """The totals of a batch; None where they are not here; DamagedStateError where it is damaged."""
+        """The totals of a batch; None where they are not here; DamagedFileError where it is damaged."""
         path = self._existing(f"totals-{digest}.npz")
         if path is None:
             return None
@@ -278,11 +275,11 @@ class CoordinatorState:
 
     @property
     def sanitised(self) -> SanitisedDraw | None:
-        """The sanitised ε that was drawn for this study; DamagedStateError where the note is damaged."""
+        """The sanitised ε that was drawn for this study; DamagedFileError where the note is damaged."""
         path = self._existing(_SANITISED)
         if path is None:
             return None
-        return read_json(SanitisedDraw, path, what="the note of the sanitised ε", error=DamagedStateError)
+        return read_json(SanitisedDraw, path, what="the note of the sanitised ε", error=DamagedFileError)
 
     def keep_sanitised(self, drawn: SanitisedDraw) -> None:
         """Keep the sanitised ε before it is told: drawn again it would be paid for again."""
@@ -307,7 +304,7 @@ class CoordinatorState:
         write_arrays(self.predictions_path(number), **arrays)
 
     def predictions(self, number: int) -> StudentPredictions:
-        """What round `number` rests on; DamagedStateError where the file is gone or damaged."""
+        """What round `number` rests on; DamagedFileError where the file is gone or damaged."""
         gone = "the predictions that a round rests on are gone or damaged, so it cannot go on"
         held = _read_arrays(self.predictions_path(number), gone, ("probabilities", "scores"))
         return StudentPredictions(held["probabilities"], held["scores"])
@@ -317,7 +314,7 @@ class CoordinatorState:
         write_arrays(self.predictions_path(number), weights=np.frombuffer(weights, dtype=np.uint8))
 
     def weights(self, number: int) -> bytes | None:
-        """What hospitals are given in round `number`; None: nothing is kept; DamagedStateError of it."""
+        """What hospitals are given in round `number`; None: nothing is kept; DamagedFileError of it."""
         path = self.predictions_path(number)
         if not path.exists():
             return None
@@ -356,4 +353,4 @@ def _read_arrays(path: Path, damaged: str, names: tuple[str, ...]) -> dict[str, 
         held = load_arrays(path, most=None)
         return {name: held[name] for name in names}
     except (OSError, ValueError, KeyError) as error:
-        raise DamagedStateError(f"{path}: {damaged}") from error
+        raise DamagedFileError(f"{path}: {damaged}") from error

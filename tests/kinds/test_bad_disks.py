@@ -172,6 +172,26 @@ def test_a_damaged_file_is_named_costs_nothing_and_hospitals_wait_until_it_is_pu
     study.check()
 
 
+@pytest.mark.parametrize(
+    "name", ["terms.json", "seen-*", "secure_sum/study.state", "secure_sum/identity.key"]
+)
+def test_a_damaged_file_of_a_hospitals_is_named_in_its_log_and_nobody_is_blamed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = SumStudy(tmp_path, monkeypatch)
+    with dying(MaskedRounds, "_take", takes(MaskedVector), after=True):
+        study.run()
+    [path] = (study.parties / "h1").glob(name)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert study.run() == 0
+    told = [event["sentence"] for event in study.events("fault")]
+    where = str(path.parent if path.parent.name == "secure_sum" else path)
+    assert told and all(where in each and "put its folder back as it was" in each for each in told)
+    assert {event["party"] for event in study.left_out()} == {"h1"}
+    assert all("malformed" not in event["reason"] for event in study.left_out())
+
+
 @pytest.mark.slow
 @KINDS
 def test_a_disk_that_fills_up_is_a_sentence_and_with_room_the_same_command_goes_on(
