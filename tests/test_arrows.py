@@ -192,8 +192,8 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_100, 21),
-    "pate_fed": (1_250, 8),
+    "clients": (5_120, 21),
+    "pate_fed": (1_270, 8),
     "pate_fed/cli": (9_140, 37),
     "pate_fed/config": (2_380, 10),
     "pate_fed/data": (5_030, 16),
