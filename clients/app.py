@@ -25,8 +25,8 @@ from clients.site import find_site, simulated_site, take_data
 from clients.state_dir import SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import data_digest
 from pate_fed.data import Dataset
-from pate_fed.disk import write_private
-from pate_fed.errors import DamagedFileError, InputError, IntegrityError
+from pate_fed.disk import DamagedFileError, write_private
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.learning import TABLE_TEACHERS
 from pate_fed.protocol import messages as wire

@@ -13,7 +13,8 @@ import time
 from clients.base import SummingHospital, forget_replies, is_sound
 from clients.kinds import HospitalSide
 from clients.site import Objection
-from pate_fed.errors import DamagedFileError, InputError, IntegrityError, require_libraries
+from pate_fed.disk import DamagedFileError
+from pate_fed.errors import InputError, IntegrityError, require_libraries
 from pate_fed.format import printable
 from pate_fed.identity import HospitalIdentity
 from pate_fed.kinds.terms import Terms

@@ -24,7 +24,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import DamagedFileError, InputError, PateFedError, naming_refusal
+from pate_fed.errors import InputError, IntegrityError, PateFedError, naming_refusal
 from pate_fed.structure import from_plain
 
 T = TypeVar("T")
@@ -167,6 +167,10 @@ def _check_claim(part: IO[bytes], size: int) -> None:
         raise ValueError("its header has a length that no array has")
     if math.prod(shape) * max(1, kind.itemsize) > size:
         raise ValueError(f"its header claims {math.prod(shape):,} numbers, more than the file holds")
+
+
+class DamagedFileError(IntegrityError):
+    """A file is not what this side has written: whoever asks or answers did as it should."""
 
 
 @contextmanager

@@ -64,10 +64,6 @@ class IntegrityError(PateFedError):
     exit_code = 6
 
 
-class DamagedFileError(IntegrityError):
-    """A file is not what this side has written: whoever asks or answers did as it should."""
-
-
 def require_libraries(*modules: str, what: str) -> None:
     """Hold that libraries of extras are installed, without importing them; `what` needs them.
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from pate_fed.config.data import fix_unit, load_study_data, records_digest, require_study_libraries
 from pate_fed.config.study import Study
-from pate_fed.disk import write_arrays, write_private
-from pate_fed.errors import DamagedFileError, InputError, PateFedError, naming_refusal
+from pate_fed.disk import DamagedFileError, write_arrays, write_private
+from pate_fed.errors import InputError, PateFedError, naming_refusal
 from pate_fed.flower.transport import LinkLostError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.identity.bundle import BUNDLE_FILE

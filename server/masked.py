@@ -17,8 +17,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import as_written
-from pate_fed.errors import DamagedFileError, IntegrityError, QuorumError
+from pate_fed.disk import DamagedFileError, as_written
+from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol import messages as wire
 from pate_fed.protocol.heads import Head, Statement, read_heads

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import (
     PUT_BACK,
+    DamagedFileError,
     as_written,
     load_arrays,
     read_json,
@@ -29,7 +30,6 @@ from pate_fed.disk import (
     write_arrays,
     write_private,
 )
-from pate_fed.errors import DamagedFileError
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.protocol.heads import Statement
 from pate_fed.protocol.messages import Packed, Question
