@@ -25,7 +25,7 @@ from clients.site import find_site, simulated_site, take_data
 from clients.state_dir import SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import data_digest
 from pate_fed.data import Dataset
-from pate_fed.disk import write_private
+from pate_fed.disk import DamagedFileError, write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.learning import TABLE_TEACHERS
@@ -71,6 +71,9 @@ def _handler(
             return hospital.refuse(wire.Refusal.LEFT)
         try:
             reply = handle(hospital, read(from_flower(message.content)))
+        except DamagedFileError as error:
+            hospital.fault(error)
+            reply = hospital.refuse(wire.Refusal.FAULT)
         except IntegrityError:
             reply = hospital.refuse(wire.Refusal.MALFORMED)
         except BaseException as error:
@@ -119,7 +122,8 @@ def _note_unheard(node_config: Mapping[str, object], error: BaseException) -> No
             HospitalLog(found.state_dir).fault(error)
             keep(error)
     if not played_here():  # else it is told once, for all parties
-        print(f"a request was not handled: {describe(error, words=False)}", file=sys.stderr)
+        told = describe(error, words=isinstance(error, DamagedFileError))
+        print(f"a request was not handled: {told}", file=sys.stderr)
 
 
 def _logged(hospital: Hospital, reply: wire.Reply, start: float) -> wire.Reply:

@@ -19,7 +19,7 @@ from clients.kinds import HospitalSide, side_of
 from clients.leave import erase, has_left, turn_to_answer
 from clients.log import HospitalLog, keep_receipt, keep_student
 from clients.site import Objection, Site
-from clients.state_dir import OLD_LABELS, TERMS_FILE
+from clients.state_dir import OLD_LABELS, TERMS_FILE, agreed_terms
 from clients.trail import Trail
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
@@ -138,8 +138,7 @@ class SummingHospital(ABC):
 
     def _agreed(self) -> Terms | None:
         """The terms that this hospital agreed to; None before."""
-        path = self._folder / TERMS_FILE
-        return Terms.from_json(path.read_text(encoding="utf-8")) if path.exists() else None
+        return agreed_terms(self._folder)
 
     def _bound(self, terms: Terms) -> Refusal | None:
         """No to other terms than those that this hospital answers under, but for ones of the same answer."""

@@ -13,6 +13,7 @@ import time
 from clients.base import SummingHospital, forget_replies, is_sound
 from clients.kinds import HospitalSide
 from clients.site import Objection
+from pate_fed.disk import DamagedFileError
 from pate_fed.errors import InputError, IntegrityError, require_libraries
 from pate_fed.format import printable
 from pate_fed.identity import HospitalIdentity
@@ -64,7 +65,8 @@ class Hospital(SummingHospital):
             reason = self._ledger_behind(terms, request) or self._changed(terms, request.hospitals)
         except IntegrityError as error:
             self.fault(error)
-            return self.refuse(Refusal.MALFORMED)
+            own = isinstance(error, DamagedFileError)
+            return self.refuse(Refusal.FAULT if own else Refusal.MALFORMED)
         if reason is not None:
             return self.refuse(reason)
         side = self._side(terms)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from clients.policy import Policy
 from clients.site import Site, find_site, seed_of, simulated_site
-from clients.state_dir import PART, TERMS_FILE, LocalSettings
+from clients.state_dir import PART, LocalSettings, agreed_terms
 from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Data, Parties, Privacy
 from pate_fed.config.study import Study, read_study
@@ -154,8 +154,8 @@ def local_site(settings: LocalSettings) -> Site:
         simulated=settings.plays is not None,
         settings=settings,
     )
-    agreed = settings.state_dir / TERMS_FILE
-    return site.under(Terms.from_json(agreed.read_text(encoding="utf-8"))) if agreed.exists() else site
+    agreed = agreed_terms(settings.state_dir)
+    return site if agreed is None else site.under(agreed)
 
 
 def check_records(path: Path, kind: InputSpec, *, unit: str) -> Rows:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from pate_fed.disk import read_json, write_private
+from pate_fed.disk import as_written, read_json, write_private
 from pate_fed.errors import InputError
 from pate_fed.kinds.terms import Terms
 from pate_fed.runtime.run_dir import state_home
@@ -115,6 +115,13 @@ class _Agreed:
 
     study: str
     pool_digest: str
+
+
+def agreed_terms(state_dir: Path) -> Terms | None:
+    """What the hospital agreed to, None before; DamagedFileError of the file."""
+    path = state_dir / TERMS_FILE
+    with as_written(path):
+        return Terms.from_json(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def find_state_dir(given: str | None, hospital: str, terms: Terms | None, authority: str | None) -> Path:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from clients.site import Objection
 from clients.state_dir import locked
-from pate_fed.disk import sync_folder, write_private
+from pate_fed.disk import as_written, sync_folder, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.format import counted
 from pate_fed.identity.keys import load_sum_key
@@ -164,7 +164,8 @@ class _Seen:
     def read(cls, path: Path) -> _Seen:
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         question, _, heads = text.partition("\n")
-        return cls(path, question, read_heads(heads))
+        with as_written(path):
+            return cls(path, question, read_heads(heads))
 
     def write(self) -> None:
         write_private(self.path, f"{self.question}\n{heads_text(self.heads)}".encode())

@@ -24,7 +24,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError, PateFedError, naming_refusal
+from pate_fed.errors import InputError, IntegrityError, PateFedError, naming_refusal
 from pate_fed.structure import from_plain
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ MOST_READ = 64 * 2**20
 MOST_TABLE = 2 * 2**30
 """Bytes that a file of records, a log or a model may have."""
 
+PUT_BACK = "put its folder back as it was, and the same command goes on"
 _MOST_TOML = 4 * 2**20
 _GROWS, _GROWS_TO = 100, 2**28  # times its size, or bytes, to which an archive may unpack
 # TOML's reader takes quadratic time for a dotted key of many parts, which are looked for outside of texts and
@@ -166,6 +167,19 @@ def _check_claim(part: IO[bytes], size: int) -> None:
         raise ValueError("its header has a length that no array has")
     if math.prod(shape) * max(1, kind.itemsize) > size:
         raise ValueError(f"its header claims {math.prod(shape):,} numbers, more than the file holds")
+
+
+class DamagedFileError(IntegrityError):
+    """A file is not what this side has written: whoever asks or answers did as it should."""
+
+
+@contextmanager
+def as_written(path: Path) -> Iterator[None]:
+    """Name the file or folder of which something does not fit inside; DamagedFileError."""
+    try:
+        yield
+    except (PateFedError, ValueError) as error:
+        raise DamagedFileError(f"{path}: damaged ({error}); {PUT_BACK}") from error
 
 
 def read_json(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pate_fed.config.data import fix_unit, load_study_data, records_digest, require_study_libraries
 from pate_fed.config.study import Study
-from pate_fed.disk import write_arrays, write_private
+from pate_fed.disk import DamagedFileError, write_arrays, write_private
 from pate_fed.errors import InputError, PateFedError, naming_refusal
 from pate_fed.flower.transport import LinkLostError
 from pate_fed.format import counted, delta_text, epsilon_text
@@ -147,7 +147,8 @@ class BaseCoordinator(BaseStudy):
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
         # They wait for whoever goes on with it, as with one that was interrupted.
-        code = INTERRUPTED if self.left_open or isinstance(self.error, RunDirError) else self.exit_code
+        mended = isinstance(self.error, RunDirError | DamagedFileError)
+        code = INTERRUPTED if self.left_open or mended else self.exit_code
         return EndRequest(status=self.status, exit_code=code, summary=self._summary())
 
     def note_waiting(self, event: Waiting) -> None:

@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.disk import DamagedFileError, as_written
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.kinds.terms import Terms
 from pate_fed.protocol import messages as wire
@@ -38,7 +39,7 @@ from pate_fed.secure_sum.messages import (
     UnmaskShares,
 )
 from server.exchange import Answer
-from server.state import CoordinatorState, OpenBatch, Totals
+from server.state import ROSTER, CoordinatorState, OpenBatch, Totals
 
 Ask = Callable[[str, Mapping[int, wire.Record], Callable[[Answer], None]], Counter[str]]
 """Sends messages of one type to nodes, has each answer taken, and counts why others were left out."""
@@ -50,10 +51,6 @@ ROUNDS = 4
 _MENDED = frozenset({SumRefusal.FAULT, SumRefusal.VERSION})
 _MASKING = 1  # the step, counted from 0, whose requests ask for votes
 _NO_INDEX: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-
-
-class DamagedReplyError(IntegrityError):
-    """A reply that this side kept is not what came: whoever sent it did as it should."""
 
 
 class MaskedRounds:
@@ -80,7 +77,8 @@ class MaskedRounds:
         identity, roster = state.identity(), state.roster
         self._closed = bool(roster)
         if roster:
-            self._sum = CoordinatorSum.resume(identity, roster)
+            with as_written(state.path(ROSTER)):
+                self._sum = CoordinatorSum.resume(identity, roster)
             self._sum.leave_out(state.shown_wrong)
             for party in state.shown_wrong:
                 wrong(party, "broke the protocol of secure summation before")
@@ -171,7 +169,7 @@ class MaskedRounds:
             self.open = self.open and len(able) >= self._sum.members.threshold
             raise
         except IntegrityError as error:
-            self.open = self.open and isinstance(error, DamagedReplyError)
+            self.open = self.open and isinstance(error, DamagedFileError)
             raise
 
     def _attempt(self, asked: set[str], begun: OpenBatch | None) -> Totals | OpenBatch:
@@ -262,11 +260,10 @@ class MaskedRounds:
             try:
                 reply = _batch_reply(path.read_bytes())
                 self._take_reply(batch, reply)
-            except IntegrityError as error:
+            except IntegrityError:
                 if closed:
-                    raise DamagedReplyError(
-                        f"{path}: damaged ({error}); put it back from a copy of the run directory"
-                    ) from error
+                    with as_written(path):
+                        raise
             else:
                 came.add(reply.party)
         return came

@@ -9,7 +9,6 @@ here.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import shutil
 from base64 import b64decode, b64encode
@@ -17,13 +16,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import read_json, sync_folder, write_arrays, write_private
-from pate_fed.errors import IntegrityError
+from pate_fed.disk import (
+    PUT_BACK,
+    DamagedFileError,
+    as_written,
+    load_arrays,
+    read_json,
+    sync_folder,
+    write_arrays,
+    write_private,
+)
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.protocol.heads import Statement
 from pate_fed.protocol.messages import Packed, Question
@@ -33,7 +39,7 @@ from pate_fed.structure import setting, to_plain
 
 Ints = NDArray[np.int64]
 
-_IDENTITY, _ROSTER, _BATCH = "identity.key", "roster", "batch.json"
+ROSTER, _IDENTITY, _BATCH = "roster", "identity.key", "batch.json"
 _SANITISED, _WRONG = "sanitised.json", "shown-wrong"
 
 
@@ -118,13 +124,18 @@ class CoordinatorState:
     def __init__(self, private: Path | None, *, run_dir: Path | None = None) -> None:
         self._private, self._run_dir = private, run_dir or Path()
 
+    def path(self, name: str) -> Path:
+        """Where a private file of that name lies."""
+        return (self._private or Path()) / name
+
     # Secure summation: keys, roster.
 
     def identity(self) -> Identity:
         """The coordinator's key for this run, made when it is not there; questions are signed with it too."""
         path = self._existing(_IDENTITY)
         if path is not None:
-            return Identity(path.read_bytes())
+            with as_written(path):
+                return Identity(path.read_bytes())
         made = Identity.generate()
         self._write(_IDENTITY, made.to_bytes())
         return made
@@ -132,22 +143,23 @@ class CoordinatorState:
     @property
     def roster(self) -> bytes:
         """The closed roster; empty before."""
-        path = self._existing(_ROSTER)
-        return b"" if path is None else path.read_bytes()
+        path = self._existing(ROSTER)
+        return b"" if path is None else path.read_bytes() or b"\0"  # an empty file is a damaged one
 
     def keep_roster(self, roster: bytes) -> None:
         """Keep the roster before any hospital sees it."""
-        self._write(_ROSTER, roster)
+        self._write(ROSTER, roster)
 
     # The batch under way.
 
     @property
     def last_batch(self) -> OpenBatch | None:
-        """The batch that was begun last; IntegrityError where the note is damaged."""
+        """The batch that was begun last; DamagedFileError where the note is no such note."""
         path = self._existing(_BATCH)
         if path is None:
             return None
-        note = read_json(_BatchNote, path, what="the note of the last batch", error=IntegrityError)
+        what = f"the note of the last batch; {PUT_BACK}"
+        note = read_json(_BatchNote, path, what=what, error=DamagedFileError)
         question = Question(
             terms_digest="",
             batch=note.batch,
@@ -184,18 +196,17 @@ class CoordinatorState:
     def shown_wrong(self) -> tuple[str, ...]:
         """Hospitals that broke the protocol of secure summation, by name: they are in no batch any more."""
         path = self._existing(_WRONG)
-        return () if path is None else tuple(path.read_text(encoding="utf-8").split())
+        if path is None:
+            return ()
+        with as_written(path):
+            return tuple(path.read_text(encoding="utf-8").split())
 
     def keep_wrong(self, parties: Iterable[str]) -> None:
         """Keep who was shown to have broken the protocol, before it is left out of anything."""
         self._write(_WRONG, "\n".join(sorted({*self.shown_wrong, *parties})).encode())
 
     def answers(self) -> dict[str, Packed]:
-        """Answers without masks that came for the last question, packed, by hospital.
-
-        Raises:
-            IntegrityError: a file is damaged.
-        """
+        """Answers without masks to the last question, packed, by hospital; DamagedFileError of a file."""
         damaged = "the kept answer is damaged; delete the file to leave the party out"
         return {
             path.stem.removeprefix("answer-"): _read_arrays(path, damaged, ("answer",))["answer"]
@@ -207,12 +218,12 @@ class CoordinatorState:
         self._write_arrays(f"answer-{party}.npz", answer=answer)
 
     def statements(self) -> dict[str, Statement]:
-        """The newest statement of each hospital on its own answers, by name.
-
-        Raises:
-            IntegrityError: a file is damaged.
-        """
-        return {path.stem: Statement.read(path.read_bytes()) for path in self._files("*.head")}
+        """The newest statement of each hospital on its own answers, by name; DamagedFileError of a file."""
+        found = {}
+        for path in self._files("*.head"):
+            with as_written(path):
+                found[path.stem] = Statement.read(path.read_bytes())
+        return found
 
     def keep_statement(self, party: str, stated: Statement) -> None:
         """Keep a hospital's newest statement, before anything is made of the answer that it came with."""
@@ -253,7 +264,7 @@ class CoordinatorState:
         self._write_arrays(f"totals-{digest}.npz", **arrays)
 
     def totals(self, digest: str) -> Totals | None:
-        """The totals of a batch; None where they are not here; IntegrityError where the file is damaged."""
+        """The totals of a batch; None where they are not here; DamagedFileError where it is damaged."""
         path = self._existing(f"totals-{digest}.npz")
         if path is None:
             return None
@@ -262,11 +273,11 @@ class CoordinatorState:
 
     @property
     def sanitised(self) -> SanitisedDraw | None:
-        """The sanitised ε that was drawn for this study; IntegrityError where the note is damaged."""
+        """The sanitised ε that was drawn for this study; DamagedFileError where the note is damaged."""
         path = self._existing(_SANITISED)
         if path is None:
             return None
-        return read_json(SanitisedDraw, path, what="the note of the sanitised ε", error=IntegrityError)
+        return read_json(SanitisedDraw, path, what="the note of the sanitised ε", error=DamagedFileError)
 
     def keep_sanitised(self, drawn: SanitisedDraw) -> None:
         """Keep the sanitised ε before it is told: drawn again it would be paid for again."""
@@ -290,7 +301,7 @@ class CoordinatorState:
         write_arrays(self.predictions_path(number), probabilities=predictions.probabilities)
 
     def predictions(self, number: int) -> StudentPredictions:
-        """What round `number` rests on; IntegrityError where the file is gone or damaged."""
+        """What round `number` rests on; DamagedFileError where the file is gone or damaged."""
         gone = "the predictions that a round rests on are gone or damaged, so it cannot go on"
         held = _read_arrays(self.predictions_path(number), gone, ("probabilities",))
         return StudentPredictions(held["probabilities"])
@@ -300,11 +311,7 @@ class CoordinatorState:
         write_arrays(self.predictions_path(number), weights=np.frombuffer(weights, dtype=np.uint8))
 
     def weights(self, number: int) -> bytes | None:
-        """What hospitals are given in round `number`; None where nothing is kept.
-
-        Raises:
-            IntegrityError: the file is damaged.
-        """
+        """What hospitals are given in round `number`; None: nothing is kept; DamagedFileError of it."""
         path = self.predictions_path(number)
         if not path.exists():
             return None
@@ -340,7 +347,7 @@ class CoordinatorState:
 
 def _read_arrays(path: Path, damaged: str, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
-            return {name: held[name] for name in names}
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise IntegrityError(f"{path}: {damaged}") from error
+        held = load_arrays(path, most=None)
+        return {name: held[name] for name in names}
+    except (OSError, ValueError, KeyError) as error:
+        raise DamagedFileError(f"{path}: {damaged}") from error

@@ -192,8 +192,8 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_110, 21),
-    "pate_fed": (1_260, 8),
+    "clients": (5_120, 21),
+    "pate_fed": (1_270, 8),
     "pate_fed/bench": (1_440, 8),
     "pate_fed/cli": (9_310, 38),
     "pate_fed/config": (2_390, 10),
@@ -209,7 +209,7 @@ BUDGET = {
     "pate_fed/runtime": (1_020, 8),
     "pate_fed/secure_sum": (3_930, 15),
     "pate_fed/structure": (1_170, 5),
-    "server": (5_660, 21),
+    "server": (5_670, 21),
 }
 
 

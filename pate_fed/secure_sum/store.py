@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import try_lock, write_private
+from pate_fed.disk import as_written, try_lock, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum.hospital import HospitalSum
 from pate_fed.secure_sum.keys import Identity
@@ -114,9 +114,10 @@ class SumStore:
         return {name: (self._folder / name).read_bytes() for name in (_STUDY, _BATCHES)}
 
     def _restore(self, state: Mapping[str, bytes]) -> HospitalSum:
-        return HospitalSum.restore(
-            self._identity(), study_state=state[_STUDY], progress_state=state[_BATCHES], demands=self._demands
-        )
+        study, batches = state[_STUDY], state[_BATCHES]
+        with as_written(self._folder):
+            identity, demands = self._identity(), self._demands
+            return HospitalSum.restore(identity, study_state=study, progress_state=batches, demands=demands)
 
     def _save(self, machine: HospitalSum, before: Mapping[str, bytes]) -> None:
         for name, state in ((_STUDY, machine.study_state()), (_BATCHES, machine.progress_state())):

@@ -114,12 +114,12 @@ def to_plain(value: Any) -> Any:
         return value
     if kind is float:
         return value if math.isfinite(value) else None
+    if isinstance(value, (tuple, list)):
+        return [to_plain(inner) for inner in value]
     if is_dataclass(kind):
         return {name: to_plain(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, np.ndarray):
         return pack(value)
-    if isinstance(value, (tuple, list)):
-        return [to_plain(inner) for inner in value]
     if isinstance(value, Mapping):
         return {str(key): to_plain(inner) for key, inner in value.items()}
     if isinstance(value, np.generic):
@@ -284,7 +284,7 @@ def _as_tuple(inner: Sequence[Any], value: Any, declared: Setting, path: str, as
             return value if isinstance(value, tuple) else tuple(value)
     each = declared if declared.read is None else replace(declared, read=None)
     try:
-        fitted = tuple(fit(kind, item, each, path, aside) for kind, item in zip(kinds, value, strict=True))
+        fitted = tuple([fit(kind, item, each, path, aside) for kind, item in zip(kinds, value, strict=True)])
     except SettingError as error:
         if error.path != path:
             raise

@@ -87,11 +87,11 @@ from dataclasses import replace
 from pate_fed.secure_sum import dealing
 honest = dealing.deal
 def lie(seat, opening):
-    dealt = honest(seat, opening)
+    kept, dealt = honest(seat, opening)
     sealed = bytearray(dealt.sealed)
     for other in [each for each in seat.near if each != seat.position][:2]:
         sealed[dealing.SEALED_BYTES * other] ^= 1
-    return replace(dealt, sealed=bytes(sealed))
+    return kept, replace(dealt, sealed=bytes(sealed))
 dealing.deal = lie
 from pate_fed.client import main
 sys.exit(main(sys.argv[1:]))

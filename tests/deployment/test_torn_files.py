@@ -35,7 +35,8 @@ def _tear(path: Path, stream: random.Random) -> str:
 def _start(study: SumStudy, owner: str) -> Any:
     """A coordinator or a hospital alone: it reads what it has kept, and finds nobody."""
     if owner == "run":
-        options = ("--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run", "--wait", "1")
+        options = ("--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run")
+        options += ("--wait", "1", "--linger", "0")
         return study.rehearsal.start("torn", "-m", "pate_fed.server", *options)
     return study.join(owner, "--wait", "1")
 

@@ -12,12 +12,14 @@ command goes on to its end.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,14 @@ from kinds import OwnStudy, StudyKind, SumStudy, VoteStudy
 from tried import Tried
 
 from clients.base import SummingHospital
+from clients.log import HospitalLog
 from pate_fed.errors import PateFedError
 from pate_fed.protocol.messages import SumReply
+from pate_fed.runtime.signals import INTERRUPTED
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector, UnmaskShares
 from server.masked import MaskedRounds
+from server.outcome import HOSPITALS
 
 TEARS, FULL = (int(os.environ.get(f"PATE_FED_{name}", "6")) for name in ("TORN", "FULL"))
 CODES = range(7)
@@ -41,8 +46,13 @@ REFUSED = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ENOENT, errno.EDQUOT)
 
 @contextmanager
 def _watching(sent: dict[tuple[int, str], set[bytes]]) -> Iterator[None]:
-    """Note each hospital's masked vectors, by the question."""
-    whole = SummingHospital.sum_step
+    """Note each hospital's masked vectors, by the question; no fault there is without a sentence of ours."""
+    whole, tell, untold = SummingHospital.sum_step, HospitalLog.fault, list[BaseException]()
+
+    def fault(self: Any, error: BaseException, *event: str) -> None:
+        if not isinstance(error, PateFedError | OSError):
+            untold.append(error)
+        tell(self, error, *event)
 
     def step(self: Any, request: Any) -> Any:
         reply = whole(self, request)
@@ -54,7 +64,9 @@ def _watching(sent: dict[tuple[int, str], set[bytes]]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SummingHospital, "sum_step", step)
+        patch.setattr(HospitalLog, "fault", fault)
         yield
+    assert not untold, untold
 
 
 def _tear(path: Path, rng: np.random.Generator) -> str:
@@ -66,12 +78,24 @@ def _tear(path: Path, rng: np.random.Generator) -> str:
     return f"{path.name} of {len(whole)} bytes {'zeroes' if zeroes else 'cut'} from {at}"
 
 
-def _run(study: StudyKind, sent: dict[tuple[int, str], set[bytes]], capfd: Any, what: str) -> int:
+def _start(study: StudyKind) -> int:
+    """What the commands of both sides read as they start, and then the study, where it is not over."""
+    study.read_as_commands_do()
+    return study.run()
+
+
+def _run(
+    study: StudyKind,
+    sent: dict[tuple[int, str], set[bytes]],
+    capfd: Any,
+    what: str,
+    start: Callable[[StudyKind], int] = methodcaller("run"),
+) -> int:
     """The command's exit code, after what holds of every one."""
     capfd.readouterr()
     with _watching(sent):
         try:
-            code = study.run()
+            code = start(study)
         except PateFedError as error:  # what the command makes of it is its exit code
             code = error.exit_code
     said = capfd.readouterr()
@@ -104,27 +128,68 @@ def test_a_run_directory_that_is_taken_away_is_a_sentence_and_put_back_the_same_
     study.check()
 
 
+@pytest.fixture(autouse=True)
+def no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody samples memory: a fifth of what each of some thousand runs takes."""
+    monkeypatch.setattr("server.app._family_bytes", lambda: 0)
+
+
 KINDS = pytest.mark.parametrize("made", [SumStudy, VoteStudy, OwnStudy], ids=lambda kind: kind.__name__)
 
 
-@pytest.mark.parametrize(("step", "closed"), [(3, False), (1, True)])
-def test_a_damaged_reply_is_asked_for_again_or_named_and_costs_nothing(
-    step: int, closed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    study = SumStudy(tmp_path, monkeypatch)
+def _cut_at_unmasking(study: StudyKind, pattern: str) -> tuple[Path, bytes]:
+    """A file of a coordinator that died as shares came, cut to its half, and what it held."""
     with dying(MaskedRounds, "_take", takes(UnmaskShares), after=True):
         study.run()
-    path = next(study.private.glob(f"sum-0.{step}-*.msg"))
+    path = next(study.private.glob(pattern))
     whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    if closed:
-        assert study.run() == 6
-        said = capfd.readouterr().err
-        assert path.name in said and "nothing is charged for it yet" in said
-        assert not study.entries()
-        path.write_bytes(whole)
+    path.write_bytes(whole[: len(whole) // 2])
+    return path, whole
+
+
+def test_a_damaged_reply_to_a_step_that_is_open_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = SumStudy(tmp_path, monkeypatch)
+    _cut_at_unmasking(study, "sum-0.3-*.msg")
     assert study.run() == 0
     study.check()
+
+
+@pytest.mark.parametrize("name", ["identity.key", "roster", "batch.json", "h0.head", "sum-0.1-*.msg"])
+def test_a_damaged_file_is_named_costs_nothing_and_hospitals_wait_until_it_is_put_back(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    study = SumStudy(tmp_path, monkeypatch)
+    path, whole = _cut_at_unmasking(study, name)
+    assert study.run() == 6
+    said = capfd.readouterr().err
+    assert str(path) in said and "put its folder back as it was" in said
+    ended = json.loads((study.run_dir / HOSPITALS).read_text(encoding="utf-8"))
+    assert ended["exit_code"] == INTERRUPTED and not study.entries()
+    path.write_bytes(whole)
+    assert study.run() == 0
+    study.check()
+
+
+@pytest.mark.parametrize(
+    "name", ["terms.json", "seen-*", "secure_sum/study.state", "secure_sum/identity.key"]
+)
+def test_a_damaged_file_of_a_hospitals_is_named_in_its_log_and_nobody_is_blamed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = SumStudy(tmp_path, monkeypatch)
+    with dying(MaskedRounds, "_take", takes(MaskedVector), after=True):
+        study.run()
+    [path] = (study.parties / "h1").glob(name)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert study.run() == 0
+    told = [event["sentence"] for event in study.events("fault")]
+    where = str(path.parent if path.parent.name == "secure_sum" else path)
+    assert told and all(where in each and "put its folder back as it was" in each for each in told)
+    assert {event["party"] for event in study.left_out()} == {"h1"}
+    assert all("malformed" not in event["reason"] for event in study.left_out())
 
 
 @pytest.mark.slow
@@ -249,14 +314,17 @@ def test_a_torn_file_is_a_sentence_and_nothing_is_given_twice(
             shutil.rmtree(folder)
             shutil.copytree(kept / folder.name, folder)
         torn = files[number % len(files)]
+        if moment is None and torn.relative_to(kept).parts[0] != study.run_dir.name:
+            shutil.rmtree(study.run_dir)  # or nobody would ask the hospitals again
         what = f"{number}: {torn.relative_to(kept).parent}/" + _tear(tmp_path / torn.relative_to(kept), rng)
         sent = {key: set(found) for key, found in before.items()}
-        code = _run(study, sent, capfd, what)
+        code = _run(study, sent, capfd, what, _start)
         try:
             rows = Counter(entry.batch_digest for entry in study.entries())
         except PateFedError:
             rows = Counter()  # the ledger itself is torn, and says so
         assert all(count == 1 for count in rows.values()), what
+        assert code or moment is not None, what  # hospitals answer a study once
         tried.add(code=code)
     codes = Counter(row["code"] for row in tried.rows)
     with capfd.disabled():

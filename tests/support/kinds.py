@@ -13,7 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,15 @@ prepare_environment()
 
 import clients.app
 from clients.hospital import Hospital
+from clients.leave import has_left
 from clients.local import local_site, simulated_site
-from clients.log import HospitalLog
+from clients.log import Answered, HospitalLog, over_since, read_events
+from clients.log_check import check_log
 from clients.state_dir import LocalSettings
 from pate_fed.cli.main import main
 from pate_fed.config.data import load_study_data
-from pate_fed.config.study import Study, study_from_dict
+from pate_fed.config.study import Study, read_study, study_from_dict
+from pate_fed.errors import InputError
 from pate_fed.flower.inline import run_inline
 from pate_fed.kinds.labels import clusters_file
 from pate_fed.kinds.make import PublicClusters, PublicPool, label_terms, make_terms, public_file
@@ -45,10 +48,15 @@ from pate_fed.privacy import Ledger
 from pate_fed.privacy.ledger.report import verify_run
 from pate_fed.protocol.heads import Statement, heads_text
 from pate_fed.protocol.messages import JoinRequest, Question, SumRequest
+from pate_fed.report.log import read_result
+from pate_fed.runtime.run_dir import read_status
 from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply
 from pate_fed.secure_sum.messages import Enrolment
 from server.app import Coordinator
+from server.base import clear_finished
 from server.kinds.labels import LabelSetup
+from server.outcome import Audience
+from server.process import finished_study
 
 HOSPITALS, POOL, ASKED, RECORDS, CLUSTERS, CLASSES = 5, 60, 40, 20, 4, 2
 ROUNDS = 2  # after the first
@@ -423,6 +431,9 @@ class StudyKind(ABC):
     def run(self, *, hospitals: int | None = None) -> int:
         """The command, with all hospitals or none that answers: begun, or gone on with; its exit code."""
 
+    def read_as_commands_do(self) -> None:
+        """Read what both sides' commands read as they start."""
+
     @property
     def private(self) -> Path:
         """The folder in which a coordinator keeps what another goes on from."""
@@ -485,6 +496,22 @@ class _TableStudy(StudyKind):
         # As careful as hospitals that are no simulation.
         careful = lambda *found: replace(simulated_site(*found), simulated=False)  # noqa: E731
         patch.setattr("clients.local.simulated_site", careful)
+
+    def read_as_commands_do(self) -> None:
+        """Read what `run_study` and a hospital's process do before either is connected to."""
+        held = str(self.run_dir)
+        if read_status(self.run_dir) is not None:
+            clear_finished(self.run_dir)
+        if (over := finished_study(held, lambda path: read_study(path) == self.study)) is not None:
+            Audience(over).untold()
+            read_result(over)
+        for state in sorted(self.parties.glob("*/")):
+            has_left(state)
+            over_since(state, "ab" * 32)
+            for event in (event for _, event in read_events(state) if event):
+                Answered().take(event)
+            with suppress(InputError):  # none is kept yet
+                check_log(state, None)
 
     def run(self, *, hospitals: int | None = None) -> int:
         coordinator = Coordinator(

@@ -21,13 +21,13 @@ class Tried:
         kept = self._path is not None and self._path.exists()
         lines = self._path.read_text(encoding="utf-8").splitlines() if self._path and kept else []
         self.rows: list[dict[str, Any]] = [row for row in map(json.loads, lines) if row["of"] == what]
+        git = ["git", "rev-parse", "HEAD"]
+        self._commit = subprocess.run(git, capture_output=True, text=True, cwd=Path(__file__).parent).stdout
 
     def add(self, **row: Any) -> None:
         """Note a try, before the next one begins."""
         self.rows.append(row)
         if self._path is not None:
-            git = ["git", "rev-parse", "HEAD"]
-            commit = subprocess.run(git, capture_output=True, text=True, cwd=Path(__file__).parent)
-            line = json.dumps({"of": self._what, "commit": commit.stdout.strip(), **row})
+            line = json.dumps({"of": self._what, "commit": self._commit.strip(), **row})
             with open(self._path, "a", encoding="utf-8") as file:
                 file.write(line + "\n")
