@@ -29,7 +29,7 @@ from pate_fed.identity.admission import ADMISSION_FILE
 from pate_fed.kinds.make import make_terms
 from pate_fed.kinds.terms import Terms, require_meaningful, worst_epsilon
 from pate_fed.privacy.protection import PATIENT_UNIT, to_a_patient
-from pate_fed.secure_sum import in_league, shape
+from pate_fed.secure_sum import in_league, threshold_for
 
 
 def cost_text(terms_json: str) -> str:
@@ -190,9 +190,9 @@ def _with_confirmed(terms: Terms, confirmed: int) -> float | None:
     """ε against the coordinator on the noise of this hospital and so many confirmed ones; None: no bound."""
     strangers = terms.num_clients - 1 - confirmed
     told = min(max(terms.colluders, strangers), terms.least_clients - 1)
-    parties = terms.num_clients, terms.least_clients, terms.colluders
-    if shape(*parties)[0] < terms.num_clients and strangers > in_league(*parties):
-        return None  # the graph is made for fewer
+    threshold = max(threshold_for(terms.num_clients), terms.least_clients)
+    if strangers > in_league(terms.num_clients, threshold, terms.colluders):
+        return None  # so many get two sums that differ by one hospital
     try:
         return worst_epsilon(replace(terms, secrecy=replace(terms.secrecy, colluders=told)))[1]
     except InputError:  # so little noise is left that no bound is known

@@ -323,7 +323,7 @@ class Accountant:
     >>> accountant
     Accountant(1 release, 640 queries, 283 labels)
     >>> round(accountant.epsilon(delta=1e-5), 3)
-    2.009
+    2.007
     >>> accountant.remaining(study, epsilon=4, delta=1e-5)
     605
     """

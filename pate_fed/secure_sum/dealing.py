@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -24,6 +23,7 @@ from pate_fed.secure_sum.keys import (
     SealingKeys,
     extract,
     pair_label,
+    random_bytes,
     seal,
     unseal,
 )
@@ -139,8 +139,10 @@ def take_seat(
             secrets[slot], seals[slot] = taken[other]
         elif other != position:
             secrets[slot] = agree(members, position, other, exchange)
-            with suppress(IntegrityError):  # of no use: what it seals will not open, and it is named for it
+            try:
                 seals[slot] = agree_seal(members, position, other, sealing.key(slot), column[slot])
+            except IntegrityError:  # of no use: what it seals will not open, and it is named for it;
+                seals[slot] = random_bytes(KEY_BYTES)  # what is sealed for it nobody opens
     seat = Seat(members, position, tuple(secrets), tuple(seals))
     if played is not None:
         played.keep(seat)

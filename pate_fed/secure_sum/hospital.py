@@ -351,7 +351,7 @@ class HospitalSum:
         """Hold what the doubted hospital signed against what came of it, and show to all that it is wrong.
 
         Raises:
-            RefusedError: it signed something else than what the coordinator passed on.
+            RefusedError: it signed something else, or for another attempt, than the coordinator passed on.
         """
         seat = self._authentic(evidence)
         if evidence.party != self.enrolment.party:
@@ -360,7 +360,9 @@ class HospitalSum:
         accused, place = progress.doubted, seat.position
         name, public = seat.members.names[accused], seat.members.identities[accused]
         shares = BatchShares.from_bytes(evidence.message)
-        if shares.digest != progress.doubt or shares.party != name or not shares.signed_by(public):
+        # What an honest one sealed for another batch does not open either; the key would open all of it.
+        same = shares.head == progress.opening.head and shares.digest == progress.doubt
+        if not same or shares.party != name or not shares.signed_by(public):
             raise self._void(progress, SumRefusal.DEALT)
         opener, graph = dealing.ShareOpener(seat.members, progress.opening.head, place), seat.members.graph
         try:

@@ -86,9 +86,9 @@ _IN_SUM = 2  # others that are real: with one alone, that one reads this hospita
 def confirmed_for(parties: int, threshold: int, *, every_signature: bool = False, colluders: int = 0) -> int:
     """How many others one must have confirmed so that all the rest, if made up, read nothing of it.
 
-    The rest and the coordinator are one. They must be fewer than 2 `threshold` - `parties`, or than the
-    threshold where all survivors sign, or no more than the graph is made for; and two others are to be in a
-    sum.
+    The rest and the coordinator are one; whom the study's terms count as in league are among them. They must
+    be fewer than 2 `threshold` - `parties`, or than the threshold where all survivors sign, or no more than
+    the graph is made for; and two others are to be in a sum.
     """
     full = shape(parties, threshold, colluders)[0] == parties
     pooled = threshold if every_signature and full else in_league(parties, threshold, colluders) + 1
@@ -201,7 +201,8 @@ def check_demands(members: Members, own: str, demands: Demands) -> None:
         raise RefusedError(SumRefusal.CONFIRMED, f"{text}; {_said(members, unknown)}")
     near = [members.names[at] for at in members.graph.near(members.positions[own]).tolist()]
     strange = [name for name in near if not others.get(name, True)]
-    wanted = min(needed, 2 * (members.graph.size - members.graph.least))
+    protects = 2 * (members.graph.size - members.graph.least)
+    wanted = min(needed, protects if demands.least_confirmed is None else _IN_SUM)
     if not members.graph.full and len(near) - 1 - len(strange) < wanted:
         text = f"{wanted} of the {len(near) - 1} near this hospital are wanted, not confirmed are"
         raise RefusedError(SumRefusal.CONFIRMED, f"{text} {', '.join(strange)}; {_said(members, strange)}")
@@ -230,6 +231,8 @@ def _check_own(members: Members, own: Enrolment) -> None:
     keys = members.identities[position], members.exchange_keys[position], members.sealings[position]
     if keys != (own.identity, own.exchange_key, HashTree(own.sealing_keys).root):
         raise RefusedError(SumRefusal.ROSTER_SELF, "its keys were changed")
+    if len(own.sealing_keys) < KEY_BYTES * members.graph.size:  # others would seal under none of its making
+        raise RefusedError(SumRefusal.ROSTER_SELF, "it was asked for fewer sealing keys than it needs")
 
 
 def _check_members(members: Members, own: int, signatures: tuple[bytes, ...]) -> None:

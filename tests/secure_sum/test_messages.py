@@ -10,7 +10,6 @@ import pytest
 
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum import RefusedError, SumRefusal, read_reply, read_request
-from pate_fed.secure_sum.blame import Proof, judge
 from pate_fed.secure_sum.keys import pack
 from pate_fed.secure_sum.messages import (
     CHECKS,
@@ -100,12 +99,30 @@ def test_two_rosters_for_two_hospitals_let_no_share_through(federation: Any) -> 
     assert doubt.kind == "sum.doubt"
     other = next(reply for reply in shares.values() if reply.party != "hospital-0")
     evidence = ShareEvidence(**doubt.head, party="hospital-0", message=other.to_bytes())
-    complaint = parties.ask("hospital-0", parties.signed(evidence))
-    # It is about another roster than the one it was made under: nobody is named for it.
-    keys = parties.coordinator.sealing_key(0, 1), parties.coordinator.sealing_key(1, 0)
-    with pytest.raises(RefusedError) as caught:
-        judge(parties.coordinator.members, Proof(complaint, other, *keys))
-    assert caught.value.reason is SumRefusal.PROOF
+    # It is about another roster: the key that a complaint gives away would open what was sealed under that.
+    parties.refused("hospital-0", parties.signed(evidence), SumRefusal.DEALT)
+
+
+def test_a_message_of_an_earlier_batch_draws_out_no_key(seven: Any) -> None:
+    """The key of a pair opens what the two sealed for each other in every batch of the study."""
+    before, finished = {}, seven.open(5)
+    for name in seven.names:
+        before[name] = seven.ask(name, finished.opening)
+    request = seven.until("share", VALUES).mask_requests()["hospital-0"]
+    old = before["hospital-1"]
+    dealt, sealed, commitments = (
+        bytearray(request.dealt),
+        bytearray(request.sealed),
+        bytearray(request.commitments),
+    )
+    dealt[32:64] = old.digest
+    part = old.part(0)
+    sealed[len(part[0]) : 2 * len(part[0])], commitments[len(part[1]) : 2 * len(part[1])] = part
+    changes = {"dealt": bytes(dealt), "sealed": bytes(sealed), "commitments": bytes(commitments)}
+    doubt = seven.ask("hospital-0", seven.signed(request, **changes), VALUES[0])
+    assert (doubt.kind, doubt.doubted) == ("sum.doubt", 1)
+    evidence = ShareEvidence(**doubt.head, party="hospital-0", message=old.to_bytes())
+    seven.refused("hospital-0", seven.signed(evidence), SumRefusal.DEALT)
 
 
 def test_a_batch_before_the_roster_is_refused(federation: Any, seven: Any) -> None:

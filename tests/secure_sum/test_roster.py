@@ -12,6 +12,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import (
     CoordinatorSum,
     Demands,
+    HospitalSum,
     RefusedError,
     SumRefusal,
     confirmed_for,
@@ -178,3 +179,31 @@ def test_an_exchange_key_that_gives_everyone_the_same_secret_is_refused(federati
 @pytest.mark.parametrize(("n", "least"), [(3, 2), (4, 3), (5, 4), (6, 4), (9, 6), (250, 167), (1000, 667)])
 def test_two_thirds_must_survive(n: int, least: int) -> None:
     assert threshold_for(n) == least > n / 2
+
+
+def test_a_hospital_that_was_asked_for_too_few_sealing_keys_refuses_the_roster(federation: Any) -> None:
+    """The tree over five keys has eight leaves: with its padding others would seal under a key of zeros."""
+    parties, values = federation(7, pin=False), lambda: np.zeros(1, dtype=np.int64)
+    request = parties.coordinator.enrol_request()
+    short = replace(request, places=5).signed(parties.coordinator_identity)
+    mine = HospitalSum.enrol(
+        parties.identities["hospital-6"],
+        short,
+        party="hospital-6",
+        study=request.study,
+        demands=parties.demands,
+    )
+    coordinator = CoordinatorSum(parties.coordinator_identity, study=request.study, places=7)
+    for enrolment in (*(parties.hospitals[name].enrolment for name in parties.names[:6]), mine.enrolment):
+        coordinator._places = len(enrolment.sealing_keys) // 32  # it does not mind
+        coordinator.admit(enrolment)
+    coordinator._places = 7
+    coordinator.close_roster()
+    coordinator._sealing[6] += bytes(64)  # the padding, shown to the others as if it had been signed
+    with pytest.raises(RefusedError, match="fewer sealing keys than it needs") as caught:
+        mine.answer(coordinator.pin_request("hospital-6"), values)
+    assert caught.value.reason is SumRefusal.ROSTER_SELF
+    other = parties.hospitals["hospital-5"]  # its key for the seventh place is one of zeros
+    other.answer(coordinator.pin_request("hospital-5"), values)
+    seat = other._state.seat
+    assert seat is not None and [at for at, seal in enumerate(seat.seals) if seal == bytes(32)] == [5]

@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from class_sums_numbers import _LEFT_OUT, _RIDGES, DELTA, Numbers, _columns, _map, _mu, _stays
+from class_sums_numbers import _RIDGES, DELTA, Numbers, _columns, _map, _mu
 from class_sums_tables import EPSILONS, Bench
 from numpy.typing import NDArray
 
+from pate_fed.bench.tasks import LEFT_OUT, first_stays
 from pate_fed.data.infer import infer_schema
 from pate_fed.data.schema import Schema
 from pate_fed.data.table import Rows, read_table
@@ -197,9 +198,9 @@ def _parts(plan: Reproduction, data: str, seed: int) -> Numbers:
 
 @cache
 def _diabetes(folder: Path) -> tuple[Rows, Schema]:
-    names, cells = _stays(folder / "diabetes130" / "dataset_diabetes.zip")
+    names, cells = first_stays(folder / "diabetes130" / "dataset_diabetes.zip")
     labels = ["readmitted", "change", "insulin"]
-    kept = [place for place, name in enumerate(names) if name not in {*_LEFT_OUT, *labels}]
+    kept = [place for place, name in enumerate(names) if name not in {*LEFT_OUT, *labels}]
     told = [[row[names.index(label)] for label in labels] for row in cells]
     rows = [
         [*("no" if each.upper() == "NO" else "yes" for each in own), *(row[place] for place in kept)]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pate_fed.bench.tasks import four_hospitals
 from pate_fed.config.defaults import Sums
 from pate_fed.data.schema import Schema
 from pate_fed.errors import InputError, IntegrityError
@@ -18,7 +19,7 @@ from pate_fed.learning.students import class_sums
 from pate_fed.learning.students.class_sums import RoundsFit, SumsStudent, fit_sums_student
 from pate_fed.privacy import SeededNoise
 from pate_fed.privacy.mechanisms.class_sums import ClassSums, SharedClassSums, SumShape, least_sigma
-from tests.support.four_hospitals import central_model, four_hospitals
+from tests.support.four_hospitals import central_model
 
 
 @pytest.mark.parametrize("kind", ["table", "images"])
