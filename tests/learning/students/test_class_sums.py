@@ -217,7 +217,7 @@ def test_a_rare_class_changes_no_round_and_is_found_after_it(
         total = total - np.rint(total.sum(axis=1, keepdims=True) / 3).astype(np.int64)
     after, found = list[Rows](), list[SumsStudent]()
     for rare in (0.4, 0.0):
-        monkeypatch.setattr(class_sums, "_RARE", rare)
+        monkeypatch.setattr(class_sums, "RARE", rare)
         fit = RoundsFit(feature_map, pool, sigma=50.0, length=1, unit=1, records=records)
         after.append(fit.go_on(fit.begin(total), total // 10, 1))
         found.append(fit.student(after[-1]))
