@@ -35,6 +35,7 @@ EVERY_STATE = 60
 BEGIN, BLOCK = 10, 2.5  # of one kind whose value is computed before that; of a variance, for one increment
 FAR_LESS = 0.8  # of the first tier's ε: whole queries below that are not looked at apart
 MOST_TEACHERS = 2000  # whose largest total is tried, vote by vote
+HIGHEST = 1.25  # of all votes: of a threshold above, that no query meets, the bound here is far too high
 KNOWN = ("gnmax", "lnmax", "confident-gnmax", "interactive-gnmax")
 LARGEST = 100.0  # ε that a grid is made for
 CHORDS = 0.0025  # of the variance of an outcome's loss, that chords may add
@@ -359,7 +360,8 @@ def _votes_epsilon(
         return epsilon([(winner, answered)], delta, near)
     whole = honest and name == "confident-gnmax" and not vanish
     # What is stated may be of both on the same votes, far below the two apart.
-    if whole and given.get("num_teachers", math.inf) > MOST_TEACHERS:
+    teachers = given.get("num_teachers", math.inf)
+    if whole and (teachers > MOST_TEACHERS or given["threshold"] > HIGHEST * teachers):
         return math.inf
     check = partial(Bit, kind=kind, scale=given["sigma1"], moved=1)
     together = math.inf

@@ -52,7 +52,7 @@ def test_the_second_tier_is_within_one_percent_and_three_beyond_sixty_outcomes(
     [
         (278, 206, 1.63, 0.934, 10, 7.6e-5, 10),
         (50, 40, 30.0, 8.0, 100, 1e-5, 10),
-        (50, 90, 30.0, 8.0, 100, 1e-5, 2),
+        (50, 60, 30.0, 8.0, 100, 1e-5, 2),
         pytest.param(50, 40, 30.0, 8.0, 600, 1e-7, 10, marks=pytest.mark.slow),
     ],
 )
@@ -66,7 +66,7 @@ def test_an_honest_figure_of_whole_queries_is_not_called_wrong(
     given = {"sigma1": sigma1, "sigma2": sigma2, "threshold": threshold, "num_teachers": teachers}
     charge = "confident-gnmax", {**given, "num_classes": classes}, asked, asked
     own = verify_exact.votes_epsilon([charge], asdict(RECORD), delta, 1.5 * stated, honest=True)
-    near = 1.05 if asked <= verify_exact.EVERY_STATE else 1.07  # of which 1.1 is asked
+    near = 1.05 if asked <= verify_exact.EVERY_STATE else 1.08  # of which 1.1 is asked
     assert 0.98 * stated <= own <= near * stated
 
 
@@ -79,6 +79,7 @@ def test_what_it_cannot_know_has_no_figure_and_nothing_released_costs_nothing() 
         return verify_exact.votes_epsilon([charge], asdict(RECORD), 1e-5, 5.0, honest=True)
 
     assert found("confident-gnmax", given, 3, 3) == np.inf
+    assert found("confident-gnmax", {**given, "num_teachers": 5}, 3, 3) == np.inf  # far above all votes
     assert found("my_mechanism:Median", {"sigma": 4.0}, 3, 3) == np.inf
     assert found("gnmax", {"sigma": 4.0}, 3, 0) == 0.0
 
