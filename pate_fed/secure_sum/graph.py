@@ -3,8 +3,8 @@
 The ring's order follows from the roster's digest, so that nobody chooses who is near whom: every hospital
 makes it by itself. How many are near, and how many of their shares open a secret, follows from how many
 hospitals there are, must survive, and may be in league with the coordinator. That the coordinator still
-learns one sum alone, and how often not, is proven in tests/secure_sum/test_graph.py (after Bell et al. 2020,
-CCS, whose graph this is).
+learns one sum alone, and how often not, is proven in docs/proofs/neighbours.md (after Bell et al. 2020, CCS,
+whose graph this is).
 """
 
 from __future__ import annotations

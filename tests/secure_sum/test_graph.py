@@ -1,53 +1,5 @@
-"""Near hospitals on a ring: why the coordinator learns one sum, and tests of each part of that.
-
-From 200 hospitals on each masks with the nearest on a ring (`pate_fed/secure_sum/graph.py`, after Bell et
-al. 2020). Of n hospitals C are in league with the coordinator, fixed before the ring; the quorum is t > (n
-+ C)/2. N[v] is v with h places to each side, m = 2h + 1 in all, who hold shares of v's secrets; l of these
-open one.
-
-Rules. An honest v
-(a) masks with those of N[v] among the sharers S that it is shown, if |S| >= t and |S ∩ N[v]| >= l;
-(b) signs, once a batch over all its attempts, all that it was shown with the survivors U, a part of S, if v
-    is in U, |U| >= t, and |N[w] ∩ U| >= l for all w in S;
-(c) reveals shares after it has checked signatures on that same text of a part Q of U, with |Q| >= t and
-    |N[w] ∩ Q| >= l for all w in S.
-
-A ring is good if (1) N[v] of each honest v has at most 2l - m - 1 colluders, and (2) any two disjoint arcs
-of h places have fewer than 2l - m - 1 together.
-
-Theorem. On a good ring a coordinator that knows the ring, and then chooses S for each hospital, U, Q and
-all else that it says, learns of a batch at most the sum over all honest members of one U, which are t - C
-or more.
-
-One text. Two texts on which shares are revealed have t signers each, so more than C in common: an honest
-one signed twice, against (b). By (1) colluders alone hold fewer than l shares, so of an honest v one secret
-opens: its own mask's if v is in U, else its pairs'. A vector on which a mask is left is uniform. So let A
-be honest hospitals of which a sum is learnt, and nothing of a part of them: all are in U, their own masks
-are open, and each honest survivor with whose mask one of A is masked is in A and masked with that one's.
-
-Signers. Let W be the honest of Q. All were shown one S, so near ones of W are masked with each other's.
-Were some of W in A and some not, the ring would change at least twice between the two, each time over a gap
-of at least h places without W. Let w in A be at the end of such a gap. Its own mask is open, so somebody
-honest has checked (c): at most m - l of N[w] are outside Q. Of the h places beside w at least h - (m - l)
-are in Q, and so colluders. In the two arcs, which are disjoint, that makes 2(h - m + l) = 2l - m - 1:
-against (2).
-
-Others. An honest v in A outside W may have been shown another S'. As |S' ∩ N[v]| >= l and |Q ∩ N[v]| >= l,
-they have 2l - m in common, of which by (1) one is of W: it is in A, and with it all of W. Each other honest
-member of U has one of W near it, as l is more than its colluders, and that one is masked with its mask. So
-A is all honest members of U, or nothing is learnt.
-
-How rare bad rings are. Places are sorted by SHA-256 of the roster's digest with each position, modelled as
-a random oracle: each roster has a ring of its own, uniform and independent of who is in league. With X
-colluders in 2h of n places (hypergeometric) two given arcs break (2) with at most p = Pr[X >= 2l - m - 1];
-one honest v breaks (1) with no more, as its 2h others come out of n - 1 and must have one more. Pairs and
-hospitals: at most n(n - 1)/2 p + n p = n(n + 1)/2 p. `shape` takes the least h for which this is at most
-2^-128, with C as agreed and never below a fifth. A coordinator that tries 2^88 rosters, with keys of its
-own hospitals, finds a bad one with 2^-40. Not covered: who joins the coordinator once the ring is known.
-
-Whether a sum comes. With a tenth lost by chance some N[w] keeps fewer than l with at most 2^-20; then
-nothing is signed and the batch stays open. Colluders who fall silent may stop a batch: m - l + 1 near one
-hospital do.
+"""Near hospitals on a ring: each part of the proof in docs/proofs/neighbours.md, against plain searches,
+and its theorem against a plain play of the coordinator's choices.
 """
 
 from __future__ import annotations
