@@ -202,7 +202,7 @@ BUDGET = {
     "pate_fed/identity": (1_260, 6),
     "pate_fed/kinds": (6_600, 24),
     "pate_fed/learning": (8_040, 34),
-    "pate_fed/privacy": (13_260, 43),
+    "pate_fed/privacy": (13_270, 43),
     "pate_fed/protocol": (570, 3),
     "pate_fed/report": (5_900, 19),
     "pate_fed/reproduce": (2_520, 13),

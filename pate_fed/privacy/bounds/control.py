@@ -394,7 +394,10 @@ def _from_few(
     slack, rest, first, far, spent = share * delta, main, _STARTS[0], 0.0, 0.0
     if begun is not None:
         rest, far = replace(main, times=main.times - FEW), begun.far((FEW,))
-        few, slack = slack * (1 - _FOR_REST), slack * _FOR_REST
+        few = max(slack * (1 - _FOR_REST), begun.last((FEW,)))
+        slack -= few
+        if slack <= 0:
+            return math.inf
         tilted = (tilt.log_slack(1 - _FOR_REST, rest.times), tilt.power) if tilt else ()
         # A Gaussian of more variance is above it too, and `_increment` wants one well above a step's.
         first = max(first, begun.variance((FEW,), few, *tilted) / main.variance)

@@ -435,15 +435,21 @@ class Values:
         whole = sum(count * part.mixed for count, part in zip(times, self._parts, strict=True))
         return whole * (1 + 2**-50)
 
+    def last(self, times: tuple[int, ...]) -> float:
+        """The value at the grid's last place, and beyond."""
+        return float(self._value(times)[-1])
+
     def variance(
         self, times: tuple[int, ...], slack: float, tilted: float = -math.inf, power: float = 0.0
     ) -> float:
         """About the least variance of a Gaussian whose profile, and slack, is above the value; ∞ if none.
 
-        Slack is `slack` and e^`tilted` r^-`power`. For values whose ε is beyond the grid it is ∞. Certified
-        at every place.
+        Slack is `slack` and e^`tilted` r^-`power`. Certified at every place; beyond the last, from where the
+        value is kept, `slack` alone must be above it (`last`), or it is ∞.
         """
         value, step = self._value(times), self._grid.step
+        if value[-1] > slack:
+            return math.inf
         x: Floats = step * np.arange(len(value), dtype=np.float64)
         more = slack + np.exp(np.minimum(tilted - power * (x + step), 0.0)) * (1 - 1e-12)
 
@@ -458,7 +464,7 @@ class Values:
         low, high = 0.0, 1e-3 * step
         while not stands(high):
             low, high = high, 2 * high
-            if value[-1] > more[-1] or high > 4 * x[-1] + 100:
+            if high > 4 * x[-1] + 100:
                 return math.inf
         while high - low > 1e-5 * high:
             middle = (low + high) / 2

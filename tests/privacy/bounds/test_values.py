@@ -288,6 +288,10 @@ def test_a_gaussian_stands_above_the_value_where_it_goes_on_from() -> None:
     assert itself <= more <= 1.02 * itself
     assert gaussian_dp_epsilon(mu, 1e-5) >= known.epsilon((20,))
     assert known.variance((20,), 1e-30) == math.inf
+    # Beyond the grid the value is kept, and slack that falls with r falls below it: that does not do there.
+    last, tilted = known.last((20,)), (math.log(slack) + 2 * x[-1], 2.0)
+    assert last > 0 and math.isfinite(known.variance((20,), last, *tilted))
+    assert known.variance((20,), last * (1 - 1e-9), *tilted) == math.inf
 
 
 @pytest.mark.parametrize("times", [2, 3, 5])
