@@ -8,6 +8,7 @@ of Flower that add noise to updates do the same sum, and its engine would take a
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -128,6 +129,7 @@ class _Trained:
             from opacus import GradSampleModule
             from opacus.optimizers import DPOptimizer
 
+        warnings.filterwarnings("ignore", "Full backward hook")  # no input of ours wants a gradient
         self._private = self._private or GradSampleModule(self._network)
         optimiser = DPOptimizer(
             torch.optim.SGD(self._network.parameters(), lr=_RATE),

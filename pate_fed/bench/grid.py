@@ -18,16 +18,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pate_fed.bench import labels
+from pate_fed.bench import labels, protocol
 from pate_fed.bench.ours import run_ours
-from pate_fed.bench.protocol import (
-    Method,
-    NotApplicableError,
-    Task,
-    check_ledger,
-    check_predictions,
-    measured,
-)
 from pate_fed.bench.tasks import TASKS, all_digits, load_task
 from pate_fed.errors import InputError, PateFedError, naming_refusal
 from pate_fed.reproduce import driver
@@ -42,9 +34,8 @@ PUBLISHED = "published"
 """In a task's place: a figure of a method that its authors published."""
 DONE, NOT, FAILED = "done", "does not apply", "failed"
 EPSILONS = (0.3, 1.0, 3.0)
-_SIZES = {"rare": 1, "adult": 2, "diabetes": 2, "days": 2, PUBLISHED: 3} | {
-    f"{of}-{parties}": 3 for of in ("digits", "garments") for parties in (4, 250)
-}
+_SIZES = {"rare": 1, "adult": 2, "diabetes": 2, "days": 2, PUBLISHED: 3}
+_SIZES |= {name: 3 for name in TASKS if name.startswith(("digits", "garments"))}
 _END_S = 10.0  # of a process whose cell is there
 Key = tuple[str, str, float, int]
 
@@ -59,11 +50,11 @@ class Built:
     """
 
     title: str
-    run: Method
+    run: protocol.Method
     seconds: tuple[float, float, float, float]
     _: KW_ONLY
     private: bool = True
-    published: tuple[str, float, float, Callable[[Task, NDArray[Any], int], float]] | None = None
+    published: tuple[str, float, float, Callable[[protocol.Task, NDArray[Any], int], float]] | None = None
 
 
 def _gradients(name: str) -> Callable[..., Any]:
@@ -182,11 +173,11 @@ class Grid(driver.Reproduction):
         return sum(METHODS.get(name, slow).seconds[_SIZES.get(task, 0)] for task, name, *_ in left)
 
 
-def _method_of(name: str) -> Method:
+def _method_of(name: str) -> protocol.Method:
     if name in METHODS:
         return METHODS[name].run
     search_folder(Path.cwd())
-    found: Method = load_part(name, KIND)
+    found: protocol.Method = load_part(name, KIND)
     if not callable(found):
         raise InputError(f"{KIND} {name!r}: a function run(task, epsilon, seed) is meant")
     return found
@@ -291,17 +282,17 @@ def _played(grid: Grid, key: Key) -> Cell:
     with telling(f"{what}: fails"):
         try:
             given: Any = run(task, epsilon, seed)
-        except NotApplicableError as reason:
+        except protocol.NotApplicableError as reason:
             return Cell(*key, status=NOT, reason=str(reason))
     if not isinstance(given, tuple) or len(given) != 2:
         raise InputError(f"{what}: gives a {type(given).__name__}; (predictions, ledger) is meant")
     predictions, ledger = given
-    scores = check_predictions(task, predictions, what=what)
-    recomputed = check_ledger(task, ledger, epsilon or math.inf, what=what)
+    scores = protocol.check_predictions(task, predictions, what=what)
+    recomputed = protocol.check_ledger(task, ledger, epsilon or math.inf, what=what)
     return Cell(
         *key,
         status=DONE,
-        value=measured(task, scores, truth),
+        value=protocol.measured(task, scores, truth),
         claimed=ledger.epsilon,
         recomputed=recomputed,
         unit=ledger.unit,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pate_fed.bench.grid import DONE, METHODS, PUBLISHED, Cell, Grid
+from pate_fed.bench.grid import DONE, FAILED, METHODS, PUBLISHED, Cell, Grid
 from pate_fed.bench.protocol import LEAK, RECORD, UNITS
 from pate_fed.bench.tasks import TASKS, load_task
 from pate_fed.disk import write_result
@@ -32,6 +32,8 @@ def _notes(grid: Grid, cells: Sequence[Cell]) -> Iterator[str]:
     for name in grid.methods:
         if reason := hidden(name, cells):
             yield f"not in the pictures: {title(name)}: {reason}"
+    failed = (f"{cell.task}, {cell.method}: {cell.reason}" for cell in cells if cell.status == FAILED)
+    yield from dict.fromkeys(failed)
     if commits := sorted({cell.commit for cell in cells if cell.commit}):
         yield f"cells are of commit {', '.join(commits)}"
 
@@ -71,10 +73,7 @@ def _means(cells: Sequence[Cell]) -> Means:
     """Mean, spread and count by method and ε."""
     known = [cell for cell in cells if cell.value is not None]
     return {
-        each.task[1:]: (
-            *mean_and_sd([cell.value for cell in each.rows if cell.value is not None]),
-            len(each.rows),
-        )
+        each.task[1:]: (*mean_and_sd([cell.value or 0 for cell in each.rows]), len(each.rows))
         for each in cells_of(known, ((cell.task, cell.method, cell.epsilon) for cell in known))
     }
 

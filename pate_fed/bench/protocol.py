@@ -31,6 +31,9 @@ _CONFIDENCE = 0.99
 class NotApplicableError(Exception):
     """A method cannot play a task, which is a result; the text is the reason."""
 
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Task:

@@ -54,7 +54,7 @@ def figures_of(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """For each task but for its seed: what it is (`of`), its `n` rows, `mean` and `spread` of each measure.
 
     `spread` is the sample standard deviation, null of one row. What no row knows is left out, and a row that
-    knows nothing.
+    knows nothing. Rows that name their commit give it to their figure.
     """
     cells: dict[str, list[Any]] = {}
     for row in rows:
@@ -66,7 +66,9 @@ def figures_of(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
         known = {name: values for name, values in measured.items() if values}
         if not known:
             continue
+        commits = sorted({row.commit for row in same if getattr(row, "commit", None)})
         yield {
+            **({"commit": ", ".join(commits)} if commits else {}),
             "of": _task(same[0]),
             "n": max(map(len, known.values())),
             "mean": {name: _rounded(np.mean(values)) for name, values in known.items()},
