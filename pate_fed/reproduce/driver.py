@@ -53,8 +53,8 @@ def store_result(
 def figures_of(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """For each task but for its seed: what it is (`of`), its `n` rows, `mean` and `spread` of each measure.
 
-    `spread` is the sample standard deviation, null of one row. What no row knows is left out, and a row that
-    knows nothing. Rows that name their commit give it to their figure.
+    `spread` is the sample standard deviation, null of one row. What no row knows is left out. Rows
+    that name their commit give it to their figure.
     """
     cells: dict[str, list[Any]] = {}
     for row in rows:
@@ -64,13 +64,11 @@ def figures_of(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
             name: _numbers(same, name) for name in asdict(same[0]) if name not in same[0].__match_args__
         }
         known = {name: values for name, values in measured.items() if values}
-        if not known:
-            continue
         commits = sorted({row.commit for row in same if getattr(row, "commit", None)})
         yield {
             **({"commit": ", ".join(commits)} if commits else {}),
             "of": _task(same[0]),
-            "n": max(map(len, known.values())),
+            "n": max(map(len, known.values()), default=len(same)),
             "mean": {name: _rounded(np.mean(values)) for name, values in known.items()},
             "spread": {
                 name: _rounded(np.std(values, ddof=1)) if len(values) > 1 else None
