@@ -32,8 +32,7 @@ def _notes(grid: Grid, cells: Sequence[Cell]) -> Iterator[str]:
     for name in grid.methods:
         if reason := hidden(name, cells):
             yield f"not in the pictures: {title(name)}: {reason}"
-    failed = (f"{cell.task}, {cell.method}: {cell.reason}" for cell in cells if cell.status == FAILED)
-    yield from dict.fromkeys(failed)
+    yield from dict.fromkeys(f"{FAILED}: {cell.reason}" for cell in cells if cell.status == FAILED)
     if commits := sorted({cell.commit for cell in cells if cell.commit}):
         yield f"cells are of commit {', '.join(commits)}"
 
