@@ -1,38 +1,31 @@
-"""The methods, and the grid of tasks, methods, ε and seeds: each cell is a process and a file of its own."""
+"""The methods, and the grid of tasks, methods, ε and seeds: each cell is a row, made in its own process."""
 
 from __future__ import annotations
 
-import json
+import math
+import os
+import shlex
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.bench import labels
+from pate_fed.bench import labels, protocol
 from pate_fed.bench.ours import run_ours
-from pate_fed.bench.protocol import (
-    Ledger,
-    Method,
-    NotApplicableError,
-    Task,
-    check_ledger,
-    check_predictions,
-    measured,
-)
 from pate_fed.bench.tasks import TASKS, all_digits, load_task
-from pate_fed.disk import read_json, write_result
 from pate_fed.errors import InputError, PateFedError, naming_refusal
-from pate_fed.reproduce.driver import commit_of_source, machine_text
+from pate_fed.reproduce import driver
+from pate_fed.reproduce.columns import task_of
+from pate_fed.runtime.run_dir import simulated_disks
 from pate_fed.runtime.workers import end_with_the_call
-from pate_fed.structure import to_plain
 from pate_fed.structure.faults import telling
 from pate_fed.structure.parts import load_part, part_identity, search_folder
 
@@ -40,99 +33,63 @@ KIND = "benchmark method"
 PUBLISHED = "published"
 """In a task's place: a figure of a method that its authors published."""
 DONE, NOT, FAILED = "done", "does not apply", "failed"
-EPSILONS, SEEDS, LIMIT_S = (0.3, 1.0, 3.0), 5, 3600.0
+EPSILONS = (0.3, 1.0, 3.0)
+_SIZES = {"rare": 1, "adult": 2, "diabetes": 2, "days": 2, PUBLISHED: 3}
+_SIZES |= {name: 3 for name in TASKS if name.startswith(("digits", "garments"))}
+_END_S = 10.0  # of a process whose cell is there
+Key = tuple[str, str, float, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """A figure of a method's authors on digits, and how it is made here: of a task, the truth and a seed."""
-
-    text: str
-    figure: float
-    spread: float
-    make: Callable[[Task, NDArray[Any], int], float]
-
-    def agrees(self, found: float) -> bool:
-        """Whether it is within two deviations."""
-        return abs(found - self.figure) <= 2 * self.spread
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Built:
-    """A method of ours; `seconds` of a cell on a quiet core: small tables, large ones, 60,000 images."""
+    """A method of ours; `seconds` of a cell: small tables, 4,400 images, large tables, 60,000 images.
+
+    They are of two cores that did other things, by docs/results/bench-quick.json where it has the cell.
+    `published` is a figure of its authors: where it stands, itself, its deviation, and how it is made of all
+    digits, their truth and a seed.
+    """
 
     title: str
-    run: Method
-    seconds: tuple[float, float, float]
+    run: protocol.Method
+    seconds: tuple[float, float, float, float]
+    _: KW_ONLY
     private: bool = True
-    published: Published | None = None
-    ours: bool = False
+    published: tuple[str, float, float, Callable[[protocol.Task, NDArray[Any], int], float]] | None = None
 
 
-def _gradients(name: str) -> Method:
-    def run(task: Task, epsilon: float, seed: int) -> tuple[NDArray[Any], Ledger]:
+def _gradients(name: str) -> Callable[..., Any]:
+    def run(*given: Any) -> Any:
         from pate_fed.bench import gradients
 
-        found: tuple[NDArray[Any], Ledger] = getattr(gradients, name)(task, epsilon, seed)
-        return found
+        return getattr(gradients, name)(*given)
 
     return run
 
 
-def _opacus(task: Task, truth: NDArray[Any], seed: int) -> float:
-    from pate_fed.bench.gradients import opacus_example
-
-    return float((opacus_example(task, seed).argmax(axis=1) == truth).mean())
-
-
-def _kept(task: Task, truth: NDArray[Any], seed: int) -> float:
-    found = labels.randomised(task.labels, 1.0, task.num_classes, np.random.default_rng(seed))
-    return float((found == task.labels).mean())
-
-
-_OPACUS = Published(
-    text="Opacus's example of MNIST at (1.19, 1e-5), 10 runs", figure=0.9463, spread=0.0034, make=_opacus
-)
-_KEPT = Published(
-    text="right labels of RandRes at ε 1, 10 classes (Tang et al. 2022, Table 2)",
-    figure=0.232,
-    spread=0.002,
-    make=_kept,
-)
+_OPACUS = "Opacus's example of MNIST at (1.19, 1e-5), 10 runs"
+_TABLE_2 = "right labels of RandRes at ε 1, 10 classes (Tang et al. 2022, Table 2)"
 METHODS: dict[str, Built] = {
-    "pate-fed": Built(title="this package, by default", run=run_ours, seconds=(4, 40, 90), ours=True),
+    "pate-fed": Built("this package, by default", run_ours, (55, 92, 102, 80)),
     "dp-sgd": Built(
-        title="DP-SGD, all records in one place",
-        run=_gradients("run_dp_sgd"),
-        seconds=(4, 15, 600),
-        published=_OPACUS,
+        "DP-SGD, all records in one place",
+        _gradients("run_dp_sgd"),
+        (42, 230, 104, 1263),
+        published=(_OPACUS, 0.9463, 0.0034, _gradients("opacus_example")),
     ),
-    "dp-fedavg": Built(
-        title="DP-FedAvg, a record", run=_gradients("run_fedavg_records"), seconds=(4, 20, 700)
-    ),
+    "dp-fedavg": Built("DP-FedAvg, a record", _gradients("run_fedavg_records"), (98, 177, 250, 1700)),
     "dp-fedavg-hospital": Built(
-        title="DP-FedAvg, a whole hospital", run=_gradients("run_fedavg_hospitals"), seconds=(3, 10, 120)
+        "DP-FedAvg, a whole hospital", _gradients("run_fedavg_hospitals"), (87, 70, 150, 500)
     ),
-    "fedkt": Built(title="FedKT, a record", run=labels.run_fedkt, seconds=(5, 10, 60)),
-    "private-knn": Built(
-        title="private kNN, all records in one place", run=labels.run_neighbours, seconds=(3, 30, 60)
-    ),
+    "fedkt": Built("FedKT, a record (untuned)", labels.run_fedkt, (53, 19, 60, 60)),
+    "private-knn": Built("private kNN, all records in one place", labels.run_neighbours, (29, 14, 60, 40)),
     "randomised-labels": Built(
-        title="randomised labels (the label alone is private)",
-        run=labels.run_randomised,
-        seconds=(1, 5, 30),
-        published=_KEPT,
+        "randomised labels (the label alone is private)",
+        labels.run_randomised,
+        (17, 12, 44, 30),
+        published=(_TABLE_2, 0.232, 0.002, labels.right_responses),
     ),
-    "central": Built(
-        title="all records, no privacy", run=labels.run_central, seconds=(1, 5, 30), private=False, ours=True
-    ),
-    "alone": Built(
-        title="one hospital alone, no privacy",
-        run=labels.run_alone,
-        seconds=(1, 3, 10),
-        private=False,
-        ours=True,
-    ),
+    "central": Built("all records, no privacy", labels.run_central, (14, 13, 44, 30), private=False),
+    "alone": Built("one hospital alone, no privacy", labels.run_alone, (17, 15, 30, 20), private=False),
 }
 
 
@@ -150,45 +107,55 @@ class Cell:
     seed: int
     _: KW_ONLY
     status: str
-    reason: str = ""
+    reason: str | None = None
     value: float | None = None
     claimed: float | None = None
     recomputed: float | None = None
-    unit: str = ""
-    seconds: float = 0.0
-    source: str = ""
+    unit: str | None = None
+    seconds: float | None = None
+    source: str | None = None
     commit: str | None = None
-    machine: str = ""
-    date: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
-    """What is run, and where its results lie; a method of one's own is `module:attribute`, or an entry point.
+class Grid(driver.Reproduction):
+    """What is run; a method of one's own is `module:attribute`, or an entry point.
 
     Raises:
         InputError: an unknown task, ε or seeds that are none, or a method's code is not there.
     """
 
-    run_dir: Path
-    data_dir: Path | None = None
     tasks: tuple[str, ...] = (PUBLISHED, *TASKS)
     methods: tuple[str, ...] = tuple(METHODS)
     epsilons: tuple[float, ...] = EPSILONS
-    seeds: int = SEEDS
-    limit_s: float = LIMIT_S
+    limit_s: float = 3600.0
     download: bool = False
+    name: str = "bench"
 
     def __post_init__(self) -> None:
+        driver.Reproduction.__post_init__(self)
         for name in self.tasks:
             if name not in TASKS and name != PUBLISHED:
                 raise InputError(f"--task {name}: one of {', '.join((*TASKS, PUBLISHED))} is meant")
-        if self.seeds < 1 or not self.epsilons or min(self.epsilons) <= 0 or self.limit_s <= 0:
-            raise InputError("--seeds, --epsilon and --limit: numbers above 0 are meant")
+        if not all(0 < each < math.inf for each in (*self.epsilons, self.limit_s)):
+            raise InputError("--epsilon and --limit: numbers above 0 are meant")
         for name in self.methods:
-            method_of(name)
+            _method_of(name)
 
-    def cells(self) -> Iterator[tuple[str, str, float, int]]:
+    @property
+    def command(self) -> str:
+        """The command that makes the same cells."""
+        quick = (self.seeds, self.epsilons) == (1, (1.0,))
+        words = ["--quick"] if quick else ["--seeds", str(self.seeds)]
+        for flag, chosen, every in (
+            ("--task", self.tasks, (PUBLISHED, *TASKS)),
+            ("--method", self.methods, tuple(METHODS)),
+            ("--epsilon", self.epsilons, (1.0,) if quick else EPSILONS),
+        ):
+            words += [f"{word}" for each in chosen for word in (flag, each)] if chosen != every else []
+        return shlex.join(["pate-fed", "bench", *words, *(["--data-dir", "DIR"] if self.data_dir else [])])
+
+    def cells(self) -> Iterator[Key]:
         """All cells, each method's published figure first, then small tasks before large ones."""
         for name in self.methods:
             built = METHODS.get(name)
@@ -200,129 +167,133 @@ class Grid:
                 for epsilon in self.epsilons if known is None or known.private else (0.0,):
                     yield from ((task, name, epsilon, seed) for seed in range(self.seeds))
 
-    def path(self, key: tuple[str, str, float, int]) -> Path:
-        """The file of a cell."""
-        task, method, epsilon, seed = key
-        name = method.replace(":", "-").replace("/", "-")
-        return self.run_dir / "cells" / f"{task}--{name}--{epsilon:g}--{seed}.json"
-
-    def done(self) -> list[Cell]:
-        """The cells of this grid that are there, in order; one of other data or code is as if it were not."""
-        found = []
-        for key in self.cells():
-            if (path := self.path(key)).is_file():
-                cell = read_json(Cell, path, what="a cell of the benchmark")
-                found += [cell] if cell.source == _source(key) else []
-        return found
-
-    def seconds(self, left: Sequence[tuple[str, str, float, int]]) -> float:
-        """About how long these cells take on a quiet core; those of a foreign method count as nothing."""
-        large = {"adult": 1, "diabetes": 1, "days": 1, "digits-4": 2, "digits-250": 2, PUBLISHED: 2}
-        large |= {"garments-4": 2, "garments-250": 2}
-        return sum(METHODS[name].seconds[large.get(task, 0)] for task, name, *_ in left if name in METHODS)
+    def seconds(self, left: Iterable[Key]) -> float:
+        """About how long these cells take; a method that is not of this package counts as DP-SGD."""
+        slow = METHODS["dp-sgd"]
+        return sum(METHODS.get(name, slow).seconds[_SIZES.get(task, 0)] for task, name, *_ in left)
 
 
-def method_of(name: str) -> Method:
-    """A method by its name; InputError where there is none."""
+def _method_of(name: str) -> protocol.Method:
     if name in METHODS:
         return METHODS[name].run
     search_folder(Path.cwd())
-    found: Method = load_part(name, KIND)
+    found: protocol.Method = load_part(name, KIND)
     if not callable(found):
         raise InputError(f"{KIND} {name!r}: a function run(task, epsilon, seed) is meant")
     return found
 
 
-def _source(key: tuple[str, str, float, int]) -> str:
-    task, method = key[:2]
+def _source(task: str, method: str) -> str | None:
     code = "" if method in METHODS else part_identity(method, KIND).digest[:12]
-    return f"{TASKS[task][2] if task in TASKS else ''} {code}".strip()
+    return f"{TASKS[task][2] if task in TASKS else ''} {code}".strip() or None
 
 
-def run_grid(grid: Grid, log: Callable[[str], None], *, here: bool = False) -> list[Cell]:
-    """Run what is missing or failed, each cell in a process that is ended after `limit_s`, or `here`."""
-    with naming_refusal(f"--run-dir {grid.run_dir}: cannot be made"):
-        (grid.run_dir / "cells").mkdir(parents=True, exist_ok=True)
-    kept = [cell for cell in grid.done() if cell.status != FAILED]
-    there = {(cell.task, cell.method, cell.epsilon, cell.seed) for cell in kept}
-    left = [key for key in grid.cells() if key not in there]
-    log(f"{len(there)} cells are there, {len(left)} are left: about {grid.seconds(left) / 3600:.1f} hours")
-    for number, key in enumerate(left, start=1):
-        (_make if here else _apart)(grid, key)
-        cell = read_json(Cell, grid.path(key), what="a cell of the benchmark")
-        told = cell.reason if cell.value is None else f"{cell.value:.3f}"
-        log(
-            f"{number} of {len(left)}: {key[0]}, {key[1]}, ε {key[2]:g}, seed {key[3]}: {cell.status}, {told}"
-        )
-    return grid.done()
+def run_grid(
+    grid: Grid,
+    log: driver.Log,
+    *,
+    lines: Callable[[list[Cell]], Iterable[str]] = lambda cells: (),
+    show: Callable[[list[Cell]], None] = lambda cells: None,
+) -> list[str]:
+    """Make the cells that are missing, failed, or of other data or code; `lines` and `show` tell of them."""
+    with naming_refusal(f"--run-dir {grid.out_dir}: cannot be made"):
+        grid.out_dir.mkdir(parents=True, exist_ok=True)
+    keys = list(grid.cells())
+    table = driver.Table(
+        path=grid.out_dir / "cells.csv",
+        row=Cell,
+        tasks=keys,
+        make=partial(_make, grid),
+        inputs={},
+        lines=lines,
+        holds=lambda cell: cell.status != FAILED and cell.source == _source(cell.task, cell.method),
+        told=lambda cell: cell.reason or f"{cell.value:.3f}",
+    )
+    kept = driver.kept_rows(table)
+    left = set(keys) - {task_of(cell) for cell in kept}
+    log(f"{len(kept)} cells are there, {len(left)} are left: about {grid.seconds(left) / 3600:.1f} hours")
+    return driver.run_tables(grid, [table], text=grid.out_dir / "bench.txt", log=log, show=show)
 
 
-def _apart(grid: Grid, key: tuple[str, str, float, int]) -> None:
-    child = get_context("spawn").Process(target=_in_child, args=(grid, key))
-    grid.path(key).unlink(missing_ok=True)
-    child.start()
-    try:
-        child.join(grid.limit_s)
-    finally:
-        late = child.is_alive()
-        if late:
-            child.kill()
-            child.join()
-    if not grid.path(key).is_file():
-        why = f"took longer than {grid.limit_s:g} s" if late else f"its process ended with {child.exitcode}"
-        _write(grid, key, Cell(*key, status=FAILED, reason=why))
-
-
-def _in_child(grid: Grid, key: tuple[str, str, float, int]) -> None:
-    Thread(target=end_with_the_call, daemon=True).start()
-    _make(grid, key)
-
-
-def _make(grid: Grid, key: tuple[str, str, float, int]) -> None:
+def _make(grid: Grid, key: Key) -> Cell:
+    """A cell, whatever its method does; what that leaves in temporary files is removed."""
     started = time.perf_counter()
-    try:
-        cell = _published(grid, key) if key[0] == PUBLISHED else _played(grid, key)
-    except PateFedError as error:
-        cell = partial(Cell, *key, status=FAILED, reason=str(error))
-    _write(grid, key, cell(seconds=round(time.perf_counter() - started, 1)))
-
-
-def _published(grid: Grid, key: tuple[str, str, float, int]) -> Callable[..., Cell]:
-    published = METHODS[key[1]].published
-    assert published is not None
-    task, truth = all_digits(grid.data_dir, grid.download)
-    with telling(f"{key[1]}: its published figure"):
-        value = published.make(task, truth, key[3])
-    low, high = published.figure - 2 * published.spread, published.figure + 2 * published.spread
-    kept = f"{low:.4f} to {high:.4f} is meant: {published.text}"
-    return partial(Cell, *key, status=DONE, value=value, reason=kept)
-
-
-def _played(grid: Grid, key: tuple[str, str, float, int]) -> Callable[..., Cell]:
-    name, method, epsilon, seed = key
-    task, truth = load_task(name, grid.data_dir, download=grid.download)
-    run, what = method_of(method), f"method {method} on {name}"
-    with telling(f"{what}: fails"):
-        try:
-            given: Any = run(task, epsilon, seed)
-        except NotApplicableError as reason:
-            return partial(Cell, *key, status=NOT, reason=str(reason))
-    if not isinstance(given, tuple) or len(given) != 2:
-        raise InputError(f"{what}: gives a {type(given).__name__}; (predictions, ledger) is meant")
-    predictions, ledger = given
-    scores = check_predictions(task, predictions, what=what)
-    recomputed = check_ledger(task, ledger, epsilon or float("inf"), what=what)
-    value, claimed = measured(task, scores, truth), ledger.epsilon
-    return partial(
-        Cell, *key, status=DONE, value=value, claimed=claimed, recomputed=recomputed, unit=ledger.unit
+    with simulated_disks() as folder:
+        cell = _apart(grid, key, folder)
+    return replace(
+        cell,
+        seconds=None if cell.value is None else round(time.perf_counter() - started, 1),
+        source=_source(*key[:2]),
+        commit=driver.commit_of_source(),
     )
 
 
-def _write(grid: Grid, key: tuple[str, str, float, int], cell: Cell) -> None:
-    values = to_plain(cell) | {
-        "source": _source(key),
-        "commit": commit_of_source(),
-        "machine": machine_text("cpu"),
-        "date": datetime.now(UTC).date().isoformat(),
-    }
-    write_result(grid.path(key), (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode())
+def _apart(grid: Grid, key: Key, folder: Path) -> Cell:
+    """A cell of a process that is ended after `limit_s`."""
+    context = get_context("spawn")
+    found, given = context.Pipe(duplex=False)
+    child = context.Process(target=_in_child, args=(given, grid, key, folder))
+    child.start()
+    given.close()
+    try:
+        if found.poll(grid.limit_s):
+            cell: Cell = found.recv()
+            child.join(_END_S)
+            return cell
+        why = f"took longer than {grid.limit_s:g} s"
+    except EOFError:
+        child.join()
+        why = f"its process ended with {child.exitcode}"
+    finally:
+        child.kill()
+        child.join()
+    return Cell(*key, status=FAILED, reason=f"method {key[1]} on {key[0]}: {why}")
+
+
+def _in_child(found: Connection, grid: Grid, key: Key, folder: Path) -> None:
+    Thread(target=end_with_the_call, daemon=True).start()
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    found.send(play(grid, key))
+
+
+def play(grid: Grid, key: Key) -> Cell:
+    """A cell in this process; what is wrong with the method is said in it."""
+    try:
+        return _published(grid, key) if key[0] == PUBLISHED else _played(grid, key)
+    except PateFedError as error:
+        return Cell(*key, status=FAILED, reason=str(error))
+
+
+def _published(grid: Grid, key: Key) -> Cell:
+    published = METHODS[key[1]].published
+    assert published is not None
+    text, figure, spread, make = published
+    task, truth = all_digits(grid.data_dir, grid.download)
+    with telling(f"{key[1]}: its published figure"):
+        value = make(task, truth, key[3])
+    told = f"{value:.4f}, published {figure:.4f} ± {spread:.4f}: {text}"
+    return Cell(*key, status=DONE, value=value, reason=told)
+
+
+def _played(grid: Grid, key: Key) -> Cell:
+    name, method, epsilon, seed = key
+    task, truth = load_task(name, grid.data_dir, download=grid.download)
+    run, what = _method_of(method), f"method {method} on {name}"
+    with telling(f"{what}: fails"):
+        try:
+            given: Any = run(task, epsilon, seed)
+        except protocol.NotApplicableError as reason:
+            return Cell(*key, status=NOT, reason=str(reason))
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise InputError(f"{what}: gives a {type(given).__name__}; (predictions, ledger) is meant")
+    predictions, ledger = given
+    scores = protocol.check_predictions(task, predictions, what=what)
+    recomputed = protocol.check_ledger(task, ledger, epsilon or math.inf, what=what)
+    return Cell(
+        *key,
+        status=DONE,
+        value=protocol.measured(task, scores, truth),
+        claimed=ledger.epsilon,
+        recomputed=recomputed,
+        unit=ledger.unit,
+    )

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import csv
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.bench.protocol import Ledger, Task
+from pate_fed.bench.protocol import Given, Ledger, Task
 from pate_fed.data import Schema
 
 
-def run_ours(task: Task, epsilon: float, seed: int) -> tuple[NDArray[Any], Ledger]:
+def run_ours(task: Task, epsilon: float, seed: int) -> Given:
     """Scores of a study's published student, and the ledger of its run."""
     from pate_fed import simulate
 
@@ -52,35 +51,27 @@ def run_ours(task: Task, epsilon: float, seed: int) -> tuple[NDArray[Any], Ledge
 def _files(task: Task, schema: Schema, folder: Path) -> dict[str, Any]:
     """The study's data: each hospital's records and the pool as CSV files, and what their columns mean."""
     taught = [str(label) if task.target_range else schema.classes[label] for label in task.labels.tolist()]
-    private = []
-    for own in range(task.parties):
-        private.append(str(folder / f"{own}.csv"))
+    private = [str(folder / f"{own}.csv") for own in range(task.parties)]
+    for own, path in enumerate(private):
         rows = np.flatnonzero(task.owners == own)
-        _write(private[-1], schema, task.inputs[rows], [taught[row] for row in rows])
+        _write(path, schema, task.inputs[rows], [[taught[row]] for row in rows])
     _write(pool := str(folder / "pool.csv"), schema, task.pool, None)
     table: dict[str, Any] = {"label": schema.label}
-    table |= (
-        {"target_range": list(task.target_range)} if task.target_range else {"classes": list(schema.classes)}
-    )
-    table["columns"] = {name: list(values) or "number" for name, values in schema.columns}
+    table |= {"target_range": task.target_range} if task.target_range else {"classes": schema.classes}
+    table["columns"] = {name: values or "number" for name, values in schema.columns}
     return {"dataset": "table", "pool": pool, "private": private, "table": table}
 
 
-def _write(path: str, schema: Schema, rows: NDArray[Any], labels: list[str] | None) -> None:
-    names = [name for name, _ in schema.columns]
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(names if labels is None else [*names, schema.label])
-        for place, row in enumerate(rows.tolist()):
-            writer.writerow([*_cells(schema, row), *([] if labels is None else [labels[place]])])
-
-
-def _cells(schema: Schema, row: list[float]) -> Iterator[str]:
-    """A row as texts: a number, or the value whose column is 1; nothing where it is missing."""
-    at = 0
+def _write(path: str, schema: Schema, rows: NDArray[Any], labels: list[list[str]] | None) -> None:
+    """A number, or the value whose column is 1; nothing where it is missing."""
+    columns, at = [], 0
     for _, values in schema.columns:
-        if not values:
-            yield "" if row[at] != row[at] else repr(row[at])
+        part = rows[:, at : (at := at + max(1, len(values)))].tolist()
+        if values:
+            columns.append([values[row.index(1)] if 1 in row else "" for row in part])
         else:
-            yield next((value for value, one in zip(values, row[at:], strict=False) if one == 1), "")
-        at += max(1, len(values))
+            columns.append(["" if value != value else repr(value) for (value,) in part])
+    cells = [[name for name, _ in schema.columns], *map(list, zip(*columns, strict=True))]
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        ends = [[]] * len(cells) if labels is None else [[schema.label], *labels]
+        csv.writer(file).writerows([*row, *end] for row, end in zip(cells, ends, strict=True))

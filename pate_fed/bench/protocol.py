@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,20 +101,20 @@ class Ledger:
     run_dir: Path | None = None
 
 
-class Method(Protocol):
-    """A method: scores (n, classes), classes (n,) or numbers (n,) of `task.test`, and what they cost."""
+Given = tuple[NDArray[Any], Ledger]
+Method = Callable[[Task, float, int], Given]
+"""From task, ε and seed to scores (n, classes), classes (n,) or numbers (n,) of `task.test`, and their cost.
 
-    def __call__(self, task: Task, epsilon: float, seed: int) -> tuple[NDArray[Any], Ledger]:
-        """Raises NotApplicableError where it cannot play."""
+It raises NotApplicableError where it cannot play.
+"""
 
 
-def epsilon_of_rows(rows: Iterable[Spent], delta: float, *, replaced: bool = True) -> float:
-    """ε of all rows together at δ, where a unit is replaced, or else added or removed (privacy loss, PLD)."""
+def epsilon_of_rows(rows: Iterable[Spent], delta: float) -> float:
+    """ε of all rows together at δ, where a unit is replaced (privacy loss, PLD)."""
     from dp_accounting import NeighboringRelation, dp_event
     from dp_accounting.pld import PLDAccountant
 
-    relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
-    accountant, pure, noisy = PLDAccountant(relation, _GRID), 0.0, False
+    accountant, pure, noisy = PLDAccountant(NeighboringRelation.REPLACE_ONE, _GRID), 0.0, False
     for row in rows:
         pure += row.pure * row.count
         if math.isfinite(row.noise):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -120,31 +120,33 @@ def _cut(inputs: NDArray[Any], labels: NDArray[Any], cuts: Sequence[Any], **rule
     return task, labels[test]
 
 
-def _images(of: str, parties: int, data: Path | None, download: bool, **rules: Any) -> _Made:
+def _whole(of: str, data: Path | None, download: bool) -> tuple[NDArray[Any], NDArray[np.int64], int]:
+    """Images and labels, training ones first, and how many these are."""
     whole = load_dataset(of, data_dir=data, download=download)
     inputs = np.concatenate([whole.private_images, whole.public_images])
-    labels = np.concatenate([whole.private_labels, whole.public_labels])
-    own = len(whole.private_labels)
+    return inputs, np.concatenate([whole.private_labels, whole.public_labels]), len(whole.private_labels)
+
+
+def _images(
+    of: str, parties: int, data: Path | None, download: bool, *, asked: int = _POOL, **rules: Any
+) -> _Made:
+    inputs, labels, own = _whole(of, data, download)
     owners = np.random.default_rng(0).permutation(own) % parties
-    cuts = slice(own), slice(own, own + _POOL), slice(own + _POOL, None)
+    cuts = slice(own), slice(own, own + _POOL), slice(own + asked, None)
     return _cut(inputs, labels, cuts, owners=owners, num_classes=10, **rules)
 
 
 def all_digits(data: Path | None, download: bool) -> _Made:
     """Digits with all 10,000 test images tested, as others publish figures of them."""
-    whole = load_dataset("mnist", data_dir=data, download=download)
-    task, _ = _images("mnist", HOSPITALS, data, download, name="published", title="published figures")
-    return replace(task, test=np.asarray(whole.public_images)), whole.public_labels
+    return _images("mnist", HOSPITALS, data, download, asked=0, name="published", title="published figures")
 
 
 def _rare(data: Path | None, download: bool, **rules: Any) -> _Made:
-    whole, rng = load_dataset("fashion-mnist", data_dir=data, download=download), np.random.default_rng(0)
-    usual, rare = (rng.permutation(np.flatnonzero(whole.private_labels == each)) for each in (0, 6))
+    (inputs, labels, train), rng = _whole("fashion-mnist", data, download), np.random.default_rng(0)
+    usual, rare = (rng.permutation(np.flatnonzero(labels[:train] == each)) for each in (0, 6))
     own = rng.permutation(np.concatenate([usual[: round(4400 * (1 - _RARE))], rare[: round(4400 * _RARE)]]))
-    public = np.flatnonzero(np.isin(whole.public_labels, (0, 6)))
-    inputs = np.concatenate([whole.private_images[own], whole.public_images[public]])
-    labels = np.concatenate([whole.private_labels[own], whole.public_labels[public]])
-    cuts = slice(4400), slice(4400, 5400), slice(5400, None)
+    public = train + np.flatnonzero(np.isin(labels[train:], (0, 6)))
+    cuts = own, public[:1000], public[1000:]
     return _cut(inputs, (labels == 6).astype(np.int64), cuts, measure=BALANCED, **rules)
 
 
@@ -188,17 +190,9 @@ def _shifted(data: Path | None, download: bool, **rules: Any) -> _Made:
     codes = [drawn.rows[:, at, None] == np.arange(count) for at, count in enumerate(CODES, 8)]
     order = np.random.default_rng(0).permutation(len(drawn.labels))
     own, public = order[len(order) // 4 :], order[: len(order) // 4]
-    schema = Schema(
-        label="disease",
-        classes=("no", "yes"),
-        columns=(
-            *((f"number {place}", ()) for place in range(8)),
-            *(
-                (f"code {place}", tuple(f"v{value}" for value in range(count)))
-                for place, count in enumerate(CODES)
-            ),
-        ),
-    )
+    columns: list[tuple[str, tuple[str, ...]]] = [(f"number {place}", ()) for place in range(8)]
+    columns += [(f"code {place}", tuple(f"v{each}" for each in range(n))) for place, n in enumerate(CODES)]
+    schema = Schema(label="disease", classes=("no", "yes"), columns=tuple(columns))
     rules |= {"owners": drawn.owners[own], "schema": schema}
     return _cut(np.hstack([drawn.rows[:, :8], *codes]), drawn.labels, (own, public, public), **rules)
 

@@ -30,12 +30,16 @@ _DIGITS = 6
 def store_result(
     path: Path, *, command: str, device: str, rows: Iterable[Iterable[Any]], lines: Iterable[str]
 ) -> None:
-    """Write the figures of tables' rows and the text's `lines`, with command, commit, machine and day."""
+    """Write the figures of tables' rows and the text's `lines`, with command, commit, machine and day.
+
+    The commit is that of the rows where they have one, none where they have several.
+    """
     found = [list(each) for each in rows]
     seeds = sorted({row.seed for each in found for row in each if _SEED in row.__match_args__})
+    commits = {row.commit for each in found for row in each if hasattr(row, "commit")} or {commit_of_source()}
     result = {
         "command": command,
-        "commit": commit_of_source(),
+        "commit": commits.pop() if len(commits) == 1 else None,
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine_text(device),
         "version": VERSION,
@@ -49,7 +53,8 @@ def store_result(
 def figures_of(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """For each task but for its seed: what it is (`of`), its `n` rows, `mean` and `spread` of each measure.
 
-    `spread` is the sample standard deviation, null of one row. What no row knows is left out.
+    `spread` is the sample standard deviation, null of one row. What no row knows is left out. Rows
+    that name their commit give it to their figure.
     """
     cells: dict[str, list[Any]] = {}
     for row in rows:
@@ -59,9 +64,11 @@ def figures_of(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
             name: _numbers(same, name) for name in asdict(same[0]) if name not in same[0].__match_args__
         }
         known = {name: values for name, values in measured.items() if values}
+        commits = sorted({row.commit for row in same if getattr(row, "commit", None)})
         yield {
+            **({"commit": ", ".join(commits)} if commits else {}),
             "of": _task(same[0]),
-            "n": len(same),
+            "n": max(map(len, known.values()), default=len(same)),
             "mean": {name: _rounded(np.mean(values)) for name, values in known.items()},
             "spread": {
                 name: _rounded(np.std(values, ddof=1)) if len(values) > 1 else None
@@ -192,7 +199,8 @@ class Table(Generic[Row]):
 
     A row is a frozen dataclass: its positional fields are its task, what is measured is keyword-only. `make`
     gives the row of a task, and is pickled where there are workers. `inputs` are digests of what rows are
-    made from, by name. `lines` shows the rows there are, in the order of `tasks`; also none.
+    made from, by name. `lines` shows the rows there are, in the order of `tasks`; also none. A kept row that
+    does not hold is made again. `told` is what is said of a new one.
     """
 
     path: Path
@@ -201,6 +209,8 @@ class Table(Generic[Row]):
     make: Callable[[Any], Row]
     inputs: Mapping[str, str]
     lines: Callable[[list[Row]], Iterable[str]]
+    holds: Callable[[Row], bool] = lambda row: True
+    told: Callable[[Any], str] = lambda row: f"{100 * row.accuracy:.1f} %"
 
 
 def run_tables(
@@ -220,7 +230,7 @@ def run_tables(
     found: list[list[Any]] = []
     for table in tables:
         bind_rows(table.path, table.inputs)
-        found.append(_in_order(table, read_rows(table.path, table.row)))
+        found.append(kept_rows(table))
 
     stored = text.with_name(f"{plan.name or text.stem}{'-paper' if plan.paper else ''}.json")
 
@@ -248,8 +258,13 @@ def _completed(table: Table[Row], rows: list[Row], workers: int, log: Log) -> It
     for number, row in enumerate(as_ready(table.make, todo, workers=workers), start=1):
         append_row(table.path, row)
         rows = _in_order(table, [*rows, row])
-        log(f"{number} of {len(todo)}: {_described(row)}")
+        log(f"{number} of {len(todo)}: {_named(row)}: {table.told(row)}")
         yield rows
+
+
+def kept_rows(table: Table[Row]) -> list[Row]:
+    """The rows of earlier calls that are asked for and hold."""
+    return [row for row in _in_order(table, read_rows(table.path, table.row)) if table.holds(row)]
 
 
 def _in_order(table: Table[Row], rows: Iterable[Row]) -> list[Row]:
@@ -258,8 +273,7 @@ def _in_order(table: Table[Row], rows: Iterable[Row]) -> list[Row]:
     return [by_task[task] for task in table.tasks if task in by_task]
 
 
-def _described(row: Any) -> str:
-    """A row's task, and its accuracy."""
+def _named(row: Any) -> str:
+    """A row's task."""
     named = zip(row.__match_args__, task_of(row), strict=True)
-    parts = [v if isinstance(v, str) else f"{name} {v:g}" for name, v in named if v is not None]
-    return f"{', '.join(parts)}: {100 * row.accuracy:.1f} %"
+    return ", ".join(v if isinstance(v, str) else f"{name} {v:g}" for name, v in named if v is not None)

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ COLOURS = ("#b5651d", "#1b6f8a", "#7a9a01", "#8a1b5c", "#333333")
 
 
 def draw_panels(
-    path: Path,
+    path: Path | BinaryIO,
     titles: Sequence[tuple[str, str, str]],
     draw: Callable[[Any], None],
     *,

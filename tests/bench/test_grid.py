@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pate_fed.bench.grid import DONE, FAILED, METHODS, NOT, PUBLISHED, Built, Grid, run_grid
+from pate_fed.bench import grid as grids
+from pate_fed.bench.grid import DONE, FAILED, METHODS, NOT, PUBLISHED, Built, Cell, Grid, play, run_grid
 from pate_fed.bench.protocol import Ledger, NotApplicableError, Spent, Task
 from pate_fed.errors import InputError
 
@@ -37,7 +38,8 @@ def _forgets(task: Task, epsilon: float, seed: int) -> Any:
 @pytest.fixture
 def grid(tmp_path: Path) -> Grid:
     return Grid(
-        run_dir=tmp_path / "bench",
+        data_dir=None,
+        out_dir=tmp_path / "bench",
         tasks=("breast-cancer",),
         methods=("central", OWN),
         epsilons=(1.0,),
@@ -45,23 +47,40 @@ def grid(tmp_path: Path) -> Grid:
     )
 
 
+def _run(grid: Grid, said: list[str] | None = None) -> list[Cell]:
+    """All cells of a call, as its page gets them."""
+    shown: list[list[Cell]] = []
+    run_grid(grid, [].append if said is None else said.append, show=shown.append)
+    return shown[-1]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells in this process."""
+    monkeypatch.setattr(grids, "_apart", lambda grid, key, folder: play(grid, key))
+
+
+@pytest.mark.usefixtures("here")
 def test_each_cell_is_run_once_and_kept(grid: Grid) -> None:
     said: list[str] = []
-    cells = run_grid(grid, said.append, here=True)
+    cells = _run(grid, said)
     assert [(cell.method, cell.epsilon, cell.seed) for cell in cells] == [
         *(("central", 0.0, seed) for seed in range(2)),
         *((OWN, 1.0, seed) for seed in range(2)),
     ]
     assert all(cell.status == DONE and cell.value is not None and cell.value > 0.85 for cell in cells)
     assert cells[2].claimed == 1.0 and 0.95 < (cells[2].recomputed or 0) <= 1.0 and cells[0].claimed is None
-    assert cells[0].machine and cells[2].source.startswith("dc0c6e04f817 ")
+    assert cells[0].seconds is not None and (cells[2].source or "").startswith("dc0c6e04f817 ")
     assert "0 cells are there, 4 are left" in said[0]
-    assert run_grid(grid, said.append, here=True) == cells and said[-1].startswith("4 cells are there, 0 are")
-    path = grid.path(("breast-cancer", OWN, 1.0, 0))
+    assert said[1].startswith("1 of 4: breast-cancer, central, epsilon 0, seed 0: 0.9")
+    assert _run(grid, said) == cells and said[-1].startswith("4 cells are there, 0 are")
+    path = grid.out_dir / "cells.csv"
     path.write_text(path.read_text().replace("dc0c6e04f817 ", "of other code "))
-    assert len(grid.done()) == 3  # that cell is made again
+    assert [cell.value for cell in _run(replace(grid, seeds=1), said)] == [cells[0].value, cells[2].value]
+    assert "1 cells are there, 1 are left" in said[-2]  # of other code: that cell is made again
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("run", "status", "says"),
     [
@@ -74,17 +93,23 @@ def test_each_cell_is_run_once_and_kept(grid: Grid) -> None:
 def test_faults_stand_in_the_cell(
     grid: Grid, monkeypatch: pytest.MonkeyPatch, run: Any, status: str, says: str
 ) -> None:
-    monkeypatch.setitem(METHODS, "m", Built(title="m", run=run, seconds=(1, 1, 1)))
-    (cell,) = run_grid(replace(grid, methods=("m",), seeds=1), lambda line: None, here=True)
-    assert cell.status == status and cell.value is None
-    assert re.search(says, cell.reason)
+    monkeypatch.setitem(METHODS, "m", Built("m", run, (1, 1, 1, 1)))
+    for told in (
+        "0 cells are there, 1 are",
+        f"{int(status == NOT)} cells are there",
+    ):  # what failed is made again
+        said: list[str] = []
+        (cell,) = _run(replace(grid, methods=("m",), seeds=1), said)
+        assert cell.status == status and cell.value is None and said[0].startswith(told)
+        assert re.search(says, cell.reason or "")
 
 
 def test_what_is_no_grid_is_refused(grid: Grid) -> None:
     for changed, says in (
         ({"tasks": ("digit",)}, "--task digit: one of canaries"),
-        ({"seeds": 0}, "numbers above 0"),
+        ({"seeds": 0}, "at least 1"),
         ({"epsilons": (-1.0,)}, "numbers above 0"),
+        ({"limit_s": float("nan")}, "numbers above 0"),
         ({"methods": ("no_such_module:run",)}, "no_such_module"),
         ({"methods": ("dpsgd",)}, "benchmark method 'dpsgd': module:attribute is meant"),
     ):
@@ -93,28 +118,48 @@ def test_what_is_no_grid_is_refused(grid: Grid) -> None:
 
 
 def test_a_published_figure_comes_first_and_hours_are_told(grid: Grid) -> None:
-    whole = Grid(run_dir=grid.run_dir)
+    whole = Grid(data_dir=None, out_dir=grid.out_dir)
     cells = list(whole.cells())
     assert [key[:2] for key in cells[:2]] == [(PUBLISHED, "dp-sgd"), (PUBLISHED, "randomised-labels")]
     assert len(cells) == len(set(cells)) == 2 + 11 * 5 * (7 * 3 + 2)
     quick = replace(whole, epsilons=(1.0,), seeds=1)
-    assert whole.seconds(cells) > 10 * quick.seconds(list(quick.cells())) > 0
+    few = list(quick.cells())
+    assert whole.seconds(cells) > 10 * quick.seconds(few) > 0
+    assert (
+        quick.seconds(each for each in few if each[0] in ("canaries", "shifted")) > 800
+    )  # 883 s were measured
+    assert whole.seconds([("adult", OWN, 1.0, 0)]) == whole.seconds([("adult", "dp-sgd", 1.0, 0)])
+    assert (
+        quick.command == "pate-fed bench --quick" and "--seeds 5" in replace(whole, epsilons=(2.0,)).command
+    )
 
 
 @pytest.mark.processes
-def test_a_cell_that_takes_too_long_is_ended(
+def test_a_cell_that_hangs_or_dies_is_told_and_leaves_nothing(
     grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What a method has in temporary files goes with its cell: ours keeps a run there until ε is checked."""
     (tmp_path / "slow_method.py").write_text(
-        "import os, time\n"
+        "import os, tempfile, time\n"
         "def run(task, epsilon, seed):\n"
+        "    tempfile.mkdtemp()\n"
         "    time.sleep(600)\n"
         "def dies(task, epsilon, seed):\n"
+        "    tempfile.mkdtemp()\n"
         "    os._exit(7)\n"
     )
     monkeypatch.chdir(tmp_path)
-    late = replace(grid, methods=("slow_method:run",), seeds=1, limit_s=5.0)
-    dead = replace(grid, methods=("slow_method:dies",), seeds=1, limit_s=300.0)
-    assert [cell.reason for cell in run_grid(late, lambda line: None)] == ["took longer than 5 s"]
-    assert [cell.reason for cell in run_grid(dead, lambda line: None)] == ["its process ended with 7"]
-    assert not [name for name in os.listdir(grid.run_dir / "cells") if not name.endswith(".json")]
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    one = replace(grid, seeds=1)
+    late = replace(one, methods=("slow_method:run",), limit_s=8.0)
+    dead = replace(one, methods=("slow_method:dies",), limit_s=300.0)
+    where = "on breast-cancer: "
+    assert [cell.reason for cell in _run(late)] == [f"method slow_method:run {where}took longer than 8 s"]
+    assert [cell.reason for cell in _run(dead)] == [
+        f"method slow_method:dies {where}its process ended with 7"
+    ]
+    (ours,) = _run(replace(one, methods=("pate-fed",)))
+    assert ours.status == DONE and ours.recomputed is not None and ours.seconds
+    assert not [*temporary.iterdir()]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pytest
-
 from pate_fed.bench.grid import DONE, FAILED, NOT, PUBLISHED, Cell, Grid
-from pate_fed.bench.page import hidden, write_page
+from pate_fed.bench.page import hidden, summary, write_page
 
 
 def _cell(task: str, method: str, value: float | None, **more: object) -> Cell:
@@ -24,9 +21,9 @@ def test_a_baseline_is_shown_where_its_published_figure_is_reproduced() -> None:
     assert "no figure" in hidden("fedkt", []) and hidden("pate-fed", []) == hidden("mine:run", []) == ""
 
 
-def test_the_page_says_who_is_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_says_who_is_best(tmp_path: Path) -> None:
     cells = [
-        _cell(PUBLISHED, "dp-sgd", 0.95),
+        _cell(PUBLISHED, "dp-sgd", 0.95, commit="bbbbbbb"),
         _cell("shifted", "pate-fed", 0.75),
         _cell("shifted", "dp-sgd", 0.76),
         _cell("shifted", "fedkt", 0.99),
@@ -34,16 +31,18 @@ def test_the_page_says_who_is_best(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         _cell("shifted", "central", 0.79),
         _cell("shifted", "private-knn", None, status=NOT, reason="it <cannot>"),
         _cell("shifted", "dp-fedavg", None, status=FAILED, reason="took longer than 9 s"),
-        _cell("canaries", "pate-fed", 0.2),
+        _cell("canaries", "pate-fed", 0.2, commit="aaaaaaa"),
         _cell("canaries", "fedkt", 1.4),
     ]
-    grid = Grid(run_dir=tmp_path, tasks=("canaries", "shifted"), epsilons=(1.0,), seeds=1)
-    monkeypatch.setattr(Grid, "done", lambda self: cells)
-    lines = write_page(grid)
-    assert lines[0] == "audit: FedKT, a record refuted by guesses of 2 runs' canaries"
+    grid = Grid(data_dir=None, out_dir=tmp_path, tasks=("canaries", "shifted"), epsilons=(1.0,), seeds=1)
+    write_page(grid, cells)
+    lines = list(summary(grid, cells))
+    assert lines[-1] == "cells are of commit aaaaaaa, bbbbbbb"
+    assert lines[0] == "audit: FedKT, a record (untuned) refuted by guesses of 2 runs' canaries"
     assert lines[1] == (
         "4 unlike hospitals, ε 1: best DP-SGD, all records in one place, 0.760; this package 0.750"
     )
+    assert "failed: took longer than 9 s" in lines
     assert any(line.startswith("not in the pictures: FedKT") for line in lines)
     page = (tmp_path / "bench.html").read_text()
     for text in (
@@ -55,8 +54,4 @@ def test_the_page_says_who_is_best(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "best DP-SGD",
     ):
         assert text in page, text
-    stored = json.loads((tmp_path / "bench.json").read_text())
-    assert (
-        stored["command"] == "pate-fed bench --quick --task canaries --task shifted"
-        and len(stored["figures"]) == 8
-    )
+    assert grid.command == "pate-fed bench --quick --task canaries --task shifted"

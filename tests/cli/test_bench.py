@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_wrong_words_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: P
 def test_a_small_grid_ends_in_its_page(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grids, "_apart", grids._make)  # in this process
+    monkeypatch.setattr(grids, "_apart", lambda grid, key, folder: grids.play(grid, key))
     words = [
         "--quick",
         "--data-dir",
@@ -40,6 +41,12 @@ def test_a_small_grid_ends_in_its_page(
     out = capsys.readouterr().out
     assert "1 of 2: breast-cancer, central" in out
     assert "best own_benchmark_method:run (not of this package), 0.8" in out
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["bench.html", "bench.json", "cells"]
+    there = "bench.html bench.json bench.txt cells-inputs.json cells.csv".split()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == there
+    stored = json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert (
+        stored["command"].startswith("pate-fed bench --quick --task breast-cancer")
+        and len(stored["figures"]) == 2
+    )
     assert main(["bench", "--run-dir", str(tmp_path / "out"), *words]) == 0
     assert "2 cells are there, 0 are left" in capsys.readouterr().out

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,38 @@ def test_the_figures_are_stored_with_what_made_them(tmp_path: Path) -> None:
     ]
     assert kept["text"] == ["gan 0", "pate+ 0", "gan 1", "pate+ 1"]
     assert re.fullmatch(r"[0-9a-f]{12}\+?", kept["commit"] or "0" * 12)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    student: str
+    seed: int
+    _: KW_ONLY
+    accuracy: float | None
+    commit: str | None
+
+
+def test_rows_name_their_commit_and_are_made_again_where_they_do_not_hold(tmp_path: Path) -> None:
+    plan = Reproduction(data_dir=None, out_dir=tmp_path, name="t")
+    first, empty = _Made("a", 0, accuracy=1.0, commit="1111111"), _Made("b", 0, accuracy=None, commit=None)
+    made, said = {("a", 0): first, ("b", 0): empty}, list[str]()
+    table = driver.Table(
+        path=tmp_path / "rows.csv",
+        row=_Made,
+        tasks=[*made],
+        make=made.__getitem__,
+        inputs={},
+        lines=lambda rows: [f"{row.student} {row.accuracy}" for row in rows],
+        holds=lambda row: row.accuracy is not None,
+        told=lambda row: "it",
+    )
+    run = partial(driver.run_tables, plan, [table], text=tmp_path / "t.txt", log=said.append)
+    assert run() == ["a 1.0", "b None"] and said == ["1 of 2: a, seed 0: it", "2 of 2: b, seed 0: it"]
+    made["b", 0] = _Made("b", 0, accuracy=0.5, commit="2222222")
+    assert run() == ["a 1.0", "b 0.5"] and len(said) == 3 and len(driver.kept_rows(table)) == 2
+    stored = json.loads((tmp_path / "t.json").read_text())
+    assert [each["commit"] for each in stored["figures"]] == ["1111111", "2222222"]
+    assert stored["commit"] is None
 
 
 def test_a_stopped_call_goes_on_where_it_was(tmp_path: Path) -> None:
