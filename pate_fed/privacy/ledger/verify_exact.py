@@ -33,7 +33,6 @@ of many whole queries."""
 EVERY_STATE = 60
 """Outcomes up to which each state is computed; beyond, a Gaussian's profile stands above the value."""
 BEGIN, BLOCK = 10, 2.5  # of one kind whose value is computed before that; of a variance, for one increment
-FAR_LESS = 0.8  # of the first tier's ε: whole queries below that are not looked at apart
 MOST_TEACHERS = 2000  # whose largest total is tried, vote by vote
 HIGHEST = 1.25  # of all votes: of a threshold above, that no query meets, the bound here is far too high
 KNOWN = ("gnmax", "lnmax", "confident-gnmax", "interactive-gnmax")
@@ -364,12 +363,9 @@ def _votes_epsilon(
     if whole and (teachers > MOST_TEACHERS or given["threshold"] > HIGHEST * teachers):
         return math.inf
     check = partial(Bit, kind=kind, scale=given["sigma1"], moved=1)
-    together = math.inf
-    if whole:
-        together = epsilon([(partial(_query, given), asked)], delta, FAR_LESS * near)
-        if together < FAR_LESS * near:
-            return together
-    return min(together, epsilon([(winner, answered), (check, asked)], delta, near))
+    if whole and (together := epsilon([(partial(_query, given), asked)], delta, near)) < near:
+        return together
+    return epsilon([(winner, answered), (check, asked)], delta, near)
 
 
 def _query(given: Given, grid: Grid) -> Kind:
