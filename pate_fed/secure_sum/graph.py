@@ -137,6 +137,14 @@ class Graph:
         """Those of the chosen that are near this hospital, in the order in which they were."""
         return chosen if self.full else chosen[self.slots(position, chosen) < self.size]
 
+    def nearest(self, position: int, present: Positions, least: int) -> Positions:
+        """Rows of those present, the nearest first: `least`, and all that are near one near this hospital."""
+        apart = (self.places[present] - self.places[position]) % len(self.order)
+        apart = np.minimum(apart, len(self.order) - apart)
+        within = 0 if self.full else int((apart < self.size).sum())
+        rows: Positions = np.argsort(apart, kind="stable")[: max(least, within)]
+        return rows
+
     def fewest(self, owners: Positions, present: Positions) -> int:
         """The least number of those present that hold shares of one of the owners."""
         if self.full:
