@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from clients.log import HospitalLog, keep_receipt, keep_student
 from clients.site import Objection, Site
 from clients.state_dir import OLD_LABELS, TERMS_FILE, agreed_terms
 from clients.trail import Trail
+from pate_fed.data.dataset import release_memory
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.keys import KEY_FILE
@@ -57,6 +59,7 @@ SUM_FOLDER = "secure_sum"  # in the hospital's folder: its machine
 
 _PLAYED = PlayedSeats()  # of simulated hospitals; a real one is alone in its process
 _MACHINES = dict[Path, HospitalSum]()  # of a simulation that is this process alone
+_TURNS = count()  # of theirs; now and then what lies free between what they keep goes back to the system
 
 Ints = NDArray[np.int64]
 
@@ -308,6 +311,8 @@ class SummingHospital(ABC):
         """This hospital's machine in the study's secure summation."""
         site, folder = self._site, self._folder / SUM_FOLDER
         if site.simulated and site.alone:
+            if next(_TURNS) % 256 == 0:
+                release_memory()
             return PlayedStore(_MACHINES, folder, site.demands(terms))
         return SumStore(folder, site.demands(terms), durable=site.durable, key=site.sum_key)
 

@@ -9,8 +9,8 @@ Rules. An honest v
 (a) masks with those of N[v] among the sharers S that it is shown, if |S| >= t and |S ∩ N[v]| >= l;
 (b) signs, once a batch over all its attempts, all that it was shown with the survivors U, a part of S, if v
     is in U, |U| >= t, and |N[w] ∩ U| >= l for all w in S;
-(c) reveals shares after it has checked signatures on that same text of a part Q of U, with |Q| >= t and
-    |N[w] ∩ Q| >= l for all w in S.
+(c) reveals shares, those of S ∩ N[v], after it has checked signatures on that same text of a part Q of U,
+    with |Q| >= t and |N[w] ∩ Q| >= l for all w in S ∩ N[v]. Each v may have checked another part.
 
 A ring is good if (1) N[v] of each honest v has at most 2l - m - 1 colluders, and (2) any two disjoint arcs
 of h places have fewer than 2l - m - 1 together.
@@ -25,17 +25,19 @@ opens: its own mask's if v is in U, else its pairs'. A vector on which a mask is
 be honest hospitals of which a sum is learnt, and nothing of a part of them: all are in U, their own masks
 are open, and each honest survivor with whose mask one of A is masked is in A and masked with that one's.
 
-Signers. Let W be the honest of Q. All were shown one S, so near ones of W are masked with each other's.
-Were some of W in A and some not, the ring would change at least twice between the two, each time over a gap
-of at least h places without W. Let w in A be at the end of such a gap. Its own mask is open, so somebody
-honest has checked (c): at most m - l of N[w] are outside Q. Of the h places beside w at least h - (m - l)
-are in Q, and so colluders. In the two arcs, which are disjoint, that makes 2(h - m + l) = 2l - m - 1:
-against (2).
+Signers. Let W be all honest that signed the text. All were shown one S, so near ones of W are masked with
+each other's. Were some of W in A and some not, the ring would change at least twice between the two, each
+time over a gap of at least h places without W. Let w in A be at the end of such a gap. Its own mask is open,
+so somebody honest near it has checked (c) with a part Q: at most m - l of N[w] are outside Q. Of the h places
+beside w at least h - (m - l) are in Q, and so colluders, as the honest of Q are in W. In the two arcs, which
+are disjoint, that makes 2(h - m + l) = 2l - m - 1: against (2).
 
-Others. An honest v in A outside W may have been shown another S'. As |S' ∩ N[v]| >= l and |Q ∩ N[v]| >= l,
-they have 2l - m in common, of which by (1) one is of W: it is in A, and with it all of W. Each other honest
-member of U has one of W near it, as l is more than its colluders, and that one is masked with its mask. So
-A is all honest members of U, or nothing is learnt.
+Others. An honest v in A outside W may have been shown another S'. Its own mask is open, so somebody honest
+has checked |Q ∩ N[v]| >= l. As |S' ∩ N[v]| >= l, they have 2l - m in common, of which by (1) one is of W: it
+is in A, and with it all of W. Any other honest member x of U has one of W near it, and that one, in A, is
+masked with its mask: so x is in A. For without W in N[x] there is a gap of 2h + 1 places, and the h beside
+each of its ends, which are in A, hold 2l - m - 1 colluders as before. So A is all honest members of U, or
+nothing is learnt.
 
 How rare bad rings are. Places are sorted by SHA-256 of the roster's digest with each position, modelled as
 a random oracle: each roster has a ring of its own, uniform and independent of who is in league. With X
@@ -154,10 +156,10 @@ def test_bad_rings_can_be_cut_apart() -> None:
 
 
 def _parts(
-    near: list[set[int]], shown: dict[int, set[int]], lost: set[int], honest: set[int]
+    near: list[set[int]], shown: dict[int, set[int]], lost: set[int], honest: set[int], bare: set[int]
 ) -> list[set[int]]:
-    """What sums a coordinator can learn: honest survivors whose masks all cancel among themselves."""
-    left, alone = set(shown), True
+    """What sums a coordinator can learn: of those `bare` of their own masks, whose others all cancel."""
+    left, alone = set(bare), True
     while alone:  # a mask that no other one has, and that nobody reveals, hides a vector for good
         others = {v: (shown[v] & near[v] & honest) - {v} - lost for v in left}
         alone = any(not all(w in left and v in shown[w] for w in others[v]) for v in left)
@@ -196,9 +198,11 @@ def _breaches(without: str, tries: int) -> tuple[int, int]:
         ring = without == "ring" or _good(told, count, reach, least)
         if not ring or len(signers) < quorum:
             continue
-        if any(len(near[v] & signers) < least for v in sharers):  # so enough near ones survived, too
+        if any(len(near[v] & survivors) < least for v in sharers):
             continue
-        played += 1
+        gives = {v for v in signers if all(len(near[w] & signers) >= least for w in sharers & near[v])} | told
+        bare = {v for v in survivors & honest if len(near[v] & gives) >= least}
+        played += bool(bare)
         keeps = 1 if without == "sharers" else least
         there = survivors & honest
         shown = {
@@ -207,7 +211,7 @@ def _breaches(without: str, tries: int) -> tuple[int, int]:
             else everyone - set(drawn.sample(sorted(near[v] - {v}), drawn.randint(0, size - keeps)))
             for v in there
         }
-        parts = _parts(near, shown, sharers - survivors, honest)
+        parts = _parts(near, shown, sharers - survivors, honest, bare)
         broken += parts not in ([], [there])
     return played, broken
 
@@ -221,6 +225,17 @@ def test_no_choice_of_the_coordinators_tells_more_than_one_sum() -> None:
 def test_without_a_good_ring_or_enough_near_sharers_it_tells_more(rule: str) -> None:
     played, broken = _breaches(rule, 2_000)
     assert broken > 0, played
+
+
+def test_without_enough_near_signers_an_arc_is_learnt() -> None:
+    """Two that did not sign, each beside a lost one, were shown one sharer less: four of ten survivors."""
+    everyone, lost = set(range(12)), {3, 10}
+    near = [{(v + step) % 12 for step in range(-2, 3)} for v in range(12)]
+    shown = {**dict.fromkeys(everyone - lost, everyone), 2: everyone - {4}, 11: everyone - {9}}
+    assert all(len(near[v] - lost) >= 4 for v in everyone)  # as it takes to sign
+    assert _parts(near, shown, lost, everyone, everyone - lost) == [{11, 0, 1, 2}]
+    signers = everyone - lost - {2, 11}
+    assert all(any(len(near[w] & signers) < 4 for w in near[v]) for v in signers)  # nobody reveals a share
 
 
 def test_the_ring_is_the_same_both_ways_and_follows_from_the_digest() -> None:
