@@ -9,7 +9,6 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +31,7 @@ from pate_fed.secure_sum.messages import (
     PAIR_BYTES,
     SEALED_BYTES,
     BatchOpening,
+    BatchShares,
     Head,
     MaskRequest,
     PinRequest,
@@ -47,7 +47,6 @@ _SHARE = "share"
 _BOTH = 2 * shamir.SECRET_BYTES  # a share of each of two secrets
 _PAIR, _SEAL = "pair", "seal"
 _KEPT = struct.Struct(f"<I{KEY_BYTES}s{KEY_BYTES}s")
-_MOST_PLAYED = 16_384  # hospitals of a roster whose secrets one process keeps: some 60 MB
 
 Shares = shamir.Shares
 
@@ -83,15 +82,6 @@ class Seat:
         return self.seals[KEY_BYTES * slot : KEY_BYTES * (slot + 1)]
 
 
-class Dealt(TypedDict):
-    """What a hospital sends of a batch's two fresh secrets, as `BatchShares` has it."""
-
-    commitment: bytes
-    seeds: bytes
-    commitments: bytes
-    sealed: bytes
-
-
 class PlayedSeats:
     """The seats that one process takes in a roster, for a simulation alone: each pair agrees once there.
 
@@ -118,11 +108,10 @@ class PlayedSeats:
 
     def keep(self, seat: Seat) -> None:
         """Keep a seat's secrets for those who sit down later."""
-        if len(seat.members) <= _MOST_PLAYED:
-            self._taken += 1
-            for slot, other in enumerate(seat.near):
-                if other in self._waiting:
-                    self._waiting[other] += _KEPT.pack(seat.position, seat.secret(slot), seat.seal(slot))
+        self._taken += 1
+        for slot, other in enumerate(seat.near):
+            if other in self._waiting:
+                self._waiting[other] += _KEPT.pack(seat.position, seat.secret(slot), seat.seal(slot))
 
 
 def take_seat(
@@ -199,8 +188,8 @@ def batch_label(members: Members, head: Head) -> BatchLabel:
     return BatchLabel(members.study, members.digest, head["batch"], head["batch_digest"], head["attempt"])
 
 
-def deal(seat: Seat, opening: BatchOpening) -> tuple[Shares, Dealt]:
-    """Draw the batch's two secrets and seal each near one's shares of them.
+def deal(seat: Seat, opening: BatchOpening) -> tuple[Shares, BatchShares]:
+    """Draw the batch's two secrets and seal each near one's shares of them: what stays, what is to be signed.
 
     Shapes: what stays here is uint16 (2, 2, 17), both secrets, then its own share of both; the self-mask's is
     the first, then the one that its pair seeds are sealed under.
@@ -218,7 +207,10 @@ def deal(seat: Seat, opening: BatchOpening) -> tuple[Shares, Dealt]:
             sealed[slot] = seal(share_key(seat.seal(slot), seat.position, other), part)
     self_mask, under = (shamir.to_bytes(secret) for secret in secrets)
     held = np.stack([secrets, shares[seat.slot(seat.position)]]).astype(np.uint16)
-    return held, Dealt(
+    return held, BatchShares(
+        **opening.head,
+        party=members.names[seat.position],
+        view=opening.digest,
         commitment=label.commit(self_mask, seat.position),
         seeds=seal(label.key(under, SEEDS, seat.position, seat.position), b"".join(_seeds(seat, label))),
         commitments=commit(_places([seat.position], near), plain),

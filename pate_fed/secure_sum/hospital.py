@@ -273,8 +273,7 @@ class HospitalSum:
             raise RefusedError(SumRefusal.PROOF, "it is about this hospital")
         self.forget_replies()  # a coordinator that opens the next batch has the sum of the one before
         held, dealt = dealing.deal(seat, opening)
-        told = ReplyHead(**opening.head, party=self.enrolment.party, view=opening.digest)
-        reply = BatchShares(**told, **dealt).signed(self._identity)
+        reply = dealt.signed(self._identity)
         # Kept before the reply exists: a number that was opened is never opened again, whatever dies here.
         self._batches[opening.batch] = BatchProgress(
             opening=opening,

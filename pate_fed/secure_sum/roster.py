@@ -210,7 +210,7 @@ def check_demands(members: Members, own: str, demands: Demands) -> None:
     near = [members.names[at] for at in members.graph.near(members.positions[own]).tolist()]
     strange = [name for name in near if not others.get(name, True)]
     wanted = min(needed, 2 * (members.graph.size - members.graph.least))
-    if not members.graph.full and len(near) - 1 - len(strange) < wanted:
+    if len(near) - 1 - len(strange) < wanted:
         text = f"{wanted} of the {len(near) - 1} near this hospital are wanted, not confirmed are"
         raise RefusedError(SumRefusal.CONFIRMED, f"{text} {', '.join(strange)}; {_said(members, strange)}")
 

@@ -83,14 +83,15 @@ def test_four_hospitals_sum_under_masks_as_the_simulation_does(rehearsal: Any) -
 # A hospital's own program, but for what it seals for the first two of the others.
 LIAR = """
 import sys
+from dataclasses import replace
 from pate_fed.secure_sum import dealing
 honest = dealing.deal
 def lie(seat, opening):
     kept, dealt = honest(seat, opening)
-    sealed = bytearray(dealt["sealed"])
+    sealed = bytearray(dealt.sealed)
     for other in [each for each in seat.near if each != seat.position][:2]:
         sealed[dealing.SEALED_BYTES * other] ^= 1
-    return kept, {**dealt, "sealed": bytes(sealed)}
+    return kept, replace(dealt, sealed=bytes(sealed))
 dealing.deal = lie
 from pate_fed.client import main
 sys.exit(main(sys.argv[1:]))
