@@ -192,7 +192,7 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_120, 21),
+    "clients": (5_130, 21),
     "pate_fed": (1_270, 8),
     "pate_fed/bench": (1_440, 8),
     "pate_fed/cli": (9_310, 38),
