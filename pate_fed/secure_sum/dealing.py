@@ -39,6 +39,7 @@ from pate_fed.secure_sum.messages import (
 )
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Members
+from pate_fed.secure_sum.shamir import Shares
 
 PAIR_MASK = "pair mask"
 SELF_MASK = "self mask"
@@ -47,8 +48,6 @@ _SHARE = "share"
 _BOTH = 2 * shamir.SECRET_BYTES  # a share of each of two secrets
 _PAIR, _SEAL = "pair", "seal"
 _KEPT = struct.Struct(f"<I{KEY_BYTES}s{KEY_BYTES}s")
-
-Shares = shamir.Shares
 
 
 @dataclass(frozen=True, slots=True, repr=False)
