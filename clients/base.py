@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from clients.log import HospitalLog, keep_receipt, keep_student
 from clients.site import Objection, Site
 from clients.state_dir import OLD_LABELS, TERMS_FILE, agreed_terms
 from clients.trail import Trail
+from pate_fed.data.dataset import release_memory
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.keys import KEY_FILE
@@ -57,7 +59,7 @@ SUM_FOLDER = "secure_sum"  # in the hospital's folder: its machine
 
 _PLAYED = PlayedSeats()  # of simulated hospitals; a real one is alone in its process
 _MACHINES = dict[Path, HospitalSum]()  # of a simulation that is this process alone
-_MOST_IN_MEMORY = 512  # hospitals of such a simulation: their shares take some 130 MB
+_TURNS = count()  # of theirs; now and then what lies free between what they keep goes back to the system
 
 Ints = NDArray[np.int64]
 
@@ -308,7 +310,9 @@ class SummingHospital(ABC):
     def _store(self, terms: Terms) -> SumStore | PlayedStore:
         """This hospital's machine in the study's secure summation."""
         site, folder = self._site, self._folder / SUM_FOLDER
-        if site.simulated and site.alone and terms.num_clients <= _MOST_IN_MEMORY:
+        if site.simulated and site.alone:
+            if next(_TURNS) % 256 == 0:
+                release_memory()
             return PlayedStore(_MACHINES, folder, site.demands(terms))
         return SumStore(folder, site.demands(terms), durable=site.durable, key=site.sum_key)
 
@@ -320,7 +324,7 @@ class SummingHospital(ABC):
             before = machine.roster
             machine.pin(roster, played=_PLAYED if self._site.simulated else None)
             if not before:
-                self._show_unconfirmed(list(machine.roster.items())[1:], terms)
+                self._show_unconfirmed(machine, terms)
         step = read_request(request.step)
         asks = isinstance(step, steps.BatchOpening | steps.MaskRequest)
         if isinstance(step, steps.BatchOpening | steps.MaskRequest):
@@ -341,11 +345,13 @@ class SummingHospital(ABC):
             self._trail.note_survivors(step.batch_digest, names, terms_digest=terms.digest, run=run)
         return reply
 
-    def _show_unconfirmed(self, members: Sequence[tuple[str, str]], terms: Terms) -> None:
+    def _show_unconfirmed(self, machine: HospitalSum, terms: Terms) -> None:
         """Show whom the roster has beside those who are confirmed here; they count as made up."""
-        trusted = self._site.demands(terms).trusted
+        if not (trusted := self._site.demands(terms).trusted):
+            return
+        members = list(machine.roster.items())[1:]  # the first is the coordinator
         others = [f"{name}={words}" for name, words in members if name != self._party and name not in trusted]
-        if trusted and others:
+        if others:
             told = f"takes part, not confirmed here: {', '.join(others)}"
             print(f"{self._party}: {told}", file=sys.stderr, flush=True)
             self.log.note("not confirmed", hospitals=", ".join(others))

@@ -215,6 +215,7 @@ class MaskedRounds:
                 self._records(requests, but=came),
                 partial(self._take, batch, step, self._participants),
             )
+            self._sum.forget_trees()  # the roster rode with the first step
             if step == _MASKING:
                 # Show who cannot use what another one sealed what that one signed, and take their complaints.
                 if evidence := self._records(batch.evidence()):

@@ -192,7 +192,7 @@ def test_every_module_has_a_test_of_its_name_in_the_same_room() -> None:
 
 # Lines and files that a room may have: who adds raises a number in the same commit, and says what for.
 BUDGET = {
-    "clients": (5_120, 21),
+    "clients": (5_130, 21),
     "pate_fed": (1_270, 8),
     "pate_fed/bench": (1_340, 8),
     "pate_fed/cli": (9_300, 38),
@@ -202,7 +202,7 @@ BUDGET = {
     "pate_fed/identity": (1_260, 6),
     "pate_fed/kinds": (6_600, 24),
     "pate_fed/learning": (8_040, 34),
-    "pate_fed/privacy": (13_270, 43),
+    "pate_fed/privacy": (13_260, 43),
     "pate_fed/protocol": (570, 3),
     "pate_fed/report": (5_900, 19),
     "pate_fed/reproduce": (2_540, 13),

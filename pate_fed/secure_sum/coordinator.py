@@ -58,6 +58,7 @@ class CoordinatorSum:
         self._trees: dict[int, HashTree] = {}
         self.wrong: set[str] = set()  # who broke the protocol
         self._enrolments: dict[str, Enrolment] = {}
+        self._taken: dict[str | bytes, str] = {}  # by name and key: whose it is
         self._members: Members | None = None
         self._pinned: set[str] = set()
         self._used: set[int | str] = set()
@@ -114,13 +115,10 @@ class CoordinatorSum:
         if len(enrolment.sealing_keys) != KEY_BYTES * self._places:
             raise IntegrityError(f"{party} enrols with sealing keys of another number")
         _check_usable(party, enrolment.exchange_key)  # or all who pin the roster would refuse it
-        for other in self._enrolments.values():
-            if (
-                party == other.party
-                or enrolment.identity == other.identity
-                or enrolment.exchange_key == other.exchange_key
-            ):
-                raise IntegrityError(f"{party} enrols with the name or a key of {other.party}")
+        for taken in (own := (party, enrolment.identity, enrolment.exchange_key)):
+            if taken in self._taken:
+                raise IntegrityError(f"{party} enrols with the name or a key of {self._taken[taken]}")
+        self._taken.update(dict.fromkeys(own, party))
         self._enrolments[party] = enrolment
 
     def close_roster(self, *, threshold: int | None = None) -> Roster:
@@ -179,6 +177,10 @@ class CoordinatorSum:
         if owner not in self._trees:
             self._trees[owner] = HashTree(self._sealing[owner])
         return self._trees[owner]
+
+    def forget_trees(self) -> None:
+        """Free what `pin_request` made, once most have pinned the roster; it is made again where needed."""
+        self._trees.clear()
 
     def leave_out(self, names: Iterable[str]) -> None:
         """From now on these are in no batch: they broke the protocol."""

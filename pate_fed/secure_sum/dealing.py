@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +31,7 @@ from pate_fed.secure_sum.messages import (
     PAIR_BYTES,
     SEALED_BYTES,
     BatchOpening,
+    BatchShares,
     Head,
     MaskRequest,
     PinRequest,
@@ -39,6 +39,7 @@ from pate_fed.secure_sum.messages import (
 )
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Members
+from pate_fed.secure_sum.shamir import Shares
 
 PAIR_MASK = "pair mask"
 SELF_MASK = "self mask"
@@ -47,23 +48,20 @@ _SHARE = "share"
 _BOTH = 2 * shamir.SECRET_BYTES  # a share of each of two secrets
 _PAIR, _SEAL = "pair", "seal"
 _KEPT = struct.Struct(f"<I{KEY_BYTES}s{KEY_BYTES}s")
-_MOST_PLAYED = 16_384  # hospitals of a roster whose secrets one process keeps: some 60 MB
-
-Limbs = shamir.Limbs
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Seat:
     """A hospital's place in a pinned roster, with two secrets for each near one, by slot (its own are zeros).
 
-    From `secrets` follow the masks of pairs, from `seals` the keys that shares are sealed under. Both
-    are as `agree` gives them: extracted, so that each batch only expands them.
+    From `secrets` follow the masks of pairs, from `seals` the keys that shares are sealed under, 32 bytes
+    each. Both are as `agree` gives them: extracted, so that each batch only expands them.
     """
 
     members: Members
     position: int
-    secrets: tuple[bytes, ...]
-    seals: tuple[bytes, ...]
+    secrets: bytes
+    seals: bytes
 
     @property
     def near(self) -> list[int]:
@@ -74,14 +72,13 @@ class Seat:
         """Where this hospital has what belongs to the other one."""
         return self.members.graph.slot(self.position, other)
 
+    def secret(self, slot: int) -> bytes:
+        """What the masks of a pair follow from."""
+        return self.secrets[KEY_BYTES * slot : KEY_BYTES * (slot + 1)]
 
-class Dealt(TypedDict):
-    """What a hospital sends of a batch's two fresh secrets, as `BatchShares` has it."""
-
-    commitment: bytes
-    seeds: bytes
-    commitments: bytes
-    sealed: bytes
+    def seal(self, slot: int) -> bytes:
+        """What the keys follow from that shares are sealed under."""
+        return self.seals[KEY_BYTES * slot : KEY_BYTES * (slot + 1)]
 
 
 class PlayedSeats:
@@ -110,11 +107,10 @@ class PlayedSeats:
 
     def keep(self, seat: Seat) -> None:
         """Keep a seat's secrets for those who sit down later."""
-        if len(seat.members) <= _MOST_PLAYED:
-            self._taken += 1
-            for other, secret, sealing in zip(seat.near, seat.secrets, seat.seals, strict=True):
-                if other in self._waiting:
-                    self._waiting[other] += _KEPT.pack(seat.position, secret, sealing)
+        self._taken += 1
+        for slot, other in enumerate(seat.near):
+            if other in self._waiting:
+                self._waiting[other] += _KEPT.pack(seat.position, seat.secret(slot), seat.seal(slot))
 
 
 def take_seat(
@@ -143,7 +139,7 @@ def take_seat(
                 seals[slot] = agree_seal(members, position, other, sealing.key(slot), column[slot])
             except IntegrityError:  # of no use: what it seals will not open, and it is named for it;
                 seals[slot] = random_bytes(KEY_BYTES)  # what is sealed for it nobody opens
-    seat = Seat(members, position, tuple(secrets), tuple(seals))
+    seat = Seat(members, position, b"".join(secrets), b"".join(seals))
     if played is not None:
         played.keep(seat)
     return seat
@@ -193,10 +189,10 @@ def batch_label(members: Members, head: Head) -> BatchLabel:
     return BatchLabel(members.study, members.digest, head["batch"], head["batch_digest"], head["attempt"])
 
 
-def deal(seat: Seat, opening: BatchOpening) -> tuple[Limbs, Dealt]:
-    """Draw the batch's two secrets and seal each near one's shares of them.
+def deal(seat: Seat, opening: BatchOpening) -> tuple[Shares, BatchShares]:
+    """Draw the batch's two secrets and seal each near one's shares of them: what stays, what is to be signed.
 
-    Shapes: what stays here is int64 (2, 2, 17), both secrets, then its own share of both; the self-mask's is
+    Shapes: what stays here is uint16 (2, 2, 17), both secrets, then its own share of both; the self-mask's is
     the first, then the one that its pair seeds are sealed under.
     """
     members, label = seat.members, batch_label(seat.members, opening.head)
@@ -209,9 +205,13 @@ def deal(seat: Seat, opening: BatchOpening) -> tuple[Limbs, Dealt]:
     for slot, other in enumerate(near):
         if other != seat.position:
             part = plain[_BOTH * slot : _BOTH * (slot + 1)]
-            sealed[slot] = seal(share_key(seat.seals[slot], seat.position, other), part)
+            sealed[slot] = seal(share_key(seat.seal(slot), seat.position, other), part)
     self_mask, under = (shamir.to_bytes(secret) for secret in secrets)
-    return np.stack([secrets, shares[seat.slot(seat.position)]]), Dealt(
+    held = np.stack([secrets, shares[seat.slot(seat.position)]]).astype(np.uint16)
+    return held, BatchShares(
+        **opening.head,
+        party=members.names[seat.position],
+        view=opening.digest,
         commitment=label.commit(self_mask, seat.position),
         seeds=seal(label.key(under, SEEDS, seat.position, seat.position), b"".join(_seeds(seat, label))),
         commitments=commit(_places([seat.position], near), plain),
@@ -280,21 +280,22 @@ def _places(senders: Sequence[int], receivers: Sequence[int]) -> NDArray[np.int6
     return np.array(pairs, dtype=np.int64).reshape(-1, 3)
 
 
-def open_shares(seat: Seat, request: MaskRequest, own: Limbs) -> Limbs:
-    """The shares that the near sharers sealed for this hospital: int64 (near sharers, 2, 17).
+def open_shares(seat: Seat, request: MaskRequest, own: Shares) -> Shares:
+    """The shares that the near sharers sealed for this hospital: uint16 (near sharers, 2, 17).
 
     Raises:
         UnusableShareError: the first that is of no use.
     """
     opener = ShareOpener(seat.members, request.head, seat.position)
-    sharers = seat.members.graph.among(seat.position, request.sharers).tolist()
+    near = seat.members.graph.among(seat.position, request.sharers)
+    sharers, slots = near.tolist(), seat.members.graph.slots(seat.position, near).tolist()
     shares, commitments, shut = dict[int, bytes](), b"", None
     for row, sender in enumerate(sharers):
         if sender == seat.position:
             continue
         sealed = request.sealed[row * SEALED_BYTES : (row + 1) * SEALED_BYTES]
         try:
-            shares[sender] = opener.unseal(seat.seals[seat.slot(sender)], sender, sealed)
+            shares[sender] = opener.unseal(seat.seal(slots[row]), sender, sealed)
         except UnusableShareError as error:
             shut = error
             break
@@ -320,7 +321,7 @@ def check_vector(values: NDArray[np.int64], opening: BatchOpening) -> None:
 
 
 def mask(
-    seat: Seat, opening: BatchOpening, sharers: Positions, secret: Limbs, values: NDArray[np.int64]
+    seat: Seat, opening: BatchOpening, sharers: Positions, secret: Shares, values: NDArray[np.int64]
 ) -> Vector:
     """The vector under this hospital's self-mask and one mask for each other sharer near it.
 
@@ -330,16 +331,14 @@ def mask(
     total = masker.residues(values)
     # Pair masks alone would bare a vector that comes after its sender was counted as lost (Bonawitz 2017).
     masker.add(total, label.key(shamir.to_bytes(secret), SELF_MASK, seat.position, seat.position))
-    seeds = _seeds(seat, label)
-    for other in seat.members.graph.among(seat.position, sharers).tolist():
-        if other < seat.position:
-            masker.add(total, seeds[seat.slot(other)])
-        elif other > seat.position:
-            masker.take(total, seeds[seat.slot(other)])
+    chosen = set(sharers.tolist())
+    for other, seed in zip(seat.near, _seeds(seat, label), strict=True):
+        if other in chosen and other != seat.position:
+            (masker.add if other < seat.position else masker.take)(total, seed)
     return total
 
 
-def reveal(sharers: Positions, survivors: Positions, held: Limbs) -> bytes:
+def reveal(sharers: Positions, survivors: Positions, held: Shares) -> bytes:
     """One share of each near sharer: of its self-mask's secret if it survived, else of its pair seeds'."""
     # Never both of one hospital: its self-mask with its pair seeds would bare its vector.
     survived = np.isin(sharers, survivors)
@@ -348,8 +347,8 @@ def reveal(sharers: Positions, survivors: Positions, held: Limbs) -> bytes:
 
 def _seeds(seat: Seat, label: BatchLabel) -> list[bytes]:
     """The batch's mask key of each pair, by slot; the own slot is zeros."""
-    derive, seeds = label.keys(PAIR_MASK), [bytes(KEY_BYTES)] * len(seat.secrets)
+    derive, seeds = label.keys(PAIR_MASK), [bytes(KEY_BYTES)] * seat.members.graph.size
     for slot, other in enumerate(seat.near):
         if other != seat.position:
-            seeds[slot] = derive(seat.secrets[slot], *sorted((seat.position, other)))
+            seeds[slot] = derive(seat.secret(slot), *sorted((seat.position, other)))
     return seeds

@@ -135,12 +135,18 @@ class Graph:
 
     def among(self, position: int, chosen: Positions) -> Positions:
         """Those of the chosen that are near this hospital, in the order in which they were."""
-        return chosen if self.full else chosen[self.slots(position, chosen) < self.size]
+        return chosen[self.slots(position, chosen) < self.size]
+
+    def nearest(self, position: int, present: Positions, least: int) -> Positions:
+        """Rows of those present, the nearest first: `least`, and all that are near one near this hospital."""
+        apart = (self.places[present] - self.places[position]) % len(self.order)
+        apart = np.minimum(apart, len(self.order) - apart)
+        within = 0 if self.full else int((apart < self.size).sum())
+        rows: Positions = np.argsort(apart, kind="stable")[: max(least, within)]
+        return rows
 
     def fewest(self, owners: Positions, present: Positions) -> int:
         """The least number of those present that hold shares of one of the owners."""
-        if self.full:
-            return len(present)
         # in a window around each place, of which each present one is in `size`
         marks, reach = np.zeros(len(self.order), dtype=np.int64), self.size // 2
         marks[self.places[present]] = 1

@@ -16,6 +16,7 @@ identical request gets the identical reply again, also from a process that took 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,6 @@ from pate_fed.secure_sum.messages import (
     Reply,
     ReplyHead,
     Request,
-    Roster,
     RosterPinned,
     ShareDoubt,
     ShareEvidence,
@@ -62,7 +62,7 @@ from pate_fed.secure_sum.messages import (
     sharing_view,
 )
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
-from pate_fed.secure_sum.roster import Demands, check_demands, check_roster, enough_confirmed
+from pate_fed.secure_sum.roster import Demands, check_demands, check_roster, enough_confirmed, unpack_roster
 from pate_fed.secure_sum.state import (
     BatchProgress,
     Stage,
@@ -246,7 +246,7 @@ class HospitalSum:
             raise RefusedError(SumRefusal.COORDINATOR)
         if request.party != own.party:
             raise RefusedError(SumRefusal.ROSTER_SELF, "the request is for another hospital")
-        roster = Roster.from_bytes(request.listed)
+        roster = unpack_roster(request.listed)
         if self._state.roster is None:
             members = check_roster(roster, own, self._state.coordinator, self._demands)
             position = members.positions[own.party]
@@ -273,8 +273,7 @@ class HospitalSum:
             raise RefusedError(SumRefusal.PROOF, "it is about this hospital")
         self.forget_replies()  # a coordinator that opens the next batch has the sum of the one before
         held, dealt = dealing.deal(seat, opening)
-        told = ReplyHead(**opening.head, party=self.enrolment.party, view=opening.digest)
-        reply = BatchShares(**told, **dealt).signed(self._identity)
+        reply = dealt.signed(self._identity)
         # Kept before the reply exists: a number that was opened is never opened again, whatever dies here.
         self._batches[opening.batch] = BatchProgress(
             opening=opening,
@@ -366,7 +365,7 @@ class HospitalSum:
             raise self._void(progress, SumRefusal.DEALT)
         opener, graph = dealing.ShareOpener(seat.members, progress.opening.head, place), seat.members.graph
         try:
-            opener.open(seat.seals[seat.slot(accused)], accused, *shares.part(graph.slot(accused, place)))
+            opener.open(seat.seal(seat.slot(accused)), accused, *shares.part(graph.slot(accused, place)))
         except dealing.UnusableShareError:
             progress.stage = Stage.COMPLAINED
             progress.handled.append(evidence.digest)
@@ -486,23 +485,18 @@ class HospitalSum:
         return enough_confirmed(seat.members, self.enrolment.party, self._demands, chosen)
 
     def _is_signed(self, seat: dealing.Seat, progress: BatchProgress, request: UnmaskRequest) -> bool:
+        """Whether enough in all, and near each near sharer, signed the same as it; no more is verified."""
         needed = len(progress.survivors) if self._demands.every_signature else seat.members.threshold
-        signers = request.consenting
+        signers, graph, consents = request.consenting, seat.members.graph, request.consents
         if len(signers) < needed or not np.isin(signers, progress.survivors).all():
             return False
-        graph = seat.members.graph
-        if graph.fewest(progress.sharers, signers) < graph.least:
+        rows = graph.nearest(seat.position, signers, needed)
+        few = graph.fewest(graph.among(seat.position, progress.sharers), signers[rows]) < graph.least
+        if few or len(consents) != SIGNATURE_BYTES * len(signers):
             return False
-        if len(request.consents) != SIGNATURE_BYTES * len(signers):
-            return False
-        return all(
-            verify(
-                seat.members.identities[signer],
-                request.consents[row * SIGNATURE_BYTES : (row + 1) * SIGNATURE_BYTES],
-                progress.view,
-            )
-            for row, signer in enumerate(signers.tolist())
-        )
+        signatures = (consents[row * SIGNATURE_BYTES : (row + 1) * SIGNATURE_BYTES] for row in rows.tolist())
+        publics = (seat.members.identities[signer] for signer in signers[rows].tolist())
+        return all(map(verify, publics, signatures, repeat(progress.view)))
 
 
 def _digest_of(request: MaskRequest, sharer: int) -> bytes:

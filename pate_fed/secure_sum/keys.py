@@ -110,8 +110,15 @@ def _value(kind: bytes, body: memoryview) -> Value:
     if kind == b"i" and len(body) == 8:
         return int.from_bytes(body, "big", signed=True)
     if kind in _DTYPES and len(body) % _DTYPES[kind].itemsize == 0:
-        return np.frombuffer(bytes(body), dtype=_DTYPES[kind])
+        data = _once(bytes(body)) if kind == b"l" else bytes(body)
+        return np.frombuffer(data, dtype=_DTYPES[kind])
     raise IntegrityError(_DAMAGED)
+
+
+@lru_cache(maxsize=8)
+def _once(positions: bytes) -> bytes:
+    """The same bytes for equal ones: who survived is one list for all hospitals of a simulation."""
+    return positions
 
 
 def _text(body: memoryview) -> str:

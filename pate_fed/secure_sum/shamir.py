@@ -25,6 +25,7 @@ _ROWS = 64  # of gaps at once
 _ONE_THREAD = 2**18  # multiplications: for more OpenBLAS wakes its threads, which then wait on all cores
 
 Limbs = NDArray[np.int64]
+Shares = NDArray[np.uint16]
 
 
 def fresh_secrets(count: int) -> Limbs:
@@ -32,13 +33,13 @@ def fresh_secrets(count: int) -> Limbs:
     return random_below(PRIME, count * LIMBS).reshape(count, LIMBS)
 
 
-def from_bytes(data: bytes) -> Limbs:
-    """Secrets or shares from their bytes, 34 each: int64 (count, 17); IntegrityError outside the field."""
+def from_bytes(data: bytes) -> Shares:
+    """Secrets or shares from their bytes, 34 each: uint16 (count, 17); IntegrityError outside the field."""
     if len(data) % SECRET_BYTES:
         raise IntegrityError("a share has another length than 34 bytes")
     if not in_field(data):
         raise IntegrityError("a share is not in its field")
-    return np.frombuffer(data, dtype="<u2").astype(np.int64).reshape(-1, LIMBS)
+    return np.frombuffer(data, dtype="<u2").reshape(-1, LIMBS)
 
 
 def in_field(data: bytes) -> bool:
@@ -46,7 +47,7 @@ def in_field(data: bytes) -> bool:
     return int(np.frombuffer(data, dtype="<u2").max(initial=0)) < PRIME  # 65521 to 65535 are no limbs
 
 
-def to_bytes(limbs: Limbs) -> bytes:
+def to_bytes(limbs: Limbs | Shares) -> bytes:
     """Limbs as bytes, two each."""
     return limbs.astype("<u2").tobytes()
 
@@ -63,7 +64,7 @@ def split(secrets: Limbs, *, shares: int, threshold: int) -> Limbs:
     return _evaluate(_powers(shares, threshold), coefficients).reshape(shares, *secrets.shape)
 
 
-def combine(points: Limbs, shares: Limbs) -> Limbs:
+def combine(points: Limbs, shares: Limbs | Shares) -> Limbs:
     """The values at 0 of the polynomials of least degree through these shares.
 
     Shapes: `points` int64 (t,), distinct, 1 and up; `shares` whole numbers (t, ...); the result int64 (...).

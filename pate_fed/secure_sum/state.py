@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,13 +20,13 @@ from pate_fed.secure_sum import shamir
 from pate_fed.secure_sum.dealing import Seat
 from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey, Record, SealingKeys, Value, pack, unpack
 from pate_fed.secure_sum.messages import BatchOpening, Enrolment, Positions, Roster
-from pate_fed.secure_sum.roster import Members, read_roster
+from pate_fed.secure_sum.roster import read_roster, unpack_roster
 
 T = TypeVar("T")
 
 _HASH = 32
 _NOBODY: Positions = np.empty(0, dtype=np.int64)
-_NOTHING = np.empty((0, 2, shamir.LIMBS), dtype=np.int64)
+_NOTHING = np.empty((0, 2, shamir.LIMBS), dtype=np.uint16)
 
 
 class Stage(IntEnum):
@@ -49,12 +48,12 @@ class BatchProgress:
     `view` is a digest of all that was shown about it so far, `own` that of the own message of shares, `doubt`
     that of the message of whoever is `doubted`, by position. `out` are those who may not be in the sum.
     `reply` is the packed reply to the last of these requests, empty where it is not kept. Shapes: `held`
-    int64 (rows, 2, 17). While SHARED: the hospital's two secrets, then its own share of them. Later: the
+    uint16 (rows, 2, 17). While SHARED: the hospital's two secrets, then its own share of them. Later: the
     shares of every sharer near it, in the order of `sharers`.
     """
 
     opening: BatchOpening
-    held: shamir.Limbs
+    held: shamir.Shares
     own: bytes
     view: bytes
     out: Positions = field(default_factory=lambda: _NOBODY)
@@ -184,8 +183,7 @@ def save_study(state: StudyState) -> bytes:
         record["exchange"] = state.exchange.to_bytes()
     if state.roster is not None and state.seat is not None:
         record["roster"] = state.roster.to_bytes()
-        record["extracted"] = b"".join(state.seat.secrets)
-        record["seals"] = b"".join(state.seat.seals)
+        record["extracted"], record["seals"] = state.seat.secrets, state.seat.seals
     return seal_state("study", record)
 
 
@@ -202,26 +200,10 @@ def load_study(data: bytes, identity: bytes) -> StudyState:
     )
     if "roster" not in record:
         return replace(state, exchange=ExchangeKey(_expect(record.get("exchange"), bytes)))
-    roster, members = _pinned(_expect(record.get("roster"), bytes))
+    roster = unpack_roster(_expect(record.get("roster"), bytes))
+    members = read_roster(roster)
     position = members.positions.get(enrolment.party)
-    secrets, seals = (_secrets(record.get(name), members.graph.size) for name in ("extracted", "seals"))
-    if position is None:
+    secrets, seals = (_expect(record.get(name), bytes) for name in ("extracted", "seals"))
+    if position is None or {len(secrets), len(seals)} != {KEY_BYTES * members.graph.size}:
         raise IntegrityError(_damaged("study"))
     return state.pinned(roster, Seat(members, position, secrets, seals))
-
-
-def _secrets(value: object, count: int) -> tuple[bytes, ...]:
-    joined = _expect(value, bytes)
-    if len(joined) != KEY_BYTES * count:
-        raise IntegrityError(_damaged("study"))
-    return tuple(joined[at : at + KEY_BYTES] for at in range(0, len(joined), KEY_BYTES))
-
-
-@lru_cache(maxsize=4)
-def _pinned(data: bytes) -> tuple[Roster, Members]:
-    """A roster in its bytes, with its members: all public, and the same for all hospitals of a study.
-
-    Remembered, like `verify`, for simulations.
-    """
-    roster = Roster.from_bytes(data)
-    return roster, read_roster(roster)

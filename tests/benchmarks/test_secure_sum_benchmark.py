@@ -62,13 +62,17 @@ class Run:
         request = self.sum.enrol_request()
         for number in range(self.parties):
             name = f"hospital-{number:04d}"
-            self.machines[name] = HospitalSum.enrol(Identity.generate(), request, party=name, study=STUDY)
+            spent, self.machines[name] = _cpu(
+                lambda name=name: HospitalSum.enrol(Identity.generate(), request, party=name, study=STUDY)
+            )
+            self.hospital["key agreement"] = spent
             self.sum.admit(self.machines[name].enrolment)
         self.sum.close_roster()
         names = list(self.machines)
         self.coordinator["roster"], requests = _cpu(lambda: [self.sum.pin_request(name) for name in names])
         _forget()
-        self.hospital["key agreement"], pinned = _cpu(lambda: self.machines[names[0]].pin(requests[0]))
+        spent, pinned = _cpu(lambda: self.machines[names[0]].pin(requests[0]))
+        self.hospital["key agreement"] += spent
         self.bytes["roster"] = len(pack(requests[0].to_record()))
         self.sum.note_pinned(pinned)
         for name, request in zip(names[1:], requests[1:], strict=True):

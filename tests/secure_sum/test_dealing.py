@@ -147,10 +147,3 @@ def test_of_two_rosters_one_is_kept_and_no_secret_is_shown(federation: Any) -> N
     assert list(played.of(second.coordinator.members, 1)) == [0]
     _sit(first, first.names[2:], played)  # as if it were alone
     assert repr(played) == "PlayedSeats(2 of one roster, secrets=<hidden>)"
-
-
-def test_of_a_large_roster_nothing_is_kept(federation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dealing, "_MOST_PLAYED", 3)
-    parties, played = federation(4, pin=False), dealing.PlayedSeats()
-    _sit(parties, parties.names[:2], played)
-    assert not played.of(parties.coordinator.members, 2)

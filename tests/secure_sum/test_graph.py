@@ -106,10 +106,10 @@ def test_bad_rings_can_be_cut_apart() -> None:
 
 
 def _parts(
-    near: list[set[int]], shown: dict[int, set[int]], lost: set[int], honest: set[int]
+    near: list[set[int]], shown: dict[int, set[int]], lost: set[int], honest: set[int], bare: set[int]
 ) -> list[set[int]]:
-    """What sums a coordinator can learn: honest survivors whose masks all cancel among themselves."""
-    left, alone = set(shown), True
+    """What sums a coordinator can learn: of those `bare` of their own masks, whose others all cancel."""
+    left, alone = set(bare), True
     while alone:  # a mask that no other one has, and that nobody reveals, hides a vector for good
         others = {v: (shown[v] & near[v] & honest) - {v} - lost for v in left}
         alone = any(not all(w in left and v in shown[w] for w in others[v]) for v in left)
@@ -148,9 +148,11 @@ def _breaches(without: str, tries: int) -> tuple[int, int]:
         ring = without == "ring" or _good(told, count, reach, least)
         if not ring or len(signers) < quorum:
             continue
-        if any(len(near[v] & signers) < least for v in sharers):  # so enough near ones survived, too
+        if any(len(near[v] & survivors) < least for v in sharers):
             continue
-        played += 1
+        gives = {v for v in signers if all(len(near[w] & signers) >= least for w in sharers & near[v])} | told
+        bare = {v for v in survivors & honest if len(near[v] & gives) >= least}
+        played += bool(bare)
         keeps = 1 if without == "sharers" else least
         there = survivors & honest
         shown = {
@@ -159,7 +161,7 @@ def _breaches(without: str, tries: int) -> tuple[int, int]:
             else everyone - set(drawn.sample(sorted(near[v] - {v}), drawn.randint(0, size - keeps)))
             for v in there
         }
-        parts = _parts(near, shown, sharers - survivors, honest)
+        parts = _parts(near, shown, sharers - survivors, honest, bare)
         broken += parts not in ([], [there])
     return played, broken
 
@@ -173,6 +175,17 @@ def test_no_choice_of_the_coordinators_tells_more_than_one_sum() -> None:
 def test_without_a_good_ring_or_enough_near_sharers_it_tells_more(rule: str) -> None:
     played, broken = _breaches(rule, 2_000)
     assert broken > 0, played
+
+
+def test_without_enough_near_signers_an_arc_is_learnt() -> None:
+    """Two that did not sign, each beside a lost one, were shown one sharer less: four of ten survivors."""
+    everyone, lost = set(range(12)), {3, 10}
+    near = [{(v + step) % 12 for step in range(-2, 3)} for v in range(12)]
+    shown = {**dict.fromkeys(everyone - lost, everyone), 2: everyone - {4}, 11: everyone - {9}}
+    assert all(len(near[v] - lost) >= 4 for v in everyone)  # as it takes to sign
+    assert _parts(near, shown, lost, everyone, everyone - lost) == [{11, 0, 1, 2}]
+    signers = everyone - lost - {2, 11}
+    assert all(any(len(near[w] & signers) < 4 for w in near[v]) for v in signers)  # nobody reveals a share
 
 
 def test_the_ring_is_the_same_both_ways_and_follows_from_the_digest() -> None:
@@ -266,7 +279,7 @@ def test_nobody_signs_that_two_near_a_third_are_lost(federation: Any) -> None:
 
 
 @pytest.mark.usefixtures("ring")
-def test_signers_must_be_near_everyone(federation: Any) -> None:
+def test_signers_must_be_near_each_whose_share_is_revealed(federation: Any) -> None:
     """Above the quorum, and with two near ones that did not sign: they may have been shown others."""
     parties = federation(N)
     graph, batch = parties.coordinator.members.graph, parties.until("consent", VECTORS)
@@ -274,7 +287,8 @@ def test_signers_must_be_near_everyone(federation: Any) -> None:
     signers = [each for each in range(N) if each not in graph.order[:2].tolist()]
     consents = b"".join(batch._consents[each] for each in signers)
     few = parties.signed(request, consenting=np.array(signers), consents=consents)
-    parties.refused(parties.names[int(graph.order[8])], few, SumRefusal.CONSENT)
+    parties.refused(parties.names[int(graph.order[4])], few, SumRefusal.CONSENT)
+    assert parties.ask(parties.names[int(graph.order[8])], few).kind == "sum.unmasked"  # near none of the two
     assert len(signers) >= parties.coordinator.members.threshold
 
 

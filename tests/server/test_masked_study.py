@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from pate_fed.flower.records import from_flower
 from pate_fed.privacy import verify
 from pate_fed.privacy.ledger.report import describe
 from pate_fed.protocol.messages import Refusal
-from pate_fed.secure_sum import read_reply, read_request
+from pate_fed.secure_sum import SumStore, read_reply, read_request
 from pate_fed.secure_sum.keys import Record, unpack
 from pate_fed.secure_sum.messages import (
     BatchOpening,
@@ -104,7 +105,8 @@ def _watched(folder: Path, in_memory: bool) -> Iterator[Seen]:
         patch.setattr("pate_fed.cli.simulate.simulated_disks", kept)
         patch.setattr(InlineGrid, "_deliver", watch)
         if not in_memory:
-            patch.setattr("clients.base._MOST_IN_MEMORY", 0)
+            disk = partial(SumStore, durable=False)
+            patch.setattr("clients.base.PlayedStore", lambda machines, *store: disk(*store))
         yield seen
 
 

@@ -10,7 +10,8 @@ def secrets_of(parties: Any, name: str) -> list[bytes]:
     machine = parties.hospitals[name]
     found = [parties.identities[name].to_bytes()]
     if machine._state.seat is not None:
-        found += [secret for secret in machine._state.seat.secrets if any(secret)]
+        seat = machine._state.seat
+        found += [secret for secret in map(seat.secret, range(seat.members.graph.size)) if any(secret)]
     else:
         found.append(machine._state.exchange_key.to_bytes())
     for progress in machine._batches.values():
