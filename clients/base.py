@@ -311,7 +311,7 @@ class SummingHospital(ABC):
         """This hospital's machine in the study's secure summation."""
         site, folder = self._site, self._folder / SUM_FOLDER
         if site.simulated and site.alone:
-            if next(_TURNS) % 256 == 0:
+            if next(_TURNS) % 32 == 0:
                 release_memory()
             return PlayedStore(_MACHINES, folder, site.demands(terms))
         return SumStore(folder, site.demands(terms), durable=site.durable, key=site.sum_key)
