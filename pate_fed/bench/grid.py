@@ -22,6 +22,7 @@ from pate_fed.bench import labels, protocol
 from pate_fed.bench.ours import run_ours
 from pate_fed.bench.tasks import TASKS, all_digits, load_task
 from pate_fed.errors import InputError, PateFedError, naming_refusal
+from pate_fed.format import counted, duration_text
 from pate_fed.reproduce import driver
 from pate_fed.reproduce.columns import task_of
 from pate_fed.runtime.run_dir import simulated_disks
@@ -211,7 +212,7 @@ def run_grid(
     )
     kept = driver.kept_rows(table)
     left = set(keys) - {task_of(cell) for cell in kept}
-    log(f"{len(kept)} cells are there, {len(left)} are left: about {grid.seconds(left) / 3600:.1f} hours")
+    log(f"{counted(len(kept), 'cell')} there, {len(left)} left: about {duration_text(grid.seconds(left))}")
     return driver.run_tables(grid, [table], text=grid.out_dir / "bench.txt", log=log, show=show)
 
 

@@ -71,13 +71,13 @@ def test_each_cell_is_run_once_and_kept(grid: Grid) -> None:
     assert all(cell.status == DONE and cell.value is not None and cell.value > 0.85 for cell in cells)
     assert cells[2].claimed == 1.0 and 0.95 < (cells[2].recomputed or 0) <= 1.0 and cells[0].claimed is None
     assert cells[0].seconds is not None and (cells[2].source or "").startswith("dc0c6e04f817 ")
-    assert "0 cells are there, 4 are left" in said[0]
+    assert "0 cells there, 4 left" in said[0]
     assert said[1].startswith("1 of 4: breast-cancer, central, epsilon 0, seed 0: 0.9")
-    assert _run(grid, said) == cells and said[-1].startswith("4 cells are there, 0 are")
+    assert _run(grid, said) == cells and said[-1].startswith("4 cells there, 0")
     path = grid.out_dir / "cells.csv"
     path.write_text(path.read_text().replace("dc0c6e04f817 ", "of other code "))
     assert [cell.value for cell in _run(replace(grid, seeds=1), said)] == [cells[0].value, cells[2].value]
-    assert "1 cells are there, 1 are left" in said[-2]  # of other code: that cell is made again
+    assert "1 cell there, 1 left" in said[-2]  # of other code: that cell is made again
 
 
 @pytest.mark.usefixtures("here")
@@ -95,8 +95,8 @@ def test_faults_stand_in_the_cell(
 ) -> None:
     monkeypatch.setitem(METHODS, "m", Built("m", run, (1, 1, 1, 1)))
     for told in (
-        "0 cells are there, 1 are",
-        f"{int(status == NOT)} cells are there",
+        "0 cells there, 1",
+        "1 cell there" if status == NOT else "0 cells there",
     ):  # what failed is made again
         said: list[str] = []
         (cell,) = _run(replace(grid, methods=("m",), seeds=1), said)

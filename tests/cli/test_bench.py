@@ -49,4 +49,4 @@ def test_a_small_grid_ends_in_its_page(
         and len(stored["figures"]) == 2
     )
     assert main(["bench", "--run-dir", str(tmp_path / "out"), *words]) == 0
-    assert "2 cells are there, 0 are left" in capsys.readouterr().out
+    assert "2 cells there, 0 left" in capsys.readouterr().out
