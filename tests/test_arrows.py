@@ -207,7 +207,7 @@ BUDGET = {
     "pate_fed/report": (5_900, 19),
     "pate_fed/reproduce": (2_540, 13),
     "pate_fed/runtime": (1_020, 8),
-    "pate_fed/secure_sum": (3_940, 15),
+    "pate_fed/secure_sum": (3_970, 15),
     "pate_fed/structure": (1_170, 5),
     "server": (5_670, 21),
 }

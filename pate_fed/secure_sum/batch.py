@@ -43,7 +43,7 @@ from pate_fed.secure_sum.messages import (
     consent_digest,
     sharing_view,
 )
-from pate_fed.secure_sum.roster import Members
+from pate_fed.secure_sum.roster import Members, roster_pinned
 
 K = TypeVar("K")
 V = TypeVar("V", covariant=True)
@@ -178,6 +178,7 @@ class SumBatch:
                 **self.opening.head,
                 party=party,
                 sharers=self._sharers,
+                pinned=b"".join(self._dealt[at].pinned for at in near.tolist()),
                 dealt=dealt,
                 commitments=b"".join(commitments),
                 sealed=b"".join(sealed),
@@ -250,6 +251,8 @@ class SumBatch:
         fits = len(reply.commitments) == PAIR_BYTES * count
         self._expect(reply, fits, "commitments of another number")
         self._expect(reply, len(reply.seeds) == KEY_BYTES * count + TAG_BYTES, "seeds of another number")
+        pinned = roster_pinned(self._members, position, reply.pinned)
+        self._expect(reply, pinned, "no signature that it has pinned the roster")
         self._once(reply, position in self._dealt)
         self._dealt[position] = reply
 

@@ -16,6 +16,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import shamir
 from pate_fed.secure_sum.keys import (
     KEY_BYTES,
+    SIGNATURE_BYTES,
     BatchLabel,
     ExchangeKey,
     HashTree,
@@ -212,6 +213,7 @@ def deal(seat: Seat, opening: BatchOpening) -> tuple[Shares, BatchShares]:
         **opening.head,
         party=members.names[seat.position],
         view=opening.digest,
+        pinned=bytes(SIGNATURE_BYTES),  # the identity's to make
         commitment=label.commit(self_mask, seat.position),
         seeds=seal(label.key(under, SEEDS, seat.position, seat.position), b"".join(_seeds(seat, label))),
         commitments=commit(_places([seat.position], near), plain),

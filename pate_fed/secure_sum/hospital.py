@@ -16,6 +16,7 @@ identical request gets the identical reply again, also from a process that took 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import repeat
 
 import numpy as np
@@ -62,7 +63,14 @@ from pate_fed.secure_sum.messages import (
     sharing_view,
 )
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
-from pate_fed.secure_sum.roster import Demands, check_demands, check_roster, enough_confirmed, unpack_roster
+from pate_fed.secure_sum.roster import (
+    Demands,
+    check_demands,
+    check_roster,
+    enough_confirmed,
+    roster_pinned,
+    unpack_roster,
+)
 from pate_fed.secure_sum.state import (
     BatchProgress,
     Stage,
@@ -258,7 +266,10 @@ class HospitalSum:
             raise RefusedError(SumRefusal.COORDINATOR)
         elif roster.digest != self._state.roster.digest:
             raise RefusedError(SumRefusal.ROSTER_CHANGED)
-        return RosterPinned(roster=roster.digest.hex(), party=own.party).signed(self._identity)
+        return self._pinned(roster.digest.hex())
+
+    def _pinned(self, roster: str) -> RosterPinned:
+        return RosterPinned(roster=roster, party=self.enrolment.party).signed(self._identity)
 
     def share(self, opening: BatchOpening) -> BatchShares:
         """Open a batch: draw its two secrets, and share both with every member under seal.
@@ -273,7 +284,7 @@ class HospitalSum:
             raise RefusedError(SumRefusal.PROOF, "it is about this hospital")
         self.forget_replies()  # a coordinator that opens the next batch has the sum of the one before
         held, dealt = dealing.deal(seat, opening)
-        reply = dealt.signed(self._identity)
+        reply = replace(dealt, pinned=self._pinned(opening.roster).signature).signed(self._identity)
         # Kept before the reply exists: a number that was opened is never opened again, whatever dies here.
         self._batches[opening.batch] = BatchProgress(
             opening=opening,
@@ -325,7 +336,7 @@ class HospitalSum:
         among = np.setdiff1d(np.arange(len(seat.members)), progress.out)
         if not self._fits(seat, request) or not self._is_quorum(seat, sharers, among=among, near=True):
             raise self._void(progress, SumRefusal.SHARERS)
-        if _digest_of(request, seat.position) != progress.own:
+        if _digest_of(request, seat.position) != progress.own or not self._pinned_by_near(seat, request):
             raise self._void(progress, SumRefusal.DEALT)
         secrets, own = progress.held
         view = sharing_view(opening, sharers, request.dealt)
@@ -468,8 +479,23 @@ class HospitalSum:
         if request.sharers[-1] >= len(seat.members):
             return False
         count = len(seat.members.graph.among(seat.position, request.sharers))
-        sizes = len(request.sealed), len(request.commitments), len(request.dealt)
-        return sizes == (SEALED_BYTES * count, PAIR_BYTES * count, KEY_BYTES * len(request.sharers))
+        sizes = len(request.sealed), len(request.commitments), len(request.dealt), len(request.pinned)
+        every = KEY_BYTES * len(request.sharers)
+        return sizes == (SEALED_BYTES * count, PAIR_BYTES * count, every, SIGNATURE_BYTES * count)
+
+    @staticmethod
+    def _pinned_by_near(seat: dealing.Seat, request: MaskRequest) -> bool:
+        """Whether all near sharers have pinned this roster.
+
+        Else the key that one of them gives away in a complaint, under another roster, where its place is a
+        liar's, would open what this hospital sealed for it.
+        """
+        near = seat.members.graph.among(seat.position, request.sharers).tolist()
+        size, given = SIGNATURE_BYTES, request.pinned
+        return all(
+            roster_pinned(seat.members, at, given[size * row : size * (row + 1)])
+            for row, at in enumerate(near)
+        )
 
     def _is_quorum(
         self, seat: dealing.Seat, chosen: Positions, *, among: Positions, near: bool = False

@@ -135,6 +135,7 @@ CHECKS: dict[str, Setting] = {
     "survivors": _POSITIONS,
     "consenting": _POSITIONS,
     "consents": _rows(SIGNATURE_BYTES),
+    "pinned": _rows(SIGNATURE_BYTES),
     "vector": Setting(holds=lambda value: value.ndim == 1, allowed="a flat array of uint16 or uint32"),
     "code": Setting(pattern=_CODE, allowed="a code of capital letters"),
     "signature": _bytes(SIGNATURE_BYTES),
@@ -356,9 +357,10 @@ class BatchShares(_Reply):
     """Hospital to coordinator: sealed shares of its two fresh secrets, one pair for each near hospital.
 
     The coordinator learns a commitment to the self-mask's secret; the pair seeds are sealed under the other.
-    `commitments` are to each of the shares.
+    `commitments` are to each of the shares. `pinned` is its signature on its `RosterPinned`.
     """
 
+    pinned: bytes
     commitment: bytes
     seeds: bytes
     commitments: bytes
@@ -376,11 +378,13 @@ class BatchShares(_Reply):
 class MaskRequest(_BatchMessage):
     """Coordinator to one hospital: who has shared, and the shares that those near have sealed for it.
 
-    `dealt` are the digests of the sharers' messages, the same for all hospitals.
+    `dealt` are the digests of the sharers' messages, the same for all hospitals; `pinned` are the signatures
+    by which those near have pinned this roster, and no other.
     """
 
     party: str
     sharers: Positions
+    pinned: bytes
     dealt: bytes
     commitments: bytes
     sealed: bytes

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pate_fed.errors import InputError
-from pate_fed.secure_sum.graph import Graph, in_league, shape
+from pate_fed.secure_sum.graph import Graph, in_league
 from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, HashTree, fingerprint, verify
-from pate_fed.secure_sum.messages import Enrolment, Positions, Roster, enrolment_digest
+from pate_fed.secure_sum.messages import Enrolment, Positions, Roster, RosterPinned, enrolment_digest
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 
 
@@ -28,7 +28,7 @@ class Demands:
     `every_signature`: demand every survivor's signature before unmasking, not only the threshold's. Then no
     number of hospitals in league with the coordinator gets two sums out of one batch, but one hospital that
     is lost between its vector and its signature voids the batch. With the threshold's signatures, t of n,
-    fewer than 2t - n such hospitals do not suffice.
+    fewer than 2t - n such hospitals do not suffice; against several rosters that holds in either case.
     `colluders`: how many hospitals may be in league with the coordinator by the study's terms; where not all
     mask with all, the graph is made for as many, or for a fifth.
     `trusted`: fingerprints of identities confirmed out of band, by name. A roster may hold others, that a
@@ -63,9 +63,7 @@ class Demands:
         """How many of the others in a roster of so many must be confirmed here."""
         least = self.least_confirmed
         if least is None:
-            least = confirmed_for(
-                parties, threshold, every_signature=self.every_signature, colluders=self.colluders
-            )
+            least = confirmed_for(parties, threshold, colluders=self.colluders)
         strangers = self.most_strangers
         return min(parties - 1, least if strangers is None else max(least, parties - 1 - strangers))
 
@@ -84,16 +82,14 @@ _SHOWN = 5  # at once in a sentence
 _IN_SUM = 2  # others that are real: with one alone, that one reads this hospital's vector
 
 
-def confirmed_for(parties: int, threshold: int, *, every_signature: bool = False, colluders: int = 0) -> int:
+def confirmed_for(parties: int, threshold: int, *, colluders: int = 0) -> int:
     """How many others one must have confirmed so that all the rest, if made up, read nothing of it.
 
     The rest and the coordinator are one; whom the study's terms count as in league are among them. They must
-    be fewer than 2 `threshold` - `parties`, or than the threshold where all survivors sign, or no more than
-    the graph is made for; and two others are to be in a sum.
+    be fewer than 2 `threshold` - `parties`, or no more than the graph is made for; and two others are to be
+    in a sum.
     """
-    full = shape(parties, threshold, colluders)[0] == parties
-    pooled = threshold if every_signature and full else in_league(parties, threshold, colluders) + 1
-    return min(parties - 1, max(_IN_SUM, parties - pooled))
+    return min(parties - 1, max(_IN_SUM, parties - in_league(parties, threshold, colluders) - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +216,12 @@ def _said(members: Members, names: Sequence[str]) -> str:
     """The words of some members as the roster has them, to be held against what these read out."""
     shown = [f"{name}={fingerprint(members.identities[members.positions[name]])}" for name in names[:_SHOWN]]
     return f"the coordinator says {', '.join(shown)}{' and others' * (len(names) > _SHOWN)}"
+
+
+def roster_pinned(members: Members, position: int, signature: bytes) -> bool:
+    """Whether this hospital has signed that it pinned this roster; an honest one pins no other."""
+    told = RosterPinned(roster=members.digest, party=members.names[position])
+    return len(signature) == SIGNATURE_BYTES and verify(members.identities[position], signature, told.digest)
 
 
 def enough_confirmed(members: Members, own: str, demands: Demands, chosen: Positions) -> bool:

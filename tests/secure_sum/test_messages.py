@@ -87,20 +87,25 @@ def test_two_rosters_for_two_hospitals_let_no_share_through(federation: Any) -> 
             roster=roster.digest.hex(), batch=0, batch_digest="cd" * 32, attempt=0, length=5, bits=32
         ).signed(parties.coordinator_identity)
         shares[name] = parties.ask(name, opening)
+    # Its place is another one's in their roster: a complaint there would open what it sealed here.
     request = MaskRequest(
         **{**opening.head, "roster": parties.roster.digest.hex()},
         party="hospital-0",
         sharers=np.arange(7, dtype=np.int64),
+        pinned=b"".join(reply.pinned for reply in shares.values()),
         dealt=b"".join(reply.digest for reply in shares.values()),
         commitments=b"".join(reply.commitments[:32] for reply in shares.values()),
         sealed=b"".join(reply.sealed[:84] for reply in shares.values()),
     )
-    doubt = parties.ask("hospital-0", parties.signed(request))
-    assert doubt.kind == "sum.doubt"
-    other = next(reply for reply in shares.values() if reply.party != "hospital-0")
-    evidence = ShareEvidence(**doubt.head, party="hospital-0", message=other.to_bytes())
-    # It is about another roster: the key that a complaint gives away would open what was sealed under that.
-    parties.refused("hospital-0", parties.signed(evidence), SumRefusal.DEALT)
+    parties.refused("hospital-0", parties.signed(request), SumRefusal.DEALT, VALUES[0])
+
+
+def test_every_near_sharer_must_have_pinned_the_roster(seven: Any) -> None:
+    requests = seven.until("share", VALUES).mask_requests()
+    for place, name in enumerate(seven.names):
+        pinned = bytearray(requests[name].pinned)
+        pinned[64 * ((place + 1) % 7)] ^= 1
+        seven.refused(name, seven.signed(requests[name], pinned=bytes(pinned)), SumRefusal.DEALT, VALUES[0])
 
 
 def test_a_message_of_an_earlier_batch_draws_out_no_key(seven: Any) -> None:

@@ -35,7 +35,7 @@ _VECTOR = "sum.masked.vector"
 def study(request: pytest.FixtureRequest) -> Iterator[LiarStudy]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "ring":  # as if they were many: seven hold shares, five open a secret
-            for module in ("graph", "coordinator", "roster"):
+            for module in ("graph", "coordinator"):
                 patch.setattr(f"pate_fed.secure_sum.{module}.shape", _ring_of_twelve)
         yield _honest(request.param)
 
