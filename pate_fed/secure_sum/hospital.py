@@ -476,7 +476,7 @@ class HospitalSum:
     @staticmethod
     def _fits(seat: dealing.Seat, request: MaskRequest) -> bool:
         """Whether there is as much of everything as there are sharers, and near ones."""
-        if request.sharers[-1] >= len(seat.members):
+        if request.sharers.max(initial=0) >= len(seat.members):
             return False
         count = len(seat.members.graph.among(seat.position, request.sharers))
         sizes = len(request.sealed), len(request.commitments), len(request.dealt), len(request.pinned)

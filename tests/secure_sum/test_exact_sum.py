@@ -115,11 +115,12 @@ def test_random_dropouts_among_seven_with_states_on_disk(seed: int, federation: 
     np.testing.assert_array_equal(parties.total(values, drop=plan), _expected(values, plan, threshold_for(7)))
 
 
-@pytest.mark.parametrize("n", [60, pytest.param(250, marks=pytest.mark.slow)])  # pairs grow with n²
-def test_many_hospitals_lose_a_third_at_random_steps(n: int, federation: Any, vectors: Any) -> None:
+@pytest.mark.parametrize(("n", "lost"), [(60, 20), pytest.param(250, 25, marks=pytest.mark.slow)])
+def test_many_hospitals_are_lost_at_random_steps(n: int, lost: int, federation: Any, vectors: Any) -> None:
+    """A third, or on a ring a tenth."""
     rng = np.random.default_rng(5)
     parties, values = federation(n), vectors(n, 12)
-    gone = rng.permutation(n)[: n - threshold_for(n)]
+    gone = rng.permutation(n)[:lost]
     parts = np.array_split(gone, 4)
     plan = {step: set(part.tolist()) for step, part in zip(_STEPS, parts, strict=True)}
     np.testing.assert_array_equal(parties.total(values, drop=plan), _expected(values, plan, threshold_for(n)))
