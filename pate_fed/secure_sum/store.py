@@ -177,7 +177,6 @@ class PlayedStore:
         if machine is None:
             raise IntegrityError(_NOT_ENROLLED)
         yield machine
-        machine.forget_replies()  # nobody asks for one again
 
 
 def _no_votes() -> NDArray[np.int64]:
