@@ -4,7 +4,8 @@ A hospital that cannot use what another sealed for it reveals the one private ke
 for each other. With it anybody opens the one share that the accused signed, and sees whether it is what the
 accused committed to: then the accuser is wrong, else the accused. The coordinator and all hospitals judge by
 themselves, and come to the same name. What the key opens are shares that the wrong one of the two knew
-already; no mask follows from it, and not another pair's share.
+already; no mask follows from it. It is the key of a place: by another roster that place may be an honest
+one's, so a hospital masks only where those near it have pinned its own (docs/proofs/neighbours.md).
 """
 
 from __future__ import annotations
